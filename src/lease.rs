@@ -19,7 +19,7 @@ use crate::core::lease::{
     StoredLease,
 };
 use crate::core::tickets::Name;
-use crate::core::{BucketId, Instant, Ms, StoreError, sanitize_field};
+use crate::core::{Instant, Ms, StoreError, sanitize_field};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::Bucket;
@@ -145,7 +145,7 @@ impl Process<'_> {
                 // A wait that fails is a short wait.
                 let _ = alarm.wait([], Some(until));
             }
-            let input = self.perform(name, step);
+            let input = self.perform(name, command.attempt(), step);
             command.handle(input, sys::now());
             if let Some(end) = command.ended().cloned() {
                 self.note(name, command.notes());
@@ -154,26 +154,22 @@ impl Process<'_> {
         }
     }
 
-    fn perform(&mut self, name: &Name, step: LeaseStep) -> LeaseInput {
+    fn perform(&mut self, name: &Name, attempt: u64, step: LeaseStep) -> LeaseInput {
         let text = |error: StoreError| error.text;
-        let host = &self.request.who;
         match step {
-            LeaseStep::Open(by) => {
-                LeaseInput::Opened(self.leases.open(name, by).map(|(info, stored)| {
-                    let BucketId { epoch, .. } = &info.id;
-                    self.epoch.clone_from(epoch);
-                    let read = |notes: &NotesFolder| notes.read(epoch, name, sys::now());
-                    let notes = self.notes.as_ref().map(read).unwrap_or_default();
-                    Box::new((info, stored, notes))
-                }))
-            }
+            LeaseStep::Open(by) => LeaseInput::Opened(self.leases.open(by).map(|(info, mark)| {
+                self.epoch.clone_from(&info.id.epoch);
+                let read = |notes: &NotesFolder| notes.read(&info.id.epoch, name, sys::now());
+                let notes = self.notes.as_ref().map(read).unwrap_or_default();
+                Box::new((info, mark, notes))
+            })),
             LeaseStep::Read(by) => LeaseInput::Read(self.leases.read(name, by).map_err(text)),
-            LeaseStep::ReadMark(by) => LeaseInput::Mark(self.leases.mark(by).map_err(text)),
             LeaseStep::WriteMark(mark, by) => {
                 LeaseInput::Written(self.leases.write_mark(&mark, by))
             }
             LeaseStep::Write(at, lease, by) => {
-                LeaseInput::Written(self.leases.write(name, at, lease.as_ref(), host, by))
+                let by_whom = (attempt, &*self.request.who);
+                LeaseInput::Written(self.leases.write(name, at, lease.as_ref(), by_whom, by))
             }
             LeaseStep::Confirm(at, by) => LeaseInput::Written(self.leases.confirm(name, at, by)),
             LeaseStep::Rest(_) | LeaseStep::Exit => LeaseInput::Rested,
@@ -198,6 +194,7 @@ impl Process<'_> {
                 return Ok((format!("term={term} valid={valid}\n"), 0));
             }
             LeaseEnd::Expired(LeaseView { holder, term, .. }) => {
+                let holder = sanitize_field(&holder);
                 return Ok((format!("expired {name} term={term} holder={holder}\n"), 0));
             }
             LeaseEnd::Taken(view) => {
@@ -211,6 +208,9 @@ impl Process<'_> {
                     (_, LeaseState::Held | LeaseState::Unsure) => String::new(),
                 };
                 (format!("not claimed: {}{next}", describe(&view, now)), not_had)
+            }
+            LeaseEnd::Over(term) => {
+                (format!("term {term} has run out again: this process did not go on in time"), lost)
             }
             LeaseEnd::Young(left) => (format!("not claimed: {}", why_young(left)), not_had),
             LeaseEnd::NotHad(view) => {
@@ -259,7 +259,7 @@ impl Process<'_> {
         let (info, all) = self.leases.list(prefix, by)?;
         self.epoch = info.id.epoch;
         let mut text = String::new();
-        for (name, StoredLease { revision, lease }) in all {
+        for (name, StoredLease { revision, attempt, lease }) in all {
             let now = sys::now();
             let lease = match lease {
                 Some(Ok(lease)) => lease,
@@ -272,7 +272,8 @@ impl Process<'_> {
             let read = |notes: &NotesFolder| notes.read(&self.epoch, &name, now);
             let known = self.notes.as_ref().map(read).unwrap_or_default();
             let mut notes = known.clone();
-            if notes.read(revision, began, now, info.replicas == 1) && notes != known {
+            let is_exact = info.replicas == 1;
+            if notes.read((revision, attempt), (began, now), is_exact) && notes != known {
                 self.note(&name, &notes);
             }
             let view = LeaseView::of(&lease, revision, &notes, self.request.drift_ppm, now);
@@ -285,6 +286,7 @@ impl Process<'_> {
 /// Describes a lease for people.
 fn describe(view: &LeaseView, now: Instant) -> String {
     let LeaseView { holder, state, held_until, run_out_at, .. } = view;
+    let holder = sanitize_field(holder);
     let most = Ms(run_out_at.since(now));
     match (state, held_until) {
         (LeaseState::Held, Some(until)) => {

@@ -49,8 +49,6 @@ pub struct LeaseEntry {
     pub duration: Duration,
     /// The revision of the claim; `None` in the claim itself.
     pub term: Option<Revision>,
-    /// The number of the command that has written it, a random one.
-    pub attempt: u64,
 }
 
 /// What is stored under the key of a lease.
@@ -58,6 +56,8 @@ pub struct LeaseEntry {
 pub struct StoredLease {
     /// The revision of the entry; 0 without one.
     pub revision: Revision,
+    /// The number of the command that has written it, a random one; 0 if it says none.
+    pub attempt: u64,
     /// The lease; `None` if it has been expired, or was never claimed. An error says why the entry
     /// cannot be read.
     pub lease: Option<Result<LeaseEntry, String>>,

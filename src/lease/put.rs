@@ -6,13 +6,12 @@ use std::io::{self, Read as _};
 use log::Level;
 
 use super::{Ended, Speaker};
-use crate::core::lease::LeaseEntry;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
-use crate::core::{StoreErrorKind, Written};
+use crate::core::{StoreErrorKind, Written, sanitize_field};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
-use crate::store::leases::{self, Leases};
+use crate::store::leases::Leases;
 use crate::store::{Bucket, Content, Expected};
 use crate::sys;
 
@@ -76,7 +75,9 @@ pub fn run(
     let mut speaker = Speaker { level: *level, destination };
     let mut leases = Leases::new(bucket);
     let until = sys::now().after(REQUEST_MAX * 2);
-    let (_, mut stored) = leases.open(name, until)?;
+    leases.open(until)?;
+    let mut stored = leases.read(name, until)?;
+    let mut term = None;
     let entry = leases.bucket().get(key, until)?;
     if entry.is_some_and(|entry| entry.content.header(FORMAT).is_some()) {
         let text = format!("{key}: it is the lock of a putex agent; write another key");
@@ -85,17 +86,23 @@ pub fn run(
     loop {
         let why = match &stored.lease {
             Some(Err(why)) => return Err(StoreErrorKind::Unsafe.error(why.clone()).into()),
-            Some(Ok(LeaseEntry { holder: other, .. })) if other != holder => {
-                Some(format!("{other} has it"))
+            Some(Ok(lease)) if lease.holder != *holder => {
+                Some(format!("{} has it", sanitize_field(&lease.holder)))
             }
-            Some(Ok(_)) => None,
+            // The value is of the claim that stood at first.
+            Some(Ok(lease)) => {
+                let claimed_at = lease.term_at(stored.revision);
+                let is_another = *term.get_or_insert(claimed_at) != claimed_at;
+                is_another.then(|| "it was claimed anew meanwhile".to_owned())
+            }
             None => Some("nobody has it".to_owned()),
         };
         if let Some(why) = why {
+            let holder = sanitize_field(holder);
             speaker.warn(&format!("{name}: nothing written, {holder} does not have it: {why}"));
             return Ok((String::new(), LockExit::Lost as u8));
         }
-        let lease_key = leases::key(name);
+        let lease_key = leases.key(name);
         let expected = Expected::OtherKey(&lease_key, stored.revision);
         // It is read only by whoever may write it.
         if value.is_none() {

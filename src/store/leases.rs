@@ -1,4 +1,4 @@
-//! The leases of `putex lease` as entries of a [`Bucket`]: `lease.<element>...`.
+//! The leases of `putex lease` as entries of a [`Bucket`]: `lease.<element>...e<bucket>`.
 //!
 //! | header | value |
 //! |---|---|
@@ -9,6 +9,10 @@
 //!
 //! The payload is the holder. A lease that was expired leaves its tombstone: its revision is the
 //! condition of the next claim.
+//!
+//! The last element of a key is of the random id of the bucket. Revisions begin again in a bucket
+//! that is made anew: a write that was under way to the lost one would find the revision that it
+//! names, and replace the lease of another.
 
 mod notes;
 
@@ -19,7 +23,7 @@ use super::{
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
 use crate::core::tickets::{Mark, Name};
-use crate::core::{Instant, Revision, Written, sanitize, sanitize_field};
+use crate::core::{Instant, Revision, Written, sanitize};
 
 pub use self::notes::NotesFolder;
 
@@ -30,19 +34,23 @@ const TERM: &str = "Putex-Term";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 
-/// Returns the key of a lease.
-pub fn key(name: &Name) -> String {
-    format!("{ROOT}.{}", name.elements().join("."))
+/// How many letters of the id of a bucket are in a key.
+const EPOCH_LETTERS: usize = 16;
+
+/// Returns the last element of the keys in the bucket with this random id.
+fn last_element(epoch: &str) -> String {
+    let letters = epoch.chars().filter(char::is_ascii_alphanumeric).take(EPOCH_LETTERS);
+    format!("e{}", letters.collect::<String>())
 }
 
-/// Converts a lease into the content of its entry; `None`: it is expired, by somebody.
-fn to_content(lease: Option<&LeaseEntry>, by: &str) -> Content {
+/// Converts a lease into the content of its entry; `None`: it is expired, by this host.
+fn to_content(lease: Option<&LeaseEntry>, attempt: u64, host: &str) -> Content {
+    let attempt = (ATTEMPT, attempt.to_string());
     let Some(lease) = lease else {
-        let why = format!("expired by {}", sanitize(by));
-        return Content::new([(OPERATION, "DEL".to_owned()), (END, why)], b"");
+        let why = format!("expired by {}", sanitize(host));
+        return Content::new([(OPERATION, "DEL".to_owned()), attempt, (END, why)], b"");
     };
-    let mut headers =
-        vec![(LIFE, lease.duration.as_millis().to_string()), (ATTEMPT, lease.attempt.to_string())];
+    let mut headers = vec![(LIFE, lease.duration.as_millis().to_string()), attempt];
     headers.extend(lease.term.map(|term| (TERM, term.to_string())));
     Content::new(headers, lease.holder.as_bytes())
 }
@@ -50,91 +58,104 @@ fn to_content(lease: Option<&LeaseEntry>, by: &str) -> Content {
 /// Converts the entry of a lease.
 fn to_stored(entry: Option<Entry>) -> StoredLease {
     let Some(Entry { key, revision, content }) = entry else {
-        return StoredLease { revision: Revision(0), lease: None };
+        return StoredLease { revision: Revision(0), attempt: 0, lease: None };
     };
+    let attempt = content.header(ATTEMPT).and_then(|text| text.parse().ok());
     let lease = (!content.is_tombstone()).then(|| of_content(&content, revision));
+    let lease = match (lease, attempt) {
+        (Some(Ok(_)), None) => Some(Err(damaged(ATTEMPT))),
+        (lease, _) => lease,
+    };
     let lease = lease.map(|lease| lease.map_err(|why| format!("{key}: {why}")));
-    StoredLease { revision, lease }
+    StoredLease { revision, attempt: attempt.unwrap_or_default(), lease }
+}
+
+fn damaged(name: &str) -> String {
+    format!("its {name} is missing or damaged: putex did not write it")
 }
 
 fn of_content(content: &Content, revision: Revision) -> Result<LeaseEntry, String> {
-    let damaged = |name: &str| format!("its {name} is missing or damaged: putex did not write it");
-    let number = |name: &str| content.header(name).map(str::parse::<u64>).transpose();
-    let term = number(TERM).map_err(|_| damaged(TERM))?.map(Revision);
+    let term = content.header(TERM).map(str::parse).transpose().map_err(|_| damaged(TERM))?;
+    let term = term.map(Revision);
     if term.is_some_and(|term| term >= revision) {
         return Err(damaged(TERM));
     }
-    let attempt = number(ATTEMPT).ok().flatten();
     Ok(LeaseEntry {
-        holder: sanitize_field(&String::from_utf8_lossy(&content.payload)),
+        // It is compared as it is, and made harmless where it is printed.
+        holder: String::from_utf8(content.payload.clone()).map_err(|_| damaged("holder"))?,
         duration: mark::lifetime(content).ok_or_else(|| damaged(LIFE))?,
         term,
-        attempt: attempt.ok_or_else(|| damaged(ATTEMPT))?,
     })
 }
 
 /// The leases of a bucket.
-pub struct Leases(Box<dyn Bucket>);
+pub struct Leases {
+    bucket: Box<dyn Bucket>,
+    /// The random id of the bucket that was opened.
+    epoch: String,
+}
 
 impl Leases {
-    /// Returns the leases of this bucket.
+    /// Returns the leases of this bucket, which is not open yet.
     pub fn new(bucket: Box<dyn Bucket>) -> Leases {
-        Leases(bucket)
+        Leases { bucket, epoch: String::new() }
     }
 
     /// Returns the bucket, for its other entries.
     pub fn bucket(&mut self) -> &mut dyn Bucket {
-        &mut *self.0
+        &mut *self.bucket
     }
 
-    /// Opens the bucket and reads a lease.
+    /// Returns the key of a lease in the bucket that was opened.
+    pub fn key(&self, name: &Name) -> String {
+        format!("{}.{}", prefix(name), last_element(&self.epoch))
+    }
+
+    /// Opens the bucket and reads its mark.
     ///
     /// # Errors
     ///
     /// As of [`Bucket::open`].
-    pub fn open(&mut self, name: &Name, by: Instant) -> StoreResult<(BucketInfo, StoredLease)> {
-        let (info, entry) = self.0.open(FirstKey::Read(&key(name)), by)?;
-        Ok((info, to_stored(entry)))
+    pub fn open(&mut self, by: Instant) -> StoreResult<(BucketInfo, Mark)> {
+        let (info, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), by)?;
+        self.epoch.clone_from(&info.id.epoch);
+        Ok((info, mark::of_entry(entry)))
     }
 
-    /// Reads a lease.
+    /// Reads a lease in the bucket that was opened.
     ///
     /// # Errors
     ///
-    /// When there was no answer by the deadline.
+    /// When there was no answer by the deadline, or the bucket was made anew since.
     pub fn read(&mut self, name: &Name, by: Instant) -> StoreResult<StoredLease> {
-        Ok(to_stored(self.0.get(&key(name), by)?))
-    }
-
-    /// Reads the mark.
-    ///
-    /// # Errors
-    ///
-    /// When there was no answer by the deadline.
-    pub fn mark(&mut self, by: Instant) -> StoreResult<Mark> {
-        mark::read(&mut *self.0, by)
+        let entry = self.bucket.get(&self.key(name), by)?;
+        // Afterwards: then it was the same bucket before.
+        self.bucket.verify(&self.epoch, by)?;
+        Ok(to_stored(entry))
     }
 
     /// Writes a mark in the place of its revision.
     pub fn write_mark(&mut self, mark: &Mark, by: Instant) -> Written {
-        mark::write(&mut *self.0, mark, by)
+        mark::write(&mut *self.bucket, mark, by)
     }
 
-    /// Writes a lease in the place of this revision; `None`: it is expired, by this host.
+    /// Writes a lease in the place of this revision, by the command of this number; `None`: it is
+    /// expired, by this host.
     pub fn write(
         &mut self,
         name: &Name,
         at: Revision,
         lease: Option<&LeaseEntry>,
-        host: &str,
+        (attempt, host): (u64, &str),
         by: Instant,
     ) -> Written {
-        self.0.compare_and_set(&key(name), Expected::Key(at), &to_content(lease, host), by)
+        let (key, content) = (self.key(name), to_content(lease, attempt, host));
+        self.bucket.compare_and_set(&key, Expected::Key(at), &content, by)
     }
 
     /// Has a write confirm that a lease stands at this revision.
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
-        self.0.confirm(&key(name), at, by)
+        self.bucket.confirm(&self.key(name), at, by)
     }
 
     /// Opens the bucket and returns all leases that stand, with their names: all of the bucket, or
@@ -142,23 +163,30 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// When the listing was not complete by the deadline.
+    /// When the listing was not complete by the deadline, or the bucket was made anew meanwhile.
     pub fn list(
         &mut self,
-        prefix: Option<&Name>,
+        below: Option<&Name>,
         by: Instant,
     ) -> StoreResult<(BucketInfo, Vec<(Name, StoredLease)>)> {
-        let of_prefix = prefix.map(key);
-        let first = of_prefix.clone().unwrap_or_else(|| MARK_KEY.to_owned());
-        let (info, entry) = self.0.open(FirstKey::Read(&first), by)?;
-        let own = entry.filter(|_| of_prefix.is_some());
-        let prefixes = [of_prefix.unwrap_or_else(|| ROOT.to_owned())];
-        let listing = self.0.list(Selection::all(&prefixes), by)?;
-        let name = |key: &str| Name::parse(&key.strip_prefix("lease.")?.replace('.', "/")).ok();
-        let all = own.into_iter().chain(listing.entries);
-        let named = all.filter_map(|entry| Some((name(&entry.key)?, to_stored(Some(entry)))));
+        let (info, _) = self.open(by)?;
+        let prefixes = [below.map_or_else(|| ROOT.to_owned(), prefix)];
+        let listing = self.bucket.list(Selection::all(&prefixes), by)?;
+        self.bucket.verify(&self.epoch, by)?;
+        let last = last_element(&self.epoch);
+        let name = |key: &str| {
+            let path = key.strip_prefix(ROOT)?.strip_suffix(&*last)?;
+            Name::parse(&path.trim_matches('.').replace('.', "/")).ok()
+        };
+        let entries = listing.entries.into_iter();
+        let named = entries.filter_map(|entry| Some((name(&entry.key)?, to_stored(Some(entry)))));
         Ok((info, named.filter(|(_, stored)| stored.lease.is_some()).collect()))
     }
+}
+
+/// Returns how the keys of a lease begin.
+fn prefix(name: &Name) -> String {
+    format!("{ROOT}.{}", name.elements().join("."))
 }
 
 #[cfg(test)]
@@ -168,31 +196,30 @@ mod tests {
     use super::*;
 
     fn entry(revision: u64, content: Content) -> Option<Entry> {
-        Some(Entry { key: "lease.db".to_owned(), revision: Revision(revision), content })
+        Some(Entry { key: "lease.db.e8c3e".to_owned(), revision: Revision(revision), content })
     }
 
     fn lease(term: Option<u64>) -> LeaseEntry {
         let duration = Duration::from_millis(60_607);
-        LeaseEntry { holder: "h 1".to_owned(), duration, term: term.map(Revision), attempt: 7 }
+        LeaseEntry { holder: "h\u{202e} 1".to_owned(), duration, term: term.map(Revision) }
     }
 
     #[test]
     fn a_lease_survives_the_way_through_an_entry() {
         for lease in [lease(None), lease(Some(5))] {
-            let stored = to_stored(entry(9, to_content(Some(&lease), "h1")));
-            let read = StoredLease { revision: Revision(9), lease: Some(Ok(lease)) };
+            let stored = to_stored(entry(9, to_content(Some(&lease), 7, "h1")));
+            let read = StoredLease { revision: Revision(9), attempt: 7, lease: Some(Ok(lease)) };
             assert_eq!(stored, read);
         }
-        let expired = to_stored(entry(9, to_content(None, "h1")));
-        assert_eq!(expired, StoredLease { revision: Revision(9), lease: None });
-        assert_eq!(to_stored(None), StoredLease { revision: Revision(0), lease: None });
-        let name = Name::parse("db/users").expect("a name");
-        assert_eq!(key(&name), "lease.db.users");
+        let expired = to_stored(entry(9, to_content(None, 7, "h1")));
+        assert_eq!(expired, StoredLease { revision: Revision(9), attempt: 7, lease: None });
+        let none = StoredLease { revision: Revision(0), attempt: 0, lease: None };
+        assert_eq!(to_stored(None), none);
     }
 
     #[test]
     fn an_entry_that_putex_has_not_written_is_no_lease_and_is_not_free() {
-        let whole = to_content(Some(&lease(Some(5))), "h1");
+        let whole = to_content(Some(&lease(Some(5))), 7, "h1");
         for at in 0..whole.headers.len() {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
@@ -206,7 +233,20 @@ mod tests {
             let stored = to_stored(entry(9, odd));
             assert!(matches!(stored.lease, Some(Err(_))), "{name}: {value}");
         }
-        let foreign = to_stored(entry(9, Content::new([], b"h1")));
-        assert!(matches!(foreign.lease, Some(Err(_))));
+        for payload in [&b"h1"[..], b"\xff"] {
+            let foreign = to_stored(entry(9, Content::new([], payload)));
+            assert!(matches!(foreign.lease, Some(Err(_))));
+        }
+    }
+
+    /// Two buckets of one name have the same revisions.
+    #[test]
+    fn the_key_of_a_lease_is_another_in_a_bucket_that_is_made_anew() {
+        assert_ne!(last_element("8c3e"), last_element("8c3f"));
+        let long = Name::parse(&"a".repeat(150)).expect("a name");
+        for epoch in ["0123456789abcdef0123456789abcdef", "", "\u{e9}.*>"] {
+            let key = format!("{}.{}", prefix(&long), last_element(epoch));
+            crate::store::name::valid_key(&key).expect("a key");
+        }
     }
 }

@@ -265,6 +265,14 @@ pub trait Bucket: Send {
         deadline: Instant,
     ) -> Written;
 
+    /// Checks that the bucket which is read is the one of this random id: it may have been lost and
+    /// made anew since it was opened.
+    ///
+    /// # Errors
+    ///
+    /// If not, or if there was no answer by the deadline.
+    fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()>;
+
     /// Has a write confirm that a key stands at this revision, 0 for no entry: an entry that was
     /// read before is the last one then. Not each server knows such a write: [`Written::Denied`].
     fn confirm(&mut self, key: &str, revision: Revision, deadline: Instant) -> Written {

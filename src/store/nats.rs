@@ -372,6 +372,10 @@ impl Bucket for NatsStore {
         self.finish_read(entry, began, deadline)
     }
 
+    fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
+        self.verify_now(epoch, deadline)
+    }
+
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         self.open_bucket()?;
         let (began, listing) = (sys::now(), self.list_now(selection, deadline));

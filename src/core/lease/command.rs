@@ -26,14 +26,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
+    /// The bucket is to be opened. After a failure too: it may have been lost and made anew.
     Closed,
     Reading,
-    ReadingMark,
     WritingMark(Mark),
     Writing(Option<LeaseEntry>),
     /// What was read last is confirmed.
     Confirming(Confirmed),
-    Resting(Instant, Box<Phase>),
+    /// Nothing is done until then.
+    Resting(Instant),
     Done(LeaseEnd),
 }
 
@@ -65,13 +66,17 @@ pub struct LeaseCommand {
     until: Instant,
     /// The end of a lease is waited for until then.
     wait_until: Instant,
-    bucket: Option<(BucketId, Revision)>,
+    bucket: Option<BucketId>,
+    /// The mark of the bucket.
+    mark: Option<Mark>,
     replicas: u32,
     notes: LeaseNotes,
     /// What was read last, and when that read began.
     last_read: (StoredLease, Instant),
-    /// When the first write without an answer was sent.
+    /// When the first write was sent to this bucket.
     first_sent: Option<Instant>,
+    /// The lease that a write was to expire.
+    expiring: Option<LeaseView>,
     phase: Phase,
 }
 
@@ -95,10 +100,12 @@ impl LeaseCommand {
             until: now.after(PATIENCE.max(wait)),
             wait_until: now.after(wait),
             bucket: None,
+            mark: None,
             replicas: 1,
             notes: LeaseNotes::default(),
-            last_read: (StoredLease { revision: Revision(0), lease: None }, now),
+            last_read: (StoredLease { revision: Revision(0), attempt: 0, lease: None }, now),
             first_sent: None,
+            expiring: None,
             phase: Phase::Closed,
         }
     }
@@ -113,6 +120,11 @@ impl LeaseCommand {
         &self.notes
     }
 
+    /// Returns the number that stands in what this command writes.
+    pub fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> LeaseStep {
         self.began = now;
@@ -121,11 +133,13 @@ impl LeaseCommand {
         match &self.phase {
             Phase::Closed => LeaseStep::Open(by),
             Phase::Reading => LeaseStep::Read(by),
-            Phase::ReadingMark => LeaseStep::ReadMark(by),
             Phase::WritingMark(mark) => LeaseStep::WriteMark(mark.clone(), by),
-            Phase::Writing(lease) => LeaseStep::Write(at, lease.clone(), by),
+            Phase::Writing(lease) => {
+                self.first_sent.get_or_insert(now);
+                LeaseStep::Write(at, lease.clone(), by)
+            }
             Phase::Confirming(_) => LeaseStep::Confirm(at, by),
-            Phase::Resting(until, _) => LeaseStep::Rest(*until),
+            Phase::Resting(until) => LeaseStep::Rest(*until),
             Phase::Done(_) => LeaseStep::Exit,
         }
     }
@@ -133,44 +147,31 @@ impl LeaseCommand {
     /// Takes in what happened.
     pub fn handle(&mut self, input: LeaseInput, now: Instant) {
         match input {
-            LeaseInput::Opened(Ok(opened)) => self.opened(*opened, now),
+            LeaseInput::Opened(Ok(opened)) => self.opened(*opened),
             LeaseInput::Opened(Err(error)) => match error.kind {
                 StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
                     self.end(LeaseEnd::Refused(error.kind, error.text));
                 }
                 StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
-                    self.failed(error.text, Phase::Closed, now);
+                    self.failed(error.text, now);
                 }
             },
             LeaseInput::Read(Ok(stored)) => self.read(stored, now),
-            LeaseInput::Read(Err(why)) => self.failed(why, Phase::Reading, now),
-            LeaseInput::Mark(Ok(mark)) => self.marked(mark, now),
-            LeaseInput::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
+            LeaseInput::Read(Err(why)) => self.failed(why, now),
             LeaseInput::Written(written) => match self.phase.clone() {
                 Phase::Writing(lease) => self.written(written, lease, now),
                 Phase::Confirming(then) => self.confirmed(written, then, now),
                 Phase::WritingMark(_) => match written {
                     // Whatever became of it, the mark that stands counts.
-                    Written::Stored(_) | Written::Moved(_) => self.phase = Phase::ReadingMark,
-                    Written::Denied(why) | Written::Unknown(why) => {
-                        self.failed(why, Phase::ReadingMark, now);
-                    }
+                    Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
+                    Written::Denied(why) | Written::Unknown(why) => self.failed(why, now),
                 },
-                Phase::Closed
-                | Phase::Reading
-                | Phase::ReadingMark
-                | Phase::Resting(..)
-                | Phase::Done(_) => {}
+                Phase::Closed | Phase::Reading | Phase::Resting(_) | Phase::Done(_) => {}
             },
             LeaseInput::Rested => {
-                if let Phase::Resting(until, then) = &self.phase
-                    && now >= *until
+                if let Phase::Resting(until) = self.phase
+                    && now >= until
                 {
-                    self.phase = (**then).clone();
-                }
-            }
-            LeaseInput::Gone => {
-                if self.ended().is_none() {
                     self.phase = Phase::Closed;
                 }
             }
@@ -181,10 +182,10 @@ impl LeaseCommand {
         self.phase = Phase::Done(end);
     }
 
-    /// A request had no result: it is made again after a pause, until the store is given up.
-    fn failed(&mut self, why: String, then: Phase, now: Instant) {
+    /// A request had no result: all is done again after a pause, until the store is given up.
+    fn failed(&mut self, why: String, now: Instant) {
         if now < self.until {
-            self.phase = Phase::Resting(now.after(PAUSE), Box::new(then));
+            self.phase = Phase::Resting(now.after(PAUSE));
             return;
         }
         let doubt = match self.first_sent {
@@ -194,24 +195,20 @@ impl LeaseCommand {
         self.end(LeaseEnd::Refused(StoreErrorKind::Unreachable, format!("{why}{doubt}")));
     }
 
-    fn opened(
-        &mut self,
-        (info, stored, notes): (BucketInfo, StoredLease, LeaseNotes),
-        now: Instant,
-    ) {
-        let is_same = self.bucket.as_ref().is_some_and(|(id, _)| *id == info.id);
-        if !is_same {
-            // What was written to another bucket stands there.
-            (self.notes, self.first_sent) = (notes, None);
+    fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, LeaseNotes)) {
+        if self.bucket.as_ref() != Some(&info.id) {
+            // What was written to another bucket has another key.
+            (self.notes, self.first_sent, self.expiring) = (notes, None, None);
         }
-        self.bucket = Some((info.id, info.last));
+        (self.bucket, self.mark) = (Some(info.id), Some(mark));
         self.replicas = info.replicas;
-        self.read(stored, now);
+        self.phase = Phase::Reading;
     }
 
     fn read(&mut self, stored: StoredLease, now: Instant) {
         let (began, is_exact) = (self.began, self.replicas == 1);
-        let is_new = self.notes.read(stored.revision, began, now, is_exact);
+        let entry = (stored.revision, stored.attempt);
+        let is_new = self.notes.read(entry, (began, now), is_exact);
         self.last_read = (stored, began);
         if is_new {
             return self.decide(now);
@@ -226,8 +223,8 @@ impl LeaseCommand {
     /// What was read last counts, whatever was noted.
     fn read_anew(&mut self, now: Instant) {
         self.notes.forget();
-        let (StoredLease { revision, .. }, began) = &self.last_read;
-        self.notes.read(*revision, *began, now, true);
+        let (StoredLease { revision, attempt, .. }, began) = &self.last_read;
+        self.notes.read((*revision, *attempt), (*began, now), true);
         self.decide(now);
     }
 
@@ -245,15 +242,11 @@ impl LeaseCommand {
         };
         let view = lease.as_ref().map(|lease| self.view(lease, now));
         match (self.task.clone(), lease.zip(view)) {
-            (LeaseTask::Claim { .. }, None) => match self.may_be_lost {
-                true => self.phase = Phase::ReadingMark,
-                false => self.write_claim(),
-            },
-            (LeaseTask::Claim { holder, .. } | LeaseTask::Extend { holder, .. }, Some((it, _)))
-                if it.holder == holder && it.attempt == self.attempt =>
+            (LeaseTask::Claim { at_least, .. }, None) => self.begin_claim(at_least, now),
+            (LeaseTask::Claim { .. } | LeaseTask::Extend { .. }, Some((it, _)))
+                if self.first_sent_of_last_read().is_some() =>
             {
-                // The write without an answer was stored.
-                let sent = self.first_sent.unwrap_or(self.began);
+                let sent = self.first_sent.unwrap_or(now);
                 self.had(&it, self.last_read.0.revision, sent, now);
             }
             (LeaseTask::Claim { .. }, Some((_, view))) => self.end(LeaseEnd::Taken(view)),
@@ -264,22 +257,30 @@ impl LeaseCommand {
                 let view = standing.map(|(_, view)| view);
                 self.end_confirmed(Confirmed::NotHad(view), now);
             }
-            (LeaseTask::Expire { .. }, None) => self.end_confirmed(Confirmed::Absent, now),
+            (LeaseTask::Expire { .. }, None) => {
+                let own = self.first_sent_of_last_read().and(self.expiring.take());
+                match own {
+                    Some(view) => self.end(LeaseEnd::Expired(view)),
+                    None => self.end_confirmed(Confirmed::Absent, now),
+                }
+            }
             (LeaseTask::Expire { .. }, Some((_, view))) => {
                 // The store is there.
                 self.until = now.after(PATIENCE).max(self.wait_until);
                 if view.state == LeaseState::RunOut {
+                    self.expiring = Some(view);
                     self.phase = Phase::Writing(None);
                 } else if view.run_out_at <= self.wait_until {
-                    self.phase = Phase::Resting(view.run_out_at, Box::new(Phase::Reading));
+                    self.phase = Phase::Resting(view.run_out_at);
                 } else {
                     self.end(LeaseEnd::TooEarly(view));
                 }
             }
-            (LeaseTask::Check { .. }, None) => match self.may_be_lost {
-                true => self.phase = Phase::ReadingMark,
-                false => self.end_confirmed(Confirmed::NotHeld(None), now),
-            },
+            // A lease of a lost bucket may be held.
+            (LeaseTask::Check { .. }, None) if self.missing_mark(Duration::ZERO).is_some() => {
+                self.end(LeaseEnd::Checked(LeaseState::Unsure, None));
+            }
+            (LeaseTask::Check { .. }, None) => self.end_confirmed(Confirmed::NotHeld(None), now),
             (LeaseTask::Check { holder }, Some((it, view))) => {
                 let is_anothers = holder.is_some_and(|holder| holder != it.holder);
                 if is_anothers || view.state == LeaseState::RunOut {
@@ -319,27 +320,32 @@ impl LeaseCommand {
                 // Whoever counts as having lost a lease does not rely on it.
                 Confirmed::NotHad(view) => self.end(LeaseEnd::NotHad(view)),
                 Confirmed::NotHeld(view) => self.end(LeaseEnd::Checked(LeaseState::Unsure, view)),
-                Confirmed::Absent | Confirmed::Counts => self.failed(why, Phase::Reading, now),
+                Confirmed::Absent | Confirmed::Counts => self.failed(why, now),
             },
-            Written::Unknown(why) => self.failed(why, Phase::Reading, now),
+            Written::Unknown(why) => self.failed(why, now),
             Written::Moved(_) => {
                 let why = "the lease was read from a server that is behind".to_owned();
-                self.failed(why, Phase::Reading, now);
+                self.failed(why, now);
             }
         }
     }
 
-    fn marked(&mut self, mark: Mark, now: Instant) {
-        let epoch = self.bucket.as_ref().map_or("", |(id, _)| &*id.epoch);
-        let LeaseTask::Claim { at_least, .. } = self.task else {
-            // A lease of a lost bucket may be held.
-            return match mark.missing(epoch, Duration::ZERO) {
-                Some(_) => self.end(LeaseEnd::Checked(LeaseState::Unsure, None)),
-                None => self.end_confirmed(Confirmed::NotHeld(None), now),
-            };
-        };
-        let lifetime = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
-        let Some(missing) = mark.missing(epoch, lifetime) else { return self.write_claim() };
+    /// Returns when this command has sent its first write, if what was read last is of it.
+    fn first_sent_of_last_read(&self) -> Option<Instant> {
+        self.first_sent.filter(|_| self.last_read.0.attempt == self.attempt)
+    }
+
+    /// Returns the mark that the bucket lacks for leases that last for so long, if it lacks one.
+    fn missing_mark(&self, lifetime: Duration) -> Option<Mark> {
+        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
+        let mark = self.mark.clone().filter(|_| self.may_be_lost)?;
+        mark.missing(epoch, lifetime)
+    }
+
+    /// Nobody has the lease: it is claimed, if the bucket is believed.
+    fn begin_claim(&mut self, at_least: Duration, now: Instant) {
+        let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
+        let Some(missing) = self.missing_mark(duration) else { return self.write_claim(duration) };
         let time = LeaseTime::stored(missing.lifetime, self.drift_ppm);
         let since = self.notes.see_bucket(now);
         let old_at = time.run_out_at(WriteBounds::of_read(None, since));
@@ -350,11 +356,10 @@ impl LeaseCommand {
         }
     }
 
-    fn write_claim(&mut self) {
-        let LeaseTask::Claim { holder, at_least } = &self.task else { return };
-        let duration = LeaseTime::guaranteeing(*at_least, self.drift_ppm).duration();
-        let (holder, attempt) = (holder.clone(), self.attempt);
-        self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None, attempt }));
+    fn write_claim(&mut self, duration: Duration) {
+        let LeaseTask::Claim { holder, .. } = &self.task else { return };
+        let holder = holder.clone();
+        self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None }));
     }
 
     fn extend(&mut self, lease: LeaseEntry, at_least: Duration, now: Instant) {
@@ -365,8 +370,7 @@ impl LeaseCommand {
         match time.extended(written, at_least, now) {
             Some(time) => {
                 let (duration, term) = (time.duration(), Some(term));
-                let attempt = self.attempt;
-                self.phase = Phase::Writing(Some(LeaseEntry { duration, term, attempt, ..lease }));
+                self.phase = Phase::Writing(Some(LeaseEntry { duration, term, ..lease }));
             }
             None => {
                 let valid_until = written.and_then(|written| time.held_until(written));
@@ -376,45 +380,37 @@ impl LeaseCommand {
     }
 
     fn written(&mut self, written: Written, lease: Option<LeaseEntry>, now: Instant) {
-        let sent = self.began;
-        match written {
-            Written::Stored(revision) if self.is_of_another_bucket(revision) => {
-                self.phase = Phase::Closed;
+        let (sent, replaced) = (self.began, self.last_read.0.revision);
+        match (written, lease) {
+            // A bucket that was made anew meanwhile has no entry of this key either: whether this
+            // was stored in the one that was opened is read.
+            (Written::Stored(_), Some(_)) if replaced == Revision(0) && self.may_be_lost => {
+                self.phase = Phase::Reading;
             }
-            Written::Stored(revision) => match lease {
-                Some(lease) => self.had(&lease, revision, sent, now),
-                None => {
-                    let expired = self.last_read.0.lease.clone().and_then(Result::ok);
-                    let view = expired.map(|lease| self.view(&lease, now));
-                    self.notes.write(revision, sent, now);
-                    self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
-                }
-            },
-            Written::Moved(_) if now < self.until => self.phase = Phase::Reading,
-            Written::Moved(_) => {
-                let why = "others have written the lease again and again".to_owned();
-                self.failed(why, Phase::Reading, now);
+            (Written::Stored(revision), Some(lease)) => self.had(&lease, revision, sent, now),
+            (Written::Stored(revision), None) => {
+                self.notes.write((revision, self.attempt), (sent, now));
+                let view = self.expiring.take();
+                self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
             }
-            Written::Denied(why) => self.failed(why, Phase::Reading, now),
-            Written::Unknown(why) => {
-                self.first_sent.get_or_insert(sent);
-                self.failed(why, Phase::Reading, now);
+            (Written::Moved(_), _) if now < self.until => self.phase = Phase::Reading,
+            (Written::Moved(_), _) => {
+                self.failed("others have written the lease again and again".to_owned(), now);
             }
+            (Written::Denied(why) | Written::Unknown(why), _) => self.failed(why, now),
         }
-    }
-
-    /// Returns whether a write with this revision went to a bucket that was made anew.
-    fn is_of_another_bucket(&self, revision: Revision) -> bool {
-        self.bucket.as_ref().is_some_and(|(_, last)| revision <= *last)
     }
 
     /// The lease that stands at this revision was written by this command, and sent then at the
     /// earliest.
     fn had(&mut self, lease: &LeaseEntry, revision: Revision, sent: Instant, now: Instant) {
-        self.notes.write(revision, sent, now);
+        self.notes.write((revision, self.attempt), (sent, now));
         let time = LeaseTime::stored(lease.duration, self.drift_ppm);
         let (term, valid_until) = (lease.term_at(revision), time.guaranteed_until(sent));
-        self.end(LeaseEnd::Had { term, valid_until });
+        self.end(match now < valid_until {
+            true => LeaseEnd::Had { term, valid_until },
+            false => LeaseEnd::Over(term),
+        });
     }
 }
 

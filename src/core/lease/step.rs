@@ -84,6 +84,8 @@ pub enum LeaseEnd {
         /// Until when nobody else can have it.
         valid_until: Instant,
     },
+    /// It was claimed or extended, and has run out again before this process went on.
+    Over(Revision),
     /// It is not claimed: somebody has it, or it was not expired yet.
     Taken(LeaseView),
     /// It is not claimed: the bucket may be one that was lost and made anew. So long it is not
@@ -107,12 +109,10 @@ pub enum LeaseEnd {
 /// What is done next. The result is told by [`LeaseCommand::handle`](super::LeaseCommand::handle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// Open the bucket and read the lease: [`LeaseInput::Opened`].
+    /// Open the bucket and read its mark: [`LeaseInput::Opened`].
     Open(Instant),
-    /// Read the lease: [`LeaseInput::Read`].
+    /// Read the lease in the bucket that was opened, and in no other: [`LeaseInput::Read`].
     Read(Instant),
-    /// Read the mark of the bucket: [`LeaseInput::Mark`].
-    ReadMark(Instant),
     /// Write this mark in the place of its revision: [`LeaseInput::Written`].
     WriteMark(Mark, Instant),
     /// Write the lease in the place of this revision, `None` to expire it:
@@ -130,18 +130,15 @@ pub enum LeaseStep {
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseInput {
-    /// The bucket was opened; with the lease, and what this host has seen of it in this bucket.
-    Opened(Result<Box<(BucketInfo, StoredLease, LeaseNotes)>, StoreError>),
+    /// The bucket was opened; with its mark, and what this host has seen of the lease in this
+    /// bucket.
+    Opened(Result<Box<(BucketInfo, Mark, LeaseNotes)>, StoreError>),
     /// The lease was read.
     Read(Result<StoredLease, String>),
-    /// The mark was read.
-    Mark(Result<Mark, String>),
     /// What has become of a write.
     Written(Written),
     /// A rest is over, or was cut short.
     Rested,
-    /// The bucket has to be opened again.
-    Gone,
 }
 
 /// Says for people how long a bucket is not believed yet.

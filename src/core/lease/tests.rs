@@ -1,8 +1,10 @@
 //! The arithmetic of leases, case by case; `simulation` plays histories.
 
+mod counts;
 mod simulation;
 
-use self::simulation::{Counts, Simulation};
+use self::counts::Counts;
+use self::simulation::Simulation;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -155,7 +155,7 @@ mod tests {
     fn notes_are_of_one_bucket_one_lease_and_one_clock() {
         let notes = folder("kept", "boot");
         let mut seen = LeaseNotes::default();
-        seen.write(Revision(7), at(3), at(4));
+        seen.write((Revision(7), 5), (at(3), at(4)));
         seen.see_bucket(at(2));
         notes.write("8c3e", &name("db/x"), &seen).expect("it is written");
         assert_eq!(notes.read("8c3e", &name("db/x"), at(9)), seen);
@@ -174,7 +174,7 @@ mod tests {
     fn the_folder_stays_small_and_keeps_what_was_noted_last() {
         let notes = folder("small", "boot");
         let mut seen = LeaseNotes::default();
-        seen.write(Revision(7), at(3), at(4));
+        seen.write((Revision(7), 5), (at(3), at(4)));
         for number in 0..6_000 {
             notes.write("8c3e", &name(&format!("job-{number}")), &seen).expect("it is written");
         }
@@ -190,9 +190,9 @@ mod tests {
     fn a_damaged_file_says_nothing_and_is_replaced() {
         let notes = folder("damaged", "boot");
         let (mut seen, name) = (LeaseNotes::default(), name("db"));
-        seen.write(Revision(7), at(3), at(4));
+        seen.write((Revision(7), 5), (at(3), at(4)));
         let file = notes.file_of(&NotesFolder::start("8c3e", "db"));
-        for damaged in ["", "clock boot\n8c3e db 7 1 7 2 7 1", "\0"] {
+        for damaged in ["", "clock boot\n8c3e db 7 5 1 2 7 1", "\0"] {
             fs::write(&file, damaged).expect("it is written");
             assert_eq!(notes.read("8c3e", &name, at(9)), LeaseNotes::default(), "{damaged:?}");
         }

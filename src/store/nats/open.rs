@@ -90,6 +90,18 @@ impl NatsStore {
         Ok((bucket, entry))
     }
 
+    /// Checks that the bucket has this epoch still; the store is closed if it has not.
+    pub(super) fn verify_now(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
+        let subject = self.raw_subject(name::EPOCH_KEY);
+        let read = self.read(&subject, answer_by(deadline))?;
+        if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
+            return Ok(());
+        }
+        let why = format!("the bucket {} was lost and made anew", self.stream);
+        self.bucket = Err(why.clone());
+        Err(Kind::Unreachable.error(why))
+    }
+
     /// Returns the requests that open a bucket: its state, and its entries of these subjects.
     /// None for the API of another domain: the version of its servers is not known.
     fn first_requests(&self, subjects: &[String]) -> Vec<(String, String)> {

@@ -12,7 +12,7 @@ use putex::core::lease::{LeaseEntry, StoredLease};
 use putex::core::tickets::Name;
 use putex::core::{Revision, Written};
 use putex::nats::{Client as NatsClient, ConnectOptions, Login, Server as Address};
-use putex::store::leases::{Leases, key};
+use putex::store::leases::Leases;
 use putex::store::nats::{API, NatsSettings, NatsStore};
 use putex::store::{Content, Expected};
 
@@ -23,6 +23,9 @@ use crate::support::clock::{At, now, until, until_true};
 use crate::support::programs::is_slow_wanted;
 use crate::support::sandbox::Sandbox;
 use crate::support::wire::Client;
+
+/// How the subject of the lease begins.
+const LEASE: &str = "$KV.putex.lease.db.x.";
 
 const PROCESSES: usize = 32;
 const HOSTS: usize = 4;
@@ -167,7 +170,7 @@ fn race(site: &Site, servers: usize) {
     let mut claims = BTreeMap::new();
     for (seq, subject, headers, payload) in history(site) {
         let is_claim = !headers.contains("Putex-Term") && !headers.contains("KV-Operation");
-        if subject == "$KV.putex.lease.db.x" && is_claim {
+        if subject.starts_with(LEASE) && is_claim {
             claims.insert(seq, payload);
         }
     }
@@ -222,7 +225,10 @@ fn soon() -> putex::core::Instant {
 
 /// Opens the bucket until it is open.
 fn open(leases: &mut Leases, name: &Name) -> StoredLease {
-    until("an open bucket", || leases.open(name, soon()).ok()).1
+    until("an open bucket", || {
+        leases.open(soon()).ok()?;
+        leases.read(name, soon()).ok()
+    })
 }
 
 /// Changes the holder of the lease again and again: expires and claims it.
@@ -233,11 +239,11 @@ fn change(site: &Site, name: &Name, attempts: &AtomicU64) {
         let due = number * (ATTEMPTS / CHANGES);
         until_true("further attempts", || attempts.load(Ordering::SeqCst) >= due);
         let duration = Duration::from_secs(60);
-        let (holder, attempt) = (format!("h{}", number % 3), number);
-        let lease = LeaseEntry { holder, duration, term: None, attempt };
+        let holder = format!("h{}", number % 3);
+        let lease = LeaseEntry { holder, duration, term: None };
         for lease in [None, Some(&lease)] {
             loop {
-                match leases.write(name, at, lease, "gate", soon()) {
+                match leases.write(name, at, lease, (number + 1, "gate"), soon()) {
                     Written::Stored(revision) => {
                         at = revision;
                         break;
@@ -262,7 +268,7 @@ fn write_under(site: &Site, name: &Name, number: u64, attempts: &AtomicU64) -> (
         let revision = shown.revision;
         let is_own = matches!(&shown.lease, Some(Ok(lease)) if lease.holder == holder);
         let outcome = is_own.then(|| {
-            let lease = key(name);
+            let lease = leases.key(name);
             let content = Content {
                 headers: vec![("X-Lease".to_owned(), revision.to_string())],
                 payload: holder.clone().into_bytes(),
@@ -302,7 +308,7 @@ fn race_the_gate(site: &Site, servers: usize) {
     });
     let (mut lease, mut writes, mut wrong) = (Revision(0), 0, 0);
     for (seq, subject, headers, _) in history(site) {
-        if subject == "$KV.putex.lease.db.x" {
+        if subject.starts_with(LEASE) {
             lease = Revision(seq);
         } else if subject == "$KV.putex.leader" {
             writes += 1;

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::super::*;
+use super::counts::Counts;
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::random::Random;
 use crate::core::record::BucketId;
@@ -29,40 +30,20 @@ const DRIFT_PPM: u32 = 10_000;
 /// bucket.
 const LONGEST: Time = 14_000_000;
 
+/// What stands under a key that was never written.
+const NOTHING: StoredLease = StoredLease { revision: Revision(0), attempt: 0, lease: None };
+
 /// How many commands a history has.
 const COMMANDS: u32 = 60;
-
-/// How often each thing has happened.
-#[derive(Debug, Default)]
-pub(super) struct Counts([u64; 12]);
-
-const NAMES: [&str; 12] = [
-    "claimed", "taken", "young", "extended", "not had", "expired", "too early", "absent", "held",
-    "unsure", "not held", "refused",
-];
-
-impl Counts {
-    pub(super) fn add(&mut self, other: &Counts) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
-    }
-
-    pub(super) fn are_all_above(&self, least: u64) -> bool {
-        self.0.iter().all(|count| *count > least)
-    }
-
-    fn count(&mut self, name: &str) {
-        let at = NAMES.iter().position(|it| *it == name).expect("a known name");
-        self.0[at] += 1;
-    }
-}
 
 /// A request under way.
 #[derive(Clone, Debug)]
 struct Request {
     client: usize,
     number: u64,
-    /// The bucket that it was sent to.
+    /// The bucket that was opened, and the number of the command.
     epoch: u64,
+    attempt: u64,
     step: LeaseStep,
 }
 
@@ -82,6 +63,8 @@ struct Client {
     ppm: i64,
     offset: Time,
     command: Option<(LeaseCommand, Time)>,
+    /// The bucket that the command has opened.
+    opened: u64,
     /// What it was asked for last.
     requested: Duration,
     extends: bool,
@@ -113,9 +96,13 @@ pub(super) struct Simulation {
     epoch: u64,
     last: u64,
     mark: Option<(u64, Mark)>,
-    history: Vec<StoredLease>,
+    /// What has stood under the key of the lease, of this bucket and of those that were lost: a
+    /// write that is under way to a lost one is stored under the key of that.
+    histories: BTreeMap<u64, Vec<StoredLease>>,
     /// When the lease was claimed or expired, for whom it was claimed, and in which bucket.
     changes: Vec<(Time, Option<String>, u64)>,
+    /// Claims that were stored in a bucket under the key of a lost one.
+    orphans: Vec<(Time, Option<String>, u64)>,
     reliances: Vec<Reliance>,
     begun: u32,
     counts: Counts,
@@ -153,6 +140,7 @@ impl Simulation {
             ppm: rate(&mut random),
             offset: random.below(1_000_000_000),
             command: None,
+            opened: 0,
             requested: Duration::ZERO,
             extends: false,
             waits_for: 0,
@@ -171,8 +159,9 @@ impl Simulation {
             epoch: 0,
             last: 0,
             mark: None,
-            history: Vec::new(),
+            histories: BTreeMap::new(),
             changes: Vec::new(),
+            orphans: Vec::new(),
             reliances: Vec::new(),
             begun: 0,
             counts: Counts::default(),
@@ -191,7 +180,7 @@ impl Simulation {
     fn make_bucket(&mut self) {
         self.epoch += 1;
         (self.last, self.mark) = (1, None);
-        self.history = vec![StoredLease { revision: Revision(0), lease: None }];
+        self.histories.clear();
     }
 
     fn write_mark(&mut self, lifetime: Duration) {
@@ -251,7 +240,7 @@ impl Simulation {
             LeaseStep::Exit => {
                 let end = command.ended().expect("it has ended").clone();
                 self.clients[id].notes = match self.clients[id].keeps_notes {
-                    true => (self.epoch, command.notes().clone()),
+                    true => (self.clients[id].opened, command.notes().clone()),
                     false => (0, LeaseNotes::default()),
                 };
                 self.judge(id, end, began);
@@ -268,11 +257,11 @@ impl Simulation {
             }
             LeaseStep::Open(by)
             | LeaseStep::Read(by)
-            | LeaseStep::ReadMark(by)
             | LeaseStep::WriteMark(_, by)
             | LeaseStep::Write(_, _, by)
             | LeaseStep::Confirm(_, by) => by,
         };
+        let attempt = command.attempt();
         self.clients[id].command = Some((command, began));
         self.numbers += 1;
         let number = self.numbers;
@@ -282,23 +271,33 @@ impl Simulation {
         // The process may pause between the decision and the request.
         let under_way = self.pause() + self.brief();
         if !self.random.one_in(12) {
-            let request = Request { client: id, number, epoch: self.epoch, step };
+            let (epoch, attempt) = (self.clients[id].opened, attempt);
+            let request = Request { client: id, number, epoch, attempt, step };
             self.at(self.now + under_way, Event::Arrives(request));
         }
     }
 
-    /// Returns what a read shows, perhaps by a server that is behind.
-    fn read_state(&mut self) -> StoredLease {
-        let is_behind = self.replicas > 1 && self.random.one_in(6);
-        let back = if is_behind { self.random.below(4) as usize } else { 0 };
-        self.history[(self.history.len() - 1).saturating_sub(back)].clone()
+    /// Returns what stands under the key of a bucket's lease.
+    fn current(&self, epoch: u64) -> StoredLease {
+        let history = self.histories.get(&epoch).and_then(|history| history.last());
+        history.cloned().unwrap_or(NOTHING)
     }
 
-    fn arrives(&mut self, Request { client, number, epoch, step }: Request) {
+    /// Returns what a read shows, perhaps by a server that is behind; or that the bucket was made
+    /// anew.
+    fn read_state(&mut self, epoch: u64) -> Result<StoredLease, String> {
         if epoch != self.epoch {
-            return;
+            return Err("the bucket was lost and made anew".to_owned());
         }
-        let current = self.history[self.history.len() - 1].revision;
+        let is_behind = self.replicas > 1 && self.random.one_in(6);
+        let back = if is_behind { self.random.below(4) as usize } else { 0 };
+        let history = self.histories.get(&epoch).map_or(&[][..], |history| history);
+        let at = history.len().checked_sub(back + 1);
+        Ok(at.map_or(NOTHING, |at| history[at].clone()))
+    }
+
+    fn arrives(&mut self, Request { client, number, epoch, attempt, step }: Request) {
+        let current = self.current(epoch).revision;
         let input = match step {
             LeaseStep::Open(_) => {
                 let info = BucketInfo {
@@ -311,23 +310,18 @@ impl Simulation {
                 };
                 let (epoch, notes) = self.clients[client].notes.clone();
                 let notes = if epoch == self.epoch { notes } else { LeaseNotes::default() };
-                LeaseInput::Opened(Ok(Box::new((info, self.read_state(), notes))))
+                LeaseInput::Opened(Ok(Box::new((info, self.read_mark(), notes))))
             }
-            LeaseStep::Read(_) => LeaseInput::Read(Ok(self.read_state())),
-            LeaseStep::ReadMark(_) => LeaseInput::Mark(Ok(self.mark.clone().map_or(
-                Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO },
-                |(_, mark)| mark,
-            ))),
+            LeaseStep::Read(_) => LeaseInput::Read(self.read_state(epoch)),
             LeaseStep::WriteMark(mark, _) => {
-                let at = self.mark.as_ref().map_or(0, |(revision, _)| *revision);
-                LeaseInput::Written(
-                    if mark.revision.0 == at && mark.epoch == self.epoch.to_string() {
+                let is_next = mark.revision == self.read_mark().revision;
+                LeaseInput::Written(match is_next && mark.epoch == self.epoch.to_string() {
+                    true => {
                         self.write_mark(mark.lifetime);
                         Written::Stored(Revision(self.last))
-                    } else {
-                        Written::Moved(None)
-                    },
-                )
+                    }
+                    false => Written::Moved(None),
+                })
             }
             LeaseStep::Confirm(at, _) if at == current => {
                 self.last += 1;
@@ -335,7 +329,7 @@ impl Simulation {
             }
             LeaseStep::Write(at, lease, _) if at == current => {
                 self.last += 1;
-                self.store(lease);
+                self.store(epoch, attempt, lease);
                 LeaseInput::Written(Written::Stored(Revision(self.last)))
             }
             LeaseStep::Confirm(..) | LeaseStep::Write(..) => {
@@ -345,19 +339,28 @@ impl Simulation {
         };
         let under_way = self.pause() + self.brief();
         if !self.random.one_in(12) {
+            // The answer tells which bucket was opened.
             self.at(self.now + under_way, Event::Answered(client, number, input));
         }
     }
 
+    fn read_mark(&self) -> Mark {
+        let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+        self.mark.clone().map_or(none, |(_, mark)| mark)
+    }
+
     /// A write of the lease is stored.
-    fn store(&mut self, lease: Option<LeaseEntry>) {
+    fn store(&mut self, epoch: u64, attempt: u64, lease: Option<LeaseEntry>) {
         let is_change = lease.as_ref().is_none_or(|lease| lease.term.is_none());
-        if is_change {
-            let holder = lease.as_ref().map(|lease| lease.holder.clone());
-            self.changes.push((self.now, holder, self.epoch));
+        let holder = lease.as_ref().map(|lease| lease.holder.clone());
+        match is_change && epoch == self.epoch {
+            true => self.changes.push((self.now, holder, epoch)),
+            // Nobody looks at the key of a lost bucket, but its writer may be told.
+            false if is_change => self.orphans.push((self.now, holder, epoch)),
+            false => {}
         }
-        let revision = Revision(self.last);
-        self.history.push(StoredLease { revision, lease: lease.map(Ok) });
+        let stored = StoredLease { revision: Revision(self.last), attempt, lease: lease.map(Ok) };
+        self.histories.entry(epoch).or_default().push(stored);
         self.check_reliances();
     }
 
@@ -428,6 +431,7 @@ impl Simulation {
                 self.counts.count("absent");
                 self.check_denied(None, began, false);
             }
+            LeaseEnd::Over(_) => self.counts.count("over"),
             LeaseEnd::Taken(_) => self.counts.count("taken"),
             LeaseEnd::Young(_) => self.counts.count("young"),
             LeaseEnd::Expired(_) => self.counts.count("expired"),
@@ -441,6 +445,9 @@ impl Simulation {
             return;
         }
         self.clients[id].waits_for = 0;
+        if let LeaseInput::Opened(Ok(opened)) = &input {
+            self.clients[id].opened = opened.0.id.epoch.parse().expect("a number");
+        }
         let local = self.clients[id].local(self.now);
         if let Some((command, _)) = &mut self.clients[id].command {
             command.handle(input, local);
@@ -457,7 +464,6 @@ impl Simulation {
         let input = match command.next(self.clients[id].local(self.now)) {
             LeaseStep::Open(_) => LeaseInput::Opened(Err(StoreErrorKind::Unreachable.error(why()))),
             LeaseStep::Read(_) => LeaseInput::Read(Err(why())),
-            LeaseStep::ReadMark(_) => LeaseInput::Mark(Err(why())),
             LeaseStep::WriteMark(..) | LeaseStep::Write(..) | LeaseStep::Confirm(..) => {
                 LeaseInput::Written(Written::Unknown(why()))
             }
