@@ -95,19 +95,8 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let no_wait = Refusal::system("cannot wait: ");
-    let names = request.sorted_names();
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
-    let mut ticket = Ticket {
-        mode: Mode::Exclusive,
-        slot: None,
-        held: Vec::new(),
-        lifetime: Duration::ZERO,
-        token: request.who.clone(),
-        incarnation: incarnation(&request.who),
-        attempt: number as u64,
-        seen: Seen::nothing(&sys::host_clock::name(), ""),
-        names,
-    };
+    let ticket = ticket(request, number as u64);
     let process = Process {
         speaker: Speaker { request, destination },
         tickets: Tickets::new(bucket, &ticket).with_notes_of(ticket.seen.clock()),
@@ -117,9 +106,8 @@ pub fn run(
     };
     let element = element(&request.who, &ticket.names);
     match &request.task {
-        Task::Grab { mode, timing, limits, busy_status } => {
+        Task::Grab { timing, limits, busy_status, .. } => {
             check_held(&ticket.names, env::var_os(HELD).as_deref())?;
-            (ticket.mode, ticket.lifetime) = (*mode, timing.lifetime());
             let grabber = Grabber::new(*timing, ticket, element, *limits, sys::now());
             process.grab(grabber, *busy_status)
         }
@@ -131,6 +119,25 @@ pub fn run(
             let whose = Whose::OfHolder(holder.clone());
             process.release(Releaser::new(ticket.names, whose, sys::now()))
         }
+    }
+}
+
+/// Returns the ticket that is asked for: by its mode, earlier ones conflict with it or not.
+fn ticket(request: &Request, attempt: u64) -> Ticket {
+    let (mode, lifetime) = match &request.task {
+        Task::Grab { mode, timing, .. } => (*mode, timing.lifetime()),
+        Task::Release | Task::Break(_) => (Mode::Exclusive, Duration::ZERO),
+    };
+    Ticket {
+        mode,
+        slot: None,
+        held: Vec::new(),
+        lifetime,
+        token: request.who.clone(),
+        incarnation: incarnation(&request.who),
+        attempt,
+        seen: Seen::nothing(&sys::host_clock::name(), ""),
+        names: request.sorted_names(),
     }
 }
 
@@ -337,6 +344,21 @@ mod tests {
 
     fn names(names: &[&str]) -> Vec<Name> {
         names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    }
+
+    /// The store was told that all are exclusive: it confirmed none of the entries that hide what
+    /// conflicts with a shared one.
+    #[test]
+    fn the_store_knows_the_mode_that_is_asked_for() {
+        let timing = crate::core::tickets::grab::timing(Duration::from_secs(60), 0);
+        let (timing, limits) =
+            (timing.expect("a time"), Limits { wait: Duration::ZERO, withdraws: false });
+        for mode in [Mode::Shared, Mode::Exclusive] {
+            let task = Task::Grab { mode, timing, limits, busy_status: 75 };
+            let request = Request { names: names(&["a"]), who: "h1".to_owned(), task, level: 2 };
+            let ticket = ticket(&request, 7);
+            assert_eq!((ticket.mode, ticket.lifetime), (mode, Duration::from_secs(60)));
+        }
     }
 
     #[test]

@@ -153,9 +153,14 @@ impl Leases {
         self.bucket.compare_and_set(&key, Expected::Key(at), &content, by)
     }
 
-    /// Has a write confirm that a lease stands at this revision.
+    /// Has a write confirm that a lease stands at this revision, in the bucket that was opened.
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
-        self.bucket.confirm(&self.key(name), at, by)
+        let written = self.bucket.confirm(&[(&self.key(name), at)], by);
+        // In a bucket that was made anew, nothing stands under the key either.
+        match (written, self.bucket.verify(&self.epoch, by)) {
+            (Written::Stored(_), Err(error)) => Written::Unknown(error.text),
+            (written, _) => written,
+        }
     }
 
     /// Opens the bucket and returns all leases that stand, with their names: all of the bucket, or

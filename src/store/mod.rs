@@ -273,11 +273,19 @@ pub trait Bucket: Send {
     /// If not, or if there was no answer by the deadline.
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()>;
 
-    /// Has a write confirm that a key stands at this revision, 0 for no entry: an entry that was
-    /// read before is the last one then. Not each server knows such a write: [`Written::Denied`].
-    fn confirm(&mut self, key: &str, revision: Revision, deadline: Instant) -> Written {
-        let expected = Expected::OtherKey(key, revision);
-        self.compare_and_set(name::READ_KEY, expected, &Content::default(), deadline)
+    /// Has writes confirm that these keys stand at these revisions, 0 for no entry: entries that
+    /// were read before are the last ones then. Returns the outcome of the last write, or of the
+    /// first that was not stored. Not each server knows such a write: [`Written::Denied`].
+    fn confirm(&mut self, keys: &[(&str, Revision)], deadline: Instant) -> Written {
+        let mut written = Written::Unknown("nothing sent".to_owned());
+        for (key, revision) in keys {
+            let expected = Expected::OtherKey(key, *revision);
+            written = self.compare_and_set(name::READ_KEY, expected, &Content::default(), deadline);
+            if !matches!(written, Written::Stored(_)) {
+                break;
+            }
+        }
+        written
     }
 
     /// Stores the content of a key as [`Bucket::compare_and_set`], and lists keys, as

@@ -21,6 +21,7 @@
 //!    reached no stream.
 
 pub(crate) mod answer;
+mod confirm;
 mod inspect;
 mod open;
 mod read;
@@ -39,8 +40,7 @@ use crate::store::{
 };
 use crate::sys;
 
-/// Longest check whether the bucket still exists, after a request without an answer. A
-/// healthy server answers within a few milliseconds, and a longer check would delay the
+/// Longest check whether the bucket still exists, after a request without an answer: it delays the
 /// caller's next attempt.
 const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
@@ -370,6 +370,10 @@ impl Bucket for NatsStore {
         let subject = self.subject(key)?;
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
+    }
+
+    fn confirm(&mut self, keys: &[(&str, Revision)], deadline: Instant) -> Written {
+        self.confirm_now(keys, deadline)
     }
 
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {

@@ -318,15 +318,13 @@ impl Tickets {
         if doubtful.is_empty() || standing.any(blocks) {
             return Ok(listing);
         }
-        for Entry { key, revision, .. } in doubtful {
-            let why = match self.bucket.confirm(key, *revision, deadline) {
-                Written::Stored(_) => continue,
-                Written::Moved(_) => format!("{key} was read from a server that is behind"),
-                Written::Denied(why) | Written::Unknown(why) => why,
-            };
-            return Err(StoreErrorKind::Unreachable.error(why));
-        }
-        Ok(listing)
+        let keys: Vec<_> = doubtful.iter().map(|entry| (&*entry.key, entry.revision)).collect();
+        let why = match self.bucket.confirm(&keys, deadline) {
+            Written::Stored(_) => return Ok(listing),
+            Written::Moved(_) => "an entry was read from a server that is behind".to_owned(),
+            Written::Denied(why) | Written::Unknown(why) => why,
+        };
+        Err(StoreErrorKind::Unreachable.error(why))
     }
 
     /// Returns whether a ticket that conflicts may stand where this entry was read.

@@ -119,6 +119,19 @@ pub fn circle<'a>(
     None
 }
 
+/// Most tickets that are removed before the others are listed again.
+const REMOVALS_MAX: usize = 16;
+
+/// Returns those of these dead tickets that are removed now, the last one first; `None` if there
+/// are none. Each owner begins with another one, by its random number: of hundreds, which crashed
+/// hosts have left, dozens of owners would remove the same.
+pub fn some_of_dead(mut dead: Vec<StoredTicket>, number: u128) -> Option<Vec<StoredTicket>> {
+    let first = number.checked_rem(dead.len() as u128)?;
+    dead.rotate_left(first as usize);
+    dead.truncate(REMOVALS_MAX);
+    Some(dead)
+}
+
 /// Describes tickets for people: the first of them, and how many there are. The first one may
 /// itself wait, for tickets that do not conflict with the own one.
 pub fn describe(blockers: &[StoredTicket]) -> String {

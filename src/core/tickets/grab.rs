@@ -122,7 +122,8 @@ enum Phase {
     ReadingOwn,
     /// These are to be heard of; then nothing is done until this instant.
     Watching(BTreeSet<String>, Instant),
-    Removing(Box<StoredTicket>),
+    /// The last of these is removed, then the ones before it.
+    Removing(Vec<StoredTicket>),
     /// The notes of this host are read, and written, before the ticket is withdrawn.
     Recalling,
     Noting(Revision),
@@ -257,7 +258,10 @@ impl Grabber {
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Watching(keys, _) => Step::Watch(keys.clone()),
-            Phase::Removing(other) => Step::Remove((**other).clone(), by),
+            Phase::Removing(dead) => match dead.last() {
+                Some(dead) => Step::Remove(dead.clone(), by),
+                None => Step::Rest(now),
+            },
             Phase::Recalling => Step::ReadNotes(by),
             Phase::Noting(at) => Step::WriteNotes(*at, self.seen.clone(), by),
             Phase::Withdrawing => {

@@ -5,6 +5,7 @@ use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 use crate::store::tickets::Tickets;
 
+mod confirm;
 mod copies;
 mod early;
 

@@ -323,6 +323,9 @@ impl Simulation {
                     false => Written::Moved(None),
                 })
             }
+            LeaseStep::Confirm(..) if epoch != self.epoch => {
+                LeaseInput::Written(Written::Unknown("the bucket was made anew".to_owned()))
+            }
             LeaseStep::Confirm(at, _) if at == current => {
                 self.last += 1;
                 LeaseInput::Written(Written::Stored(Revision(self.last)))

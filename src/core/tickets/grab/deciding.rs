@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
-use crate::core::tickets::decision::{Decision, decide, describe};
+use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::ticket::{Name, StoredTicket};
 use crate::core::tickets::{EarlierKeys, Mark};
@@ -97,11 +97,9 @@ impl Grabber {
         now: Instant,
     ) {
         self.seen.note(blockers.iter().map(|other| other.revision), now);
-        let dead: Vec<_> = blockers.iter().filter(|it| self.may_remove(it, now)).collect();
-        if !dead.is_empty() {
-            // Each process begins with another one: of hundreds, all would remove the same.
-            let at = self.ticket.attempt % dead.len() as u64;
-            self.phase = Phase::Removing(Box::new(dead[at as usize].clone()));
+        let dead = blockers.iter().filter(|it| self.may_remove(it, now)).cloned().collect();
+        if let Some(dead) = some_of_dead(dead, u128::from(self.ticket.attempt)) {
+            self.phase = Phase::Removing(dead);
             return;
         }
         let believed_at = self.believed_at(now);
@@ -177,6 +175,19 @@ impl Grabber {
         };
         let since = self.seen.since(other.revision)?;
         Some(since.after(self.timing.removal_wait(lifetime)))
+    }
+
+    /// A ticket was removed, or not. The next one follows, unless the own one is to be renewed.
+    pub(super) fn next_removal(&mut self, now: Instant) {
+        if let Phase::Removing(dead) = &mut self.phase {
+            dead.pop();
+            let is_over = dead.is_empty();
+            match self.is_due(now) {
+                true => self.phase = Phase::Writing,
+                false if is_over => self.phase = Phase::Listing,
+                false => {}
+            }
+        }
     }
 
     fn may_remove(&self, other: &StoredTicket, now: Instant) -> bool {

@@ -40,9 +40,14 @@ impl Grabber {
             (Phase::WritingMark, Written::Denied(why) | Written::Unknown(why)) => {
                 self.failed(why, Phase::ReadingMark, now);
             }
-            (Phase::Removing(_), Written::Stored(_)) => self.phase = Phase::Listing,
+            (Phase::Removing(_), Written::Stored(_)) => self.next_removal(now),
             // It was renewed, or others have removed it. What has shown it unmoved may be old.
-            (Phase::Removing(_), Written::Moved(_)) => self.pause(Phase::Listing, now),
+            (Phase::Removing(_), Written::Moved(_)) => {
+                self.next_removal(now);
+                if self.phase == Phase::Listing {
+                    self.pause(Phase::Listing, now);
+                }
+            }
             (Phase::Removing(_), Written::Denied(why) | Written::Unknown(why)) => {
                 self.failed(why, Phase::Listing, now);
             }

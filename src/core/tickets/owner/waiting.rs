@@ -6,12 +6,9 @@ use super::notes::Waited;
 use super::{LONG, Phase, TicketOwner};
 use crate::core::event::StoreErrorKind;
 use crate::core::record::Revision;
-use crate::core::tickets::decision::{self, Decision, decide, describe};
+use crate::core::tickets::decision::{self, Decision, decide, describe, some_of_dead};
 use crate::core::tickets::{End, StoredTicket, ToFront};
 use crate::core::time::Instant;
-
-/// Most tickets that are removed before the others are listed again.
-const REMOVALS_MAX: usize = 16;
 
 impl TicketOwner {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
@@ -84,19 +81,12 @@ impl TicketOwner {
         self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
     }
 
-    /// Begins to remove tickets that have not moved for too long, if there are some. Each owner
-    /// begins with another one: of hundreds, which crashed hosts have left, dozens of owners would
-    /// remove the same.
+    /// Begins to remove tickets that have not moved for too long, if there are some.
     pub(super) fn removes_dead(&mut self, blockers: &[StoredTicket], now: Instant) -> bool {
         self.note_unmoved(blockers, now);
         let is_dead = |other: &&StoredTicket| self.removal_at(other) <= now;
-        let mut dead: Vec<_> = blockers.iter().filter(is_dead).cloned().collect();
-        if dead.is_empty() {
-            return false;
-        }
-        let first = self.nonce.0 % dead.len() as u128;
-        dead.rotate_left(first as usize);
-        dead.truncate(REMOVALS_MAX);
+        let dead = blockers.iter().filter(is_dead).cloned().collect();
+        let Some(dead) = some_of_dead(dead, self.nonce.0) else { return false };
         self.phase = Phase::Removing(dead);
         true
     }
