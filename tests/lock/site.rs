@@ -116,6 +116,11 @@ impl Site {
         let attempt = || Some(self.run(&["-n", "x", "true"])).filter(|it| it.status != Some(69));
         let made = until("an answer", attempt);
         assert_eq!(made.status, Some(75), "{}", made.said);
+        self.write_mark();
+    }
+
+    /// Writes the mark of a bucket that is there.
+    pub(crate) fn write_mark(&self) {
         let mut client = Client::connect(self.server().port()).expect("a connection");
         let epoch = r#"{"last_by_subj":"$KV.putex.putex.epoch"}"#;
         let epoch = client.call("STREAM.MSG.GET.KV_putex", epoch).expect("an epoch");
