@@ -205,11 +205,17 @@ impl Account {
         let now = sys::now();
         let held_until = self.granted_at.unwrap_or(now).after(request.hold);
         self.recorded = (succeeded && request.once.is_some()).then_some(false);
-        if held_until > now {
-            let left = Ms(held_until.since(now));
+        (self.recorded.is_some() || held_until > now).then_some(held_until)
+    }
+
+    /// Says until when the lock is held on. The renewer knows it already: whoever reads this may
+    /// stop this process.
+    pub(super) fn tell_stay(&self, held_until: Instant) {
+        let left = held_until.since(sys::now());
+        if !left.is_zero() {
+            let left = Ms(left);
             self.tell(&format!("the command has ended, the lock is held for {left} more"));
         }
-        (self.recorded.is_some() || held_until > now).then_some(held_until)
     }
 
     /// Says that the success is not recorded, if that is so.

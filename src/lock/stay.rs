@@ -23,6 +23,7 @@ impl Front<'_> {
         };
         raw::close_inherited();
         self.send(ToRenewer::Ended { succeeded }, None);
+        self.account.tell_stay(held_until);
         self.wait_for_release(valid_until, held_until)?;
         self.account.warn_if_unrecorded();
         Ok(())

@@ -149,6 +149,7 @@ impl Local<'_> {
         signals: &Signals,
     ) -> io::Result<()> {
         let Some(held_until) = self.account.stays(self.request, succeeded) else { return Ok(()) };
+        self.account.tell_stay(held_until);
         raw::close_inherited();
         let mut record = record.filter(|_| succeeded);
         if let Some(record) = &mut record {
