@@ -12,6 +12,7 @@ use crate::site::{
 };
 use crate::support::clock::{At, PATIENCE, now, until, until_true};
 use crate::support::process::{lives, signal, wait_exit};
+use crate::support::sandbox::Run;
 
 /// The exit status of a lost lock.
 const LOST: i32 = 100;
@@ -234,7 +235,9 @@ fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_
         }
         let gone = now();
         let attempt = || site.run(&["-n", "x", "true"]);
-        let had = until("the lock", || Some(attempt()).filter(|it| it.status != Some(75)));
+        // A server that is slow on a busy host has no answer in time.
+        let is_over = |it: &Run| ![Some(69), Some(75)].contains(&it.status);
+        let had = until("the lock", || Some(attempt()).filter(is_over));
         assert_eq!(had.status, Some(0), "{}", had.said);
         assert!(now() > gone + QUICK_T / 2, "too early");
         assert!(had.said.contains("has not renewed its lock in time"), "{}", had.said);
