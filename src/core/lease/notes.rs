@@ -45,12 +45,6 @@ impl LeaseNotes {
         if revision < known {
             return false;
         }
-        let is_another = |(known, _): (Written, WriteBounds)| {
-            known.revision == revision && known.attempt != attempt
-        };
-        if self.written.is_some_and(is_another) {
-            self.forget();
-        }
         let not_there_at = self.exact.filter(|(_, shown)| *shown < revision).map(|(at, _)| at);
         self.add(Written { revision, attempt }, WriteBounds::of_read(not_there_at, ended));
         if is_exact {
