@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use log::Level;
 
-use super::config::{self, Config};
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
 use super::value::{drift_ppm, replicas, seconds, status};
@@ -32,7 +31,7 @@ pub struct GrabArgs {
 /// Returns the invocation with these options and words.
 pub(super) fn invocation(
     of: Subcommand,
-    mut settings: Settings,
+    settings: Settings,
     words: Vec<String>,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
@@ -45,20 +44,9 @@ pub(super) fn invocation(
         }
     };
     let names = lock::names(name)?;
-    settings.add_environment(environment.var)?;
-    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
-    settings.add(of_file);
-    let mut faults = Faults { settings: &settings, found: faults };
-    // The settings that seem to be missing are in a file that could not be read.
-    let args = match faults.found.is_empty() {
-        true => resolve(of, &mut faults, names, environment),
-        false => None,
-    };
-    match args {
-        Some(args) if faults.found.is_empty() => Ok(Invocation::Grab(Box::new(args))),
-        // Without arguments there is a fault.
-        Some(_) | None => Err(faults.found.swap_remove(0)),
-    }
+    let resolve = |faults: &mut Faults<'_>| resolve(of, faults, names, environment);
+    let args = resolve::all(settings, environment, resolve)?;
+    Ok(Invocation::Grab(Box::new(args)))
 }
 
 /// Resolves the settings; `None` if there is a fault.
@@ -72,9 +60,7 @@ fn resolve(
     let location = resolve::location(faults, environment.var);
     let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
     let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
-    let who = settings.text(Name::As).or(settings.text(Name::Token));
-    let who = who.map_or_else(|| resolve::valid_host(environment.host), resolve::valid_token);
-    let who = faults.collect(Name::As, who);
+    let who = resolve::who(faults, Name::As, environment);
     let replicas = faults.parse(Name::Replicas, replicas);
     let task = match of == Subcommand::Release {
         true => release(faults),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use log::Level;
 
-use super::config::{self, Config};
 use super::resolve;
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand, nearest};
@@ -62,25 +61,14 @@ enum Words {
 /// Returns the invocation with these options and words.
 pub(super) fn invocation(
     of: Subcommand,
-    mut settings: Settings,
+    settings: Settings,
     words: Vec<String>,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
     let words = if of == Subcommand::Put { put_words(words)? } else { lease_words(words)? };
-    settings.add_environment(environment.var)?;
-    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
-    settings.add(of_file);
-    let mut faults = Faults { settings: &settings, found: faults };
-    // The settings that seem to be missing are in a file that could not be read.
-    let args = match faults.found.is_empty() {
-        true => resolve(&mut faults, words, environment),
-        false => None,
-    };
-    match args {
-        Some(args) if faults.found.is_empty() => Ok(Invocation::Lease(Box::new(args))),
-        // Without arguments there is a fault.
-        Some(_) | None => Err(faults.found.swap_remove(0)),
-    }
+    let resolve = |faults: &mut Faults<'_>| resolve(faults, words, environment);
+    let args = resolve::all(settings, environment, resolve)?;
+    Ok(Invocation::Lease(Box::new(args)))
 }
 
 fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
@@ -147,14 +135,14 @@ fn resolve(
     let level = resolve::level(settings, Level::Warn);
     let action = match words {
         Words::Lease(action, name) => {
-            let who = who(faults, Name::LeaseAs, environment);
+            let who = resolve::who(faults, Name::LeaseAs, environment);
             let drift_ppm = drift(faults);
             let task = task(faults, action, name, who.as_deref());
             let (task, who, drift_ppm) = (task?, who?, drift_ppm?);
             Action::Lease(Request { task, who, drift_ppm, level })
         }
         Words::Put(key, value) => {
-            let holder = who(faults, Name::As, environment);
+            let holder = resolve::who(faults, Name::As, environment);
             let lease = lease(faults);
             let (lease, holder) = (lease?, holder?);
             Action::Put(Put { lease, holder, key, value, level })
@@ -168,13 +156,6 @@ fn resolve(
         allow_memory,
         action,
     })
-}
-
-/// Resolves who asks.
-fn who(faults: &mut Faults<'_>, option: Name, environment: &Environment<'_>) -> Option<String> {
-    let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
-    let who = who.map_or_else(|| resolve::valid_host(environment.host), resolve::valid_token);
-    faults.collect(option, who)
 }
 
 fn task(

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use log::Level;
 
-use super::config::{self, Config};
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{count, drift_ppm, duration, replicas, seconds, slots, status};
@@ -64,7 +63,7 @@ pub(super) fn refuse_no_name() -> Refusal {
 
 /// Returns the invocation with these options, this name and the words behind it.
 pub(super) fn invocation(
-    mut settings: Settings,
+    settings: Settings,
     name: OsString,
     rest: Vec<OsString>,
     environment: &Environment<'_>,
@@ -77,20 +76,9 @@ pub(super) fn invocation(
     }
     let names = names(&text)?;
     let command = command(rest, environment)?;
-    settings.add_environment(environment.var)?;
-    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
-    settings.add(of_file);
-    let mut faults = Faults { settings: &settings, found: faults };
-    // The settings that seem to be missing are in a file that could not be read.
-    let args = match faults.found.is_empty() {
-        true => resolve(&mut faults, names, command, environment),
-        false => None,
-    };
-    match args {
-        Some(args) if faults.found.is_empty() => Ok(Invocation::Lock(Box::new(args))),
-        // Without arguments there is a fault.
-        Some(_) | None => Err(faults.found.swap_remove(0)),
-    }
+    let resolve = |faults: &mut Faults<'_>| resolve(faults, names, command, environment);
+    let args = resolve::all(settings, environment, resolve)?;
+    Ok(Invocation::Lock(Box::new(args)))
 }
 
 /// Parses the names of a lock, between commas.

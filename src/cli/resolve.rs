@@ -4,6 +4,7 @@
 use log::Level;
 
 use super::access;
+use super::config::{self, Config};
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
@@ -37,6 +38,44 @@ pub struct Resolved {
     pub device: Option<(String, bool)>,
     /// All faults.
     pub faults: Vec<Refusal>,
+}
+
+/// Returns the arguments that `resolve` makes of the settings of the command line, with those of
+/// the environment and of the file added.
+///
+/// # Errors
+///
+/// The first fault of the settings.
+pub(super) fn all<T>(
+    mut settings: Settings,
+    environment: &Environment<'_>,
+    resolve: impl FnOnce(&mut Faults<'_>) -> Option<T>,
+) -> Result<T, Refusal> {
+    settings.add_environment(environment.var)?;
+    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
+    settings.add(of_file);
+    let mut faults = Faults { settings: &settings, found: faults };
+    // The settings that seem to be missing are in a file that could not be read.
+    let args = match faults.found.is_empty() {
+        true => resolve(&mut faults),
+        false => None,
+    };
+    match args {
+        Some(args) if faults.found.is_empty() => Ok(args),
+        // Without arguments there is a fault.
+        Some(_) | None => Err(faults.found.swap_remove(0)),
+    }
+}
+
+/// Resolves the name of the host or script that asks: that of the option, or the token.
+pub(super) fn who(
+    faults: &mut Faults<'_>,
+    option: Name,
+    environment: &Environment<'_>,
+) -> Option<String> {
+    let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
+    let who = who.map_or_else(|| valid_host(environment.host), valid_token);
+    faults.collect(option, who)
 }
 
 /// Resolves settings. `found` are the faults that were found before.

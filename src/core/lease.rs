@@ -17,7 +17,6 @@
 //!
 //! The arithmetic is that of `Skew` in the lease package of juju, with durations in the place of
 //! times of day, and with the drift of clocks: <https://pkg.go.dev/github.com/juju/juju>, 2015.
-
 //!
 //! | file | part |
 //! |---|---|

@@ -9,7 +9,7 @@ use crate::core::DRIFT_PPM_DEFAULT;
 use crate::nats::file::TrustedFile;
 
 fn parse_at(line: &str, host: &str, file: Option<&str>) -> Result<Invocation, Refusal> {
-    let read: config::ReadConfig<'_> = &|_| {
+    let read: crate::cli::config::ReadConfig<'_> = &|_| {
         Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
     };
     let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
