@@ -219,7 +219,9 @@ impl Scene {
         };
         let after = down_at.saturating_sub(renewed_at);
         report.measure_of("last renewal to service stopped", most, after);
-        report.check_at_most("last renewal to service stopped", after, most);
+        // Other work of the host may blind the observer for longer than stop has left.
+        let ran = self.observer.seen_running_until(down_at).saturating_sub(renewed_at);
+        report.check_at_most("last renewal to service still running", ran, most);
         renewed_at
     }
 }

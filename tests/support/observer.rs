@@ -37,6 +37,8 @@ struct Shared {
 struct Seen {
     /// From when on which services ran, as a set of bits; the last holds until `last`.
     changes: Vec<(At, u32)>,
+    /// When the set before each change was seen for the last time.
+    before_changes: Vec<At>,
     last: At,
     longest_gap: Duration,
 }
@@ -49,6 +51,7 @@ impl Observer {
             ended: AtomicBool::new(false),
             seen: Mutex::new(Seen {
                 changes: vec![(now(), 0)],
+                before_changes: vec![now()],
                 last: now(),
                 longest_gap: Duration::ZERO,
             }),
@@ -116,6 +119,15 @@ impl Observer {
             }
             let mut later = seen.changes.iter().filter(|(at, _)| *at > since);
             later.find(|(_, set)| dead(*set)).map(|(at, _)| *at)
+        })
+    }
+
+    /// Returns until when a service was seen running of which [`Observer::down_since`] has said
+    /// `down_at`: it has died between the two. The instant itself when nothing changed then.
+    pub(crate) fn seen_running_until(&self, down_at: At) -> At {
+        self.with(|seen| {
+            let change = seen.changes.iter().position(|(at, _)| *at == down_at);
+            change.map_or(down_at, |change| seen.before_changes[change])
         })
     }
 
@@ -187,9 +199,10 @@ impl Shared {
         }
         let mut seen = self.seen.lock().expect("nobody panics with it");
         seen.longest_gap = seen.longest_gap.max(at.saturating_sub(seen.last));
-        seen.last = at;
+        let before = std::mem::replace(&mut seen.last, at);
         if set != seen.now() {
             seen.changes.push((at, set));
+            seen.before_changes.push(before);
         }
     }
 }
