@@ -68,7 +68,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {
         let remarks = match location {
-            Location::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
+            Location::Dir(base) => inspect_dir(agent, base),
             Location::Nats(access) => inspect_servers(agent, &access, &mut findings),
         };
         match remarks {
@@ -100,6 +100,8 @@ fn inspect_servers(
     findings: &mut Findings,
 ) -> Result<Vec<String>, StoreError> {
     let (mut found, mut unreachable) = (Vec::new(), Vec::new());
+    let keys = agent.keys();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let until = sys::now().after(STORE_MAX);
     for (at, server) in access.servers.iter().enumerate() {
         let alone = Access { servers: vec![server.clone()], ..access.clone() };
@@ -108,7 +110,7 @@ fn inspect_servers(
         let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
         let mut store = connect::nats_store(StoreSettings::of_agent(agent), alone);
-        match store.inspect(&agent.guard.commands.key, deadline) {
+        match store.inspect(&keys, deadline) {
             Ok(inspection) => found.push((server, inspection)),
             Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
             Err(error) => return Err(error),
@@ -133,14 +135,15 @@ fn inspect_servers(
     Ok(inspection.remarks)
 }
 
-/// Opens a bucket in a directory and reads the key; creates nothing.
-fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
-    let (bucket, key) = (&agent.bucket, &agent.guard.commands.key);
+/// Opens a bucket in a directory and reads the keys; creates nothing.
+fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreError> {
+    let bucket = &agent.bucket;
     let mut store = DirStore::new(base, bucket);
     if !store.exists() {
-        return Ok(format!("bucket {bucket}: does not exist yet"));
+        return Ok(vec![format!("bucket {bucket}: does not exist yet")]);
     }
     let deadline = sys::now().after(STORE_MAX);
-    let (_, entry) = store.open(FirstKey::Read(key), deadline)?;
-    Ok(describe_holder(key, entry))
+    store.open(FirstKey::Read(&agent.guard.commands.key), deadline)?;
+    let describe = |key: &String| Ok(describe_holder(key, store.get(key, deadline)?));
+    agent.keys().iter().map(describe).collect()
 }

@@ -42,9 +42,9 @@ const AGENTS_OWN: [&str; 15] = [
 const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// What a command is told, in this order.
-const TOLD: [&str; 8] = [
+const TOLD: [&str; 9] = [
     "PUTEX_KEY", "PUTEX_TOKEN", "PUTEX_ROLE", "PUTEX_DEADLINE_MS", "PUTEX_STARTING", "PUTEX_TERM",
-    "PUTEX_EPOCH", "PUTEX_PREVIOUS",
+    "PUTEX_EPOCH", "PUTEX_PREVIOUS", "PUTEX_SEAT",
 ];
 
 /// Precedes a script that waits for its release: the script ends unbegun when the process
@@ -115,6 +115,7 @@ impl Commands {
             run.context.term.map(|term| term.to_string()),
             run.context.epoch.clone(),
             run.context.previous.clone(),
+            run.context.seat.map(|seat| seat.to_string()),
         ]);
         let variables = values.filter_map(|(name, value)| Some((name, value?))).collect();
         Prepared { arguments, variables, command, waits }

@@ -101,11 +101,11 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
-    let AgentArgs { guard, start_grace, check_failures, priority, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, priority, seats, .. } = args;
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
     let config =
-        Config { timing, check, start_grace, check_failures, priority, last_resort, device };
+        Config { timing, check, start_grace, check_failures, priority, seats, last_resort, device };
     let ended = agent::run(Setup {
         config,
         id: AgentId {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
+use putex::core::seat::Seat;
 use putex::store::dir::{DirStore, default_base};
 use putex::store::{
     Bucket as _, Content, Expected, FirstKey, LockKey, Stays, StoreError, StoreErrorKind,
@@ -124,7 +125,7 @@ fn a_reader_never_sees_half_a_record() {
         });
         let mut last = Revision(0);
         while !done.load(Ordering::Relaxed) {
-            let key_state = reader.read(soon()).expect("a whole record");
+            let key_state = reader.read(Seat::FIRST, soon()).expect("a whole record");
             assert!(key_state.revision >= last, "{} after {last}", key_state.revision);
             last = key_state.revision;
         }
@@ -142,13 +143,13 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
     changed[20] ^= 1;
     for damage in [&whole[..whole.len() - 3], &changed, b"", b"alpha\n", &[0; 70_000]] {
         fs::write(base.file("web.key"), damage).expect("to damage it");
-        let text = web.read(soon()).expect_err("damaged");
+        let text = web.read(Seat::FIRST, soon()).expect_err("damaged");
         assert!(text.contains("web.key"), "{text}");
-        assert_eq!(denied(web.write(at, &plain("beta"), soon())), text);
-        assert_eq!(denied(web.write(Revision(0), &plain("beta"), soon())), text);
+        assert_eq!(denied(web.write(Seat::FIRST, at, &plain("beta"), soon())), text);
+        assert_eq!(denied(web.write(Seat::FIRST, Revision(0), &plain("beta"), soon())), text);
         assert_eq!(unsafe_reason(&mut base.store("web")), text);
         assert_eq!(fs::read(base.file("web.key")).expect("it is there"), damage);
-        assert_eq!(db.read(soon()).map(|key_state| key_state.revision), Ok(at_db));
+        assert_eq!(db.read(Seat::FIRST, soon()).map(|key_state| key_state.revision), Ok(at_db));
     }
     stored(&mut db, at_db, &plain("beta"));
     fs::write(base.file("web.key"), &whole).expect("to mend it");
@@ -164,9 +165,9 @@ fn without_its_sequence_a_bucket_is_not_written() {
     let at = stored(&mut web, at, &plain("alpha"));
     let whole = fs::read(base.file("sequence")).expect("the sequence");
     let refused = |web: &mut LockKey, why: &str| {
-        let text = web.read(soon()).expect_err(why);
+        let text = web.read(Seat::FIRST, soon()).expect_err(why);
         assert!(text.contains("sequence") && text.contains(why), "{text}");
-        assert_eq!(denied(web.write(at, &plain("beta"), soon())), text);
+        assert_eq!(denied(web.write(Seat::FIRST, at, &plain("beta"), soon())), text);
         assert_eq!(unsafe_reason(&mut base.store("web")), text);
     };
     fs::remove_file(base.file("sequence")).expect("to remove it");
@@ -188,14 +189,14 @@ fn a_removed_record_leaves_a_marker_and_revisions_go_on() {
     let last = stored(&mut web, first, &plain("alpha"));
     fs::remove_file(base.file("web.key")).expect("to remove it");
     // The key now stands at an older revision, which is no number for a hint.
-    assert_eq!(web.watch(waker.as_fd(), Some(soon())), Ok(Some(Event::Hint(None))));
-    let key_state = web.read(soon()).expect("it reads");
+    assert_eq!(web.watch(waker.as_fd(), Some(soon())), Ok(Some(Event::Hint(Seat::FIRST, None))));
+    let key_state = web.read(Seat::FIRST, soon()).expect("it reads");
     assert_eq!((key_state.revision, key_state.value), (first, KeyValue::Marker));
     let (_, opened) = open(&|bucket| base.bucket(bucket), "b", "web");
-    assert_eq!(opened.key_state.value, KeyValue::Marker);
+    assert_eq!(opened.key_states[0].value, KeyValue::Marker);
     let moved = Written::Moved(Some(first));
-    assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
-    assert_eq!(web.write(last, &plain("beta"), soon()), moved);
+    assert_eq!(web.write(Seat::FIRST, Revision(0), &plain("beta"), soon()), moved);
+    assert_eq!(web.write(Seat::FIRST, last, &plain("beta"), soon()), moved);
     assert!(stored(&mut web, first, &plain("beta")) > last);
 }
 
@@ -205,7 +206,7 @@ fn a_refused_write_names_the_revision_that_stands() {
     let mut web = base.open("web");
     let at = stored(&mut web, Revision(0), &plain("alpha"));
     let moved = Written::Moved(Some(at));
-    assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
+    assert_eq!(web.write(Seat::FIRST, Revision(0), &plain("beta"), soon()), moved);
 }
 
 #[test]
@@ -239,13 +240,13 @@ fn fill_and_write(base: &Base) {
     let mut web = base.open("web");
     let at = stored(&mut web, Revision(0), &plain("alpha"));
     // Room for the sequence and not for the record, then for neither.
-    let text = denied(web.write(at, &plain(&"x".repeat(60_000)), soon()));
+    let text = denied(web.write(Seat::FIRST, at, &plain(&"x".repeat(60_000)), soon()));
     assert!(text.contains("web.key") && text.contains("No space left"), "{text}");
     let mut filler = File::create(base.0.join("filler")).expect("a file");
     while filler.write_all(&[0; 512]).is_ok() {}
-    let text = denied(web.write(at, &plain("beta"), soon()));
+    let text = denied(web.write(Seat::FIRST, at, &plain("beta"), soon()));
     assert!(text.contains("No space left"), "{text}");
-    let key_state = base.open("web").read(soon()).expect("it reads");
+    let key_state = base.open("web").read(Seat::FIRST, soon()).expect("it reads");
     assert_eq!((key_state.revision, key_state.value), (at, KeyValue::Record(plain("alpha"))));
     filler.set_len(0).expect("to make room");
     stored(&mut web, at, &plain("beta"));
@@ -256,7 +257,7 @@ fn a_record_that_could_not_be_read_again_is_denied() {
     let base = Base::new();
     let mut web = base.open("web");
     let at = stored(&mut web, Revision(0), &plain("alpha"));
-    let text = denied(web.write(at, &plain(&"x".repeat(70_000)), soon()));
+    let text = denied(web.write(Seat::FIRST, at, &plain(&"x".repeat(70_000)), soon()));
     assert!(text.contains("more than the maximum of 65536"), "{text}");
     stored(&mut web, at, &plain("beta"));
 }
@@ -331,13 +332,13 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
         let base = Base::new();
         let (mut asleep, mut web) = (base.open("web"), base.open("web"));
         let at = stored(&mut web, Revision(0), &plain("alpha"));
-        asleep.read(soon()).expect("it reads");
+        asleep.read(Seat::FIRST, soon()).expect("it reads");
         let watched = thread::scope(|scope| {
             // The record may go first, which is a hint, and a true one.
             let watch = scope.spawn(|| {
                 loop {
                     let watched = asleep.watch(waker.as_fd(), Some(soon()));
-                    if !matches!(watched, Ok(Some(Event::Hint(_)))) {
+                    if !matches!(watched, Ok(Some(Event::Hint(..)))) {
                         break watched;
                     }
                 }
@@ -347,16 +348,20 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
             watch.join().expect("the watcher")
         });
         assert!(watched.is_err(), "{name}: {watched:?}");
-        denied(web.write(at, &plain("beta"), soon()));
-        web.read(soon()).expect_err(name);
+        denied(web.write(Seat::FIRST, at, &plain("beta"), soon()));
+        web.read(Seat::FIRST, soon()).expect_err(name);
         let watched = web.watch(waker.as_fd(), Some(soon()));
         assert!(watched.is_err(), "{name}: {watched:?}");
         if matches!(name, "removed" | "moved") {
             assert!(!base.0.join("b").exists(), "{name}");
         }
         let opened = web.open(soon()).expect("it opens again");
-        assert_eq!(opened.key_state.value == KeyValue::Absent, name != "another epoch", "{name}");
-        let at = opened.key_state.revision;
+        assert_eq!(
+            opened.key_states[0].value == KeyValue::Absent,
+            name != "another epoch",
+            "{name}"
+        );
+        let at = opened.key_states[0].revision;
         stored(&mut web, at, &plain("beta"));
     }
 }

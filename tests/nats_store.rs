@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
+use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
 use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey, Stays};
@@ -41,7 +42,7 @@ fn open(server: &Server, bucket: &str) -> (LockKey, Opened) {
 }
 
 fn write(store: &mut LockKey, expected: Revision, token: &str) -> Revision {
-    let written = store.write(expected, &plain(token), soon());
+    let written = store.write(Seat::FIRST, expected, &plain(token), soon());
     let Written::Stored(revision) = written else {
         panic!("not stored over {expected}: {written:?}");
     };
@@ -132,10 +133,10 @@ fn a_loser_is_told_where_the_key_stands() {
         let first = write(&mut store, Revision(0), "a");
         let second = write(&mut store, first, "a");
         for stale in [Revision(0), first, Revision(second.0 + 1), Revision(u64::MAX)] {
-            let written = store.write(stale, &plain("b"), soon());
+            let written = store.write(Seat::FIRST, stale, &plain("b"), soon());
             assert_eq!(written, Written::Moved(Some(second)), "over {stale}");
         }
-        let key_state = store.read(soon()).expect("read");
+        let key_state = store.read(Seat::FIRST, soon()).expect("read");
         assert_eq!((key_state.revision, key_state.value), (second, KeyValue::Record(plain("a"))));
     });
 }
@@ -153,23 +154,23 @@ fn marks_of_deletion_are_told_from_absence() {
             &[("Nats-Marker-Reason", "MaxAge")],
         ] {
             let mark = Revision(admin.put("$KV.locks.web", header, ""));
-            let key_state = store.read(soon()).expect("read");
+            let key_state = store.read(Seat::FIRST, soon()).expect("read");
             assert_eq!(
                 (key_state.revision, key_state.value),
                 (mark, KeyValue::Marker),
                 "{header:?}"
             );
-            let absent = store.write(Revision(0), &plain("a"), soon());
+            let absent = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
             assert_eq!(absent, Written::Moved(Some(mark)), "{header:?}");
             let opened = server.store("locks", "web").open(soon()).expect("opened");
             assert_eq!(
-                (opened.key_state.revision, opened.key_state.value),
+                (opened.key_states[0].revision, opened.key_states[0].value.clone()),
                 (mark, KeyValue::Marker)
             );
             write(&mut store, mark, "a");
         }
         admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
-        let key_state = store.read(soon()).expect("read");
+        let key_state = store.read(Seat::FIRST, soon()).expect("read");
         assert_eq!((key_state.revision, key_state.value), (Revision(0), KeyValue::Absent));
     });
 }
@@ -185,14 +186,14 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
             let revision = write(&mut store, Revision(0), "a");
             admin.stream("DELETE", "locks", "");
             if by_write {
-                let written = store.write(revision, &plain("a"), soon());
+                let written = store.write(Seat::FIRST, revision, &plain("a"), soon());
                 assert_eq!(written, Written::Unknown(format!("nothing stored: {gone}")));
             } else {
-                assert_eq!(store.read(soon()), Err(gone.to_owned()));
+                assert_eq!(store.read(Seat::FIRST, soon()), Err(gone.to_owned()));
             }
-            let written = store.write(Revision(0), &plain("a"), soon());
+            let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
             assert_eq!(written, Written::Unknown(format!("nothing sent: {gone}")));
-            assert_eq!(store.read(soon()), Err(gone.to_owned()));
+            assert_eq!(store.read(Seat::FIRST, soon()), Err(gone.to_owned()));
             assert_eq!(watch(&mut store, soon()), Err(gone.to_owned()));
             let info = admin.request("$JS.API.STREAM.INFO.KV_locks", "");
             assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
@@ -213,7 +214,10 @@ fn a_bucket_deleted_and_made_anew_is_another() {
         let (mut b, after) = open(&server, "locks");
         assert_ne!(before.bucket.id.epoch, after.bucket.id.epoch);
         assert_ne!(before.bucket.id.created, after.bucket.id.created);
-        assert_eq!(a.write(revision, &plain("a"), soon()), Written::Moved(Some(Revision(0))));
+        assert_eq!(
+            a.write(Seat::FIRST, revision, &plain("a"), soon()),
+            Written::Moved(Some(Revision(0)))
+        );
         write(&mut b, Revision(0), "b");
         assert_eq!(a.open(soon()).expect("opened").bucket.id, after.bucket.id);
     });
@@ -236,7 +240,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened again");
         assert_ne!(before.bucket.id.epoch, after.bucket.id.epoch);
-        assert_eq!(after.key_state.value, KeyValue::Absent);
+        assert_eq!(after.key_states[0].value, KeyValue::Absent);
     });
 }
 
@@ -249,7 +253,7 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         server.kill();
         let copy = server.copy_store().expect("there is room");
         server.restart().expect("it starts");
-        let mut revision = store.open(soon()).expect("opened").key_state.revision;
+        let mut revision = store.open(soon()).expect("opened").key_states[0].revision;
         for _ in 0..5 {
             revision = write(&mut store, revision, "a");
         }
@@ -260,7 +264,7 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened");
         assert_eq!(after.bucket.id, before.bucket.id, "nothing else shows it");
-        assert_eq!((after.bucket.last, after.key_state.revision), (early, early));
+        assert_eq!((after.bucket.last, after.key_states[0].revision), (early, early));
     });
 }
 
@@ -271,18 +275,18 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
         let (mut store, _) = open(&server, "locks");
         let revision = write(&mut store, Revision(0), "a");
         server.kill();
-        let written = store.write(revision, &plain("b"), soon());
+        let written = store.write(Seat::FIRST, revision, &plain("b"), soon());
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
-        assert!(store.read(soon()).is_err());
+        assert!(store.read(Seat::FIRST, soon()).is_err());
         let watched = watch(&mut store, soon());
         assert!(watched.is_err(), "{watched:?}");
         server.restart().expect("it starts");
         // Not before the bucket was checked again.
-        let written = store.write(revision, &plain("b"), soon());
+        let written = store.write(Seat::FIRST, revision, &plain("b"), soon());
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
-        assert!(store.read(soon()).is_err());
+        assert!(store.read(Seat::FIRST, soon()).is_err());
         let opened = store.open(soon()).expect("opened again");
-        assert_eq!(opened.key_state.revision, revision);
+        assert_eq!(opened.key_states[0].revision, revision);
         write(&mut store, revision, "b");
     });
 }
@@ -296,11 +300,11 @@ fn a_full_or_sealed_bucket_denies() {
         config["max_msgs"] = 1.into();
         admin.stream("CREATE", "locks", &config.to_string());
         let (mut store, _) = open(&server, "locks");
-        let written = store.write(Revision(0), &plain("a"), soon());
+        let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
         assert!(matches!(&written, Written::Denied(text) if text.contains("10077")), "{written:?}");
         config["sealed"] = true.into();
         admin.stream("UPDATE", "locks", &config.to_string());
-        let written = store.write(Revision(0), &plain("a"), soon());
+        let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
         assert!(matches!(&written, Written::Denied(text) if text.contains("10109")), "{written:?}");
     });
 }
@@ -312,16 +316,16 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         let revision = write(&mut a, Revision(0), "a");
-        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(revision)))));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Seat::FIRST, Some(revision)))));
         assert_quiet(&mut b);
-        let refused = a.write(Revision(0), &plain("a"), soon());
+        let refused = a.write(Seat::FIRST, Revision(0), &plain("a"), soon());
         assert_eq!(refused, Written::Moved(Some(revision)));
         assert_quiet(&mut b);
         let mut admin = server.admin();
         let forged = [("Nats-Sequence", "99"), ("Nats-Stream", "x"), ("Nats-Subject", "y")];
         let seq = admin.put("$KV.locks.web", &forged, "b");
-        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(Revision(seq))))));
-        assert_eq!(b.read(soon()).expect("read").revision, Revision(seq));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Seat::FIRST, Some(Revision(seq))))));
+        assert_eq!(b.read(Seat::FIRST, soon()).expect("read").revision, Revision(seq));
         for damaged in [
             &[][..],
             &forged,
@@ -368,7 +372,7 @@ fn of_two_stores_that_open_again_each_hears_a_hint_once() {
         let (mut b, _) = open(&server, "locks");
         b.open(soon()).expect("opened again on the same link");
         let revision = write(&mut a, Revision(0), "a");
-        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(revision)))));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Seat::FIRST, Some(revision)))));
         assert_quiet(&mut b);
     });
 }
@@ -383,7 +387,10 @@ fn a_watch_hears_a_write_while_it_waits() {
             let watching = scope.spawn(move || watch(&mut b, soon()));
             observe_for(QUIET);
             let revision = write(&mut a, Revision(0), "a");
-            assert_eq!(watching.join().expect("joined"), Ok(Some(Event::Hint(Some(revision)))));
+            assert_eq!(
+                watching.join().expect("joined"),
+                Ok(Some(Event::Hint(Seat::FIRST, Some(revision))))
+            );
         });
     });
 }

@@ -83,7 +83,7 @@ _putex() {
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
             --js-api-prefix | --bucket | --key | --token | --priority | \
-            --check-failures | --start-grace | --renewal | -r | \
+            --seats | --check-failures | --start-grace | --renewal | -r | \
             --failures | -f | --confirmations | -c | --slots | -j | \
             --quiet-for | --hard-after | --timeout | --wait | -w | \
             --conflict-exit-code | -E | --kill-after | -k | --hold | \
@@ -101,7 +101,7 @@ _putex() {
         esac
         case $verb in
             agent | check | finish)
-                options+=' --key --start --stop --healthcheck --priority
+                options+=' --key --start --stop --healthcheck --priority --seats
                     --check-failures --start-grace --last-resort --watchdog
                     --notify-fd --syslog' ;;
         esac

@@ -274,9 +274,11 @@ struct Performer<'a> {
 impl Performer<'_> {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
-            Effect::Read { deadline } => self.ask_store(StoreRequest::Read { deadline }),
-            Effect::Write { expected, record, deadline } => {
-                self.ask_store(StoreRequest::Write { expected, record, deadline });
+            Effect::Read { seat, deadline } => {
+                self.ask_store(StoreRequest::Read { seat, deadline });
+            }
+            Effect::Write { seat, expected, record, deadline } => {
+                self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
             }
             Effect::Announce => self.ask_store(StoreRequest::Announce(self.notice.clone())),
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),

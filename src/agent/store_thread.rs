@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    Event, Instant, Notice, Record, Revision, StoreError, StoreErrorKind as Kind, Written,
+    Event, Instant, Notice, Record, Revision, Seat, StoreError, StoreErrorKind as Kind, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
@@ -37,8 +37,8 @@ type Queued = (u64, StoreRequest);
 
 /// A request of the pump to the store thread.
 pub(super) enum StoreRequest {
-    Read { deadline: Instant },
-    Write { expected: Revision, record: Record, deadline: Instant },
+    Read { seat: Seat, deadline: Instant },
+    Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
 }
 
@@ -158,9 +158,11 @@ impl StoreThread {
                 continue;
             }
             let event = match request {
-                StoreRequest::Read { deadline } => Event::Read(self.store.read(deadline)),
-                StoreRequest::Write { expected, record, deadline } => {
-                    Event::Written(self.store.write(expected, &record, deadline))
+                StoreRequest::Read { seat, deadline } => {
+                    Event::Read(self.store.read(seat, deadline))
+                }
+                StoreRequest::Write { seat, expected, record, deadline } => {
+                    Event::Written(self.store.write(seat, expected, &record, deadline))
                 }
                 StoreRequest::Announce(notice) => {
                     self.store.announce(&notice);

@@ -199,7 +199,7 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
         return Err(fault.into());
     }
     let store = bucket(location, StoreSettings::of_agent(args));
-    Ok(LockKey::new(store, &args.guard.commands.key))
+    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats))
 }
 
 /// Returns the store for `putex lock` in NATS, not yet opened.

@@ -40,7 +40,7 @@ pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
-use crate::core::{Priority, sanitize};
+use crate::core::{Priority, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
@@ -86,6 +86,8 @@ pub struct AgentArgs {
     pub bucket: String,
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
+    /// How many agents may be active at once.
+    pub seats: u32,
     /// The number of failing health checks in a row, while active, that moves the service.
     pub check_failures: u32,
     /// The time after the first start of a term in which a failing health check is only a
@@ -99,6 +101,14 @@ pub struct AgentArgs {
     pub notify_fd: Option<i32>,
     /// The settings that the guard needs too, but for its directory.
     pub guard: protocol::Settings,
+}
+
+impl AgentArgs {
+    /// Returns the keys of all seats.
+    pub fn keys(&self) -> Vec<String> {
+        let key = &self.guard.commands.key;
+        Seat::all(self.seats).map(|seat| seat.key(key)).collect()
+    }
 }
 
 /// Where the lock is kept.

@@ -9,10 +9,11 @@ use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, priority, replicas,
+    seats,
 };
 use super::{AgentArgs, Environment, Location, Lookup};
 use crate::command::Commands;
-use crate::core::{Priority, Timing, wanted_timeout};
+use crate::core::{Priority, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::store::name::{valid_bucket, valid_key};
@@ -101,6 +102,9 @@ pub(super) fn resolve(
     let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
     let check = faults.text(Name::Healthcheck);
     let priority = faults.parse(Name::Priority, priority);
+    let seats = faults.parse(Name::Seats, seats);
+    let last_key = key.as_ref().zip(seats).map(|(key, seats)| Seat(seats - 1).key(key));
+    last_key.and_then(|key| faults.collect(Name::Key, valid_key(&key)));
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
@@ -114,6 +118,7 @@ pub(super) fn resolve(
             location: location.clone()?,
             bucket: bucket?,
             priority: priority.unwrap_or(Priority::FIRST),
+            seats: seats.unwrap_or(1),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
             replicas: replicas.unwrap_or(1),

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::core::Priority;
 use crate::core::tickets::SLOTS_MAX;
+use crate::core::{Priority, SEATS_MAX};
 
 /// Longest grace of health checks: one that may fail for longer protects nothing.
 const GRACE_MAX: Duration = Duration::from_secs(3600);
@@ -99,6 +99,11 @@ pub(super) fn priority(text: &str) -> Result<Priority, &'static str> {
         _ => text.parse().ok().and_then(Priority::of),
     };
     priority.ok_or("write 1, which goes first, to 15, or never")
+}
+
+/// Parses a number of seats.
+pub(super) fn seats(text: &str) -> Result<u32, &'static str> {
+    within(text, 1..=SEATS_MAX, "write 1 to 32")
 }
 
 /// Parses a number of slots.

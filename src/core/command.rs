@@ -4,6 +4,7 @@ use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::core::record::Revision;
+use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
 /// One of the operator's commands.
@@ -90,6 +91,9 @@ pub struct LockContext {
     pub epoch: Option<String>,
     /// Token of the holder before, where one is known.
     pub previous: Option<String>,
+    /// The seat of the lock, where there are several, while the lock is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<Seat>,
 }
 
 /// Longest text that a command is told: names have 200 bytes, ids less.
@@ -104,6 +108,7 @@ impl LockContext {
             term: self.term,
             epoch: self.epoch.filter(tellable),
             previous: self.previous.filter(tellable),
+            seat: self.seat,
         }
     }
 }

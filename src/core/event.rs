@@ -12,6 +12,7 @@ use crate::core::command::{Outcome, Run};
 use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
 use crate::core::report::Report;
+use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
 /// What happened.
@@ -29,8 +30,8 @@ pub enum Event {
     Read(Result<KeyState, String>),
     /// Answer to [`Effect::Write`].
     Written(Written),
-    /// The key seems to have changed, to this revision if the hint names one.
-    Hint(Option<Revision>),
+    /// The key of a seat seems to have changed, to this revision if the hint names one.
+    Hint(Seat, Option<Revision>),
     /// Another live agent says that it has this agent's token.
     DuplicateToken(Notice),
     /// The health check ended.
@@ -44,10 +45,11 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns what stands under the key, if the event tells.
-    pub fn key_state(&self) -> Option<&KeyState> {
+    /// Returns what stands under the key of a seat, if the event tells. `seat` is the one that was
+    /// asked for last: an answer to a read is of its key.
+    pub fn key_state(&self, seat: Seat) -> Option<&KeyState> {
         if let Event::Opened(opened) = self {
-            return Some(&opened.key_state);
+            return opened.key_states.get(seat.index());
         }
         if let Event::Read(answer) = self { answer.as_ref().ok() } else { None }
     }
@@ -81,13 +83,13 @@ pub struct BucketInfo {
     pub retires: Result<(), String>,
 }
 
-/// An opened bucket with the key of the agent.
+/// An opened bucket with the keys of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The bucket.
     pub bucket: BucketInfo,
-    /// What stands under the key.
-    pub key_state: KeyState,
+    /// What stands under the key of each seat.
+    pub key_states: Vec<KeyState>,
 }
 
 /// The kinds of failures of a store. The greatest kind of the failures at several servers is the
@@ -158,14 +160,18 @@ pub struct Notice {
 /// What the pump wants done. Effects are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Read the key and answer with [`Event::Read`] by the deadline.
+    /// Read the key of a seat and answer with [`Event::Read`] by the deadline.
     Read {
+        /// Which seat.
+        seat: Seat,
         /// When to answer that nothing was had.
         deadline: Instant,
     },
-    /// Store the record if the key stands at `expected`; answer with
+    /// Store the record of a seat if its key stands at `expected`; answer with
     /// [`Event::Written`] by the deadline.
     Write {
+        /// Which seat.
+        seat: Seat,
         /// The revision that the key must stand at; 0 for none.
         expected: Revision,
         /// What to store.

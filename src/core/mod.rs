@@ -33,6 +33,7 @@ pub mod pump;
 mod random;
 pub mod record;
 pub mod report;
+pub mod seat;
 pub mod service;
 pub mod service_report;
 mod stop;
@@ -57,6 +58,7 @@ pub use self::pump::{AgentId, Config, Pump, bounce};
 pub use self::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };
+pub use self::seat::{SEATS_MAX, Seat};
 pub use self::service::ServiceAction;
 pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};

@@ -6,6 +6,7 @@ use displaydoc::Display;
 
 use crate::core::level::Level;
 use crate::core::record::Revision;
+use crate::core::seat::Seat;
 use crate::core::service_report::ServiceReport;
 use crate::core::time::Ms;
 
@@ -61,8 +62,10 @@ pub enum Report {
     WriteUnanswered(Ms, String),
     /// the lock could not be stored: {0}
     NotStored(String),
-    /// the lock is held by {holder}, revision {revision}
+    /// {lock} is held by {holder}, revision {revision}
     HeldBy {
+        /// Which lock.
+        lock: LockName,
         /// Who.
         holder: Holder,
         /// Revision of the record.
@@ -70,6 +73,8 @@ pub enum Report {
         /// The attempt to take that lock was refused before.
         again: bool,
     },
+    /// this agent takes seat {0}
+    TakesSeat(Seat),
     /// the lock is released, revision {0}
     Released(Revision),
     /// the lock is another's already
@@ -143,12 +148,21 @@ impl Report {
             Self::GuardLost(_) | Self::NotCandidate(_) | Self::CheckKilled => Level::Warn,
             Self::CheckSlow(_) | Self::CheckExcused(..) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
-            Self::HeldBy { again: false, .. } | Self::Candidate => Level::Info,
+            Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,
             Self::HeldBy { again: true, .. } => Level::Debug,
             Self::ReadUnanswered(_) | Self::WriteUnanswered(..) => Level::Debug,
         }
     }
+}
+
+/// Which lock of a group of agents, in a text.
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
+pub enum LockName {
+    /// the lock
+    Only,
+    /// seat {0}
+    Seat(Seat),
 }
 
 /// Why the state has changed.

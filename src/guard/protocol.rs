@@ -163,6 +163,7 @@ mod tests {
                 term: Some(Revision(8)),
                 epoch: Some("e1".to_owned()),
                 previous: None,
+                seat: None,
             },
             valid_until: at(1500),
             dead_by: at(1970),

@@ -1,4 +1,4 @@
-//! The lock key of an agent: records, stored as entries of a [`Bucket`].
+//! The lock key of an agent, or one for each seat: records, stored as entries of a [`Bucket`].
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
 //! [`record`](super::record). A notice is a message with the token, `Putex-Incarnation` and
@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
 use crate::core::{
-    Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Written, sanitize,
+    Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Seat, Written, sanitize,
 };
 use crate::sys;
 
@@ -19,55 +19,95 @@ const NOTICE_INCARNATION: &str = "Putex-Incarnation";
 /// The header of a notice with the host name of its sender.
 const NOTICE_HOST: &str = "Putex-Host";
 
-/// The lock key of an agent in a bucket. Every call returns at its deadline at the latest.
+/// The lock key of an agent in a bucket, or one for each of its seats. Every call returns at its
+/// deadline at the latest.
 pub struct LockKey {
     bucket: Box<dyn Bucket>,
+    /// The keys of the seats, never none. Announcements are made under the first.
+    keys: Vec<SeatKey>,
+    /// The incarnation in the last announcement. The bucket may return it as a hint.
+    announced: Option<String>,
+}
+
+/// The key of a seat.
+struct SeatKey {
     key: String,
     /// The revision that the caller knows; hints up to it are ignored.
     known: Revision,
-    /// The incarnation in the last announcement. The bucket may return it as a hint.
-    announced: Option<String>,
 }
 
 impl LockKey {
     /// Returns the key of a bucket that is not open yet.
     pub fn new(bucket: Box<dyn Bucket>, key: &str) -> LockKey {
-        LockKey { bucket, key: key.to_owned(), known: Revision(0), announced: None }
+        LockKey::with_seats(bucket, key, 1)
     }
 
-    /// Opens the bucket, subscribes to the key and reads it.
+    /// Returns the keys of so many seats, at least one, in a bucket that is not open yet.
+    pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
+        let keys = Seat::all(seats.max(1));
+        let keys = keys.map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
+        LockKey { bucket, keys, announced: None }
+    }
+
+    /// Opens the bucket, subscribes to the key of each seat and reads it.
     ///
     /// # Errors
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<Opened> {
-        let (mut bucket, entry) = self.bucket.open(FirstKey::Subscribe(&self.key), deadline)?;
-        let key_state = to_key_state(entry);
-        self.known = key_state.revision;
-        bucket.last = bucket.last.max(key_state.revision);
-        Ok(Opened { bucket, key_state })
+        let first = FirstKey::Subscribe(&self.keys[0].key);
+        let (mut bucket, entry) = self.bucket.open(first, deadline)?;
+        let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
+        let mut entries = vec![entry];
+        if !others.is_empty() {
+            self.bucket.subscribe(&others)?;
+            for key in others {
+                entries.push(self.bucket.get(key, deadline)?);
+            }
+        }
+        let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
+        for (key, key_state) in self.keys.iter_mut().zip(&key_states) {
+            key.known = key_state.revision;
+            bucket.last = bucket.last.max(key_state.revision);
+        }
+        Ok(Opened { bucket, key_states })
     }
 
-    /// Reads the key. The answer may be older than the last write, see [`Bucket::get`].
+    /// Reads the key of a seat. The answer may be older than the last write, see [`Bucket::get`].
     ///
     /// # Errors
     ///
     /// The reason, when there was no answer by the deadline.
-    pub fn read(&mut self, deadline: Instant) -> Result<KeyState, String> {
-        let entry = self.bucket.get(&self.key, deadline);
+    ///
+    /// # Panics
+    ///
+    /// When there is no such seat.
+    pub fn read(&mut self, seat: Seat, deadline: Instant) -> Result<KeyState, String> {
+        let key = &mut self.keys[seat.index()];
+        let entry = self.bucket.get(&key.key, deadline);
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
-        self.known = key_state.revision;
+        key.known = key_state.revision;
         Ok(key_state)
     }
 
-    /// Stores `record` if `expected` is the revision of the key; 0 means that the key has no
-    /// entry.
-    pub fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {
+    /// Stores the `record` of a seat if `expected` is the revision of its key; 0 means that the key
+    /// has no entry.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such seat.
+    pub fn write(
+        &mut self,
+        seat: Seat,
+        expected: Revision,
+        record: &Record,
+        deadline: Instant,
+    ) -> Written {
         let (expected, content) = (Expected::Key(expected), to_content(record));
-        let bucket = &mut self.bucket;
-        let written = bucket.compare_and_set(&self.key, expected, &content, deadline);
+        let key = &mut self.keys[seat.index()];
+        let written = self.bucket.compare_and_set(&key.key, expected, &content, deadline);
         if let Written::Stored(revision) = written {
-            self.known = revision;
+            key.known = revision;
         }
         written
     }
@@ -75,7 +115,7 @@ impl LockKey {
     /// Announces that the sender of `notice` lives and uses this token. Best effort.
     pub fn announce(&mut self, notice: &Notice) {
         self.announced = Some(notice.incarnation.clone());
-        self.bucket.announce(&self.key, &notice_to_content(notice));
+        self.bucket.announce(&self.keys[0].key, &notice_to_content(notice));
     }
 
     /// Waits for [`Event::Hint`] or [`Event::DuplicateToken`]. Returns `None` when `wake` is
@@ -91,9 +131,12 @@ impl LockKey {
     ) -> Result<Option<Event>, String> {
         loop {
             match self.bucket.wait(wake, deadline) {
-                Hint::Changed { revision, .. } => {
-                    if revision.is_none_or(|revision| revision > self.known) {
-                        return Ok(Some(Event::Hint(revision)));
+                Hint::Changed { key, revision } => {
+                    let seat = self.keys.iter().position(|seat| seat.key == key);
+                    if let Some(seat) = seat
+                        && revision.is_none_or(|revision| revision > self.keys[seat].known)
+                    {
+                        return Ok(Some(Event::Hint(Seat(seat as u32), revision)));
                     }
                 }
                 Hint::Announced { content, .. } => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
+use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::{Bucket, LockKey};
 use putex::sys::{Waker, is_ready, now};
@@ -80,7 +81,7 @@ pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (LockKey, Opened)
 
 /// Writes what must be stored, and returns its revision.
 pub(crate) fn stored(store: &mut LockKey, expected: Revision, record: &Record) -> Revision {
-    let written = store.write(expected, record, soon());
+    let written = store.write(Seat::FIRST, expected, record, soon());
     let Written::Stored(revision) = written else {
         panic!("not stored over {expected}: {written:?}");
     };
@@ -88,7 +89,7 @@ pub(crate) fn stored(store: &mut LockKey, expected: Revision, record: &Record) -
 }
 
 fn read(store: &mut LockKey) -> KeyState {
-    store.read(soon()).expect("the store reads")
+    store.read(Seat::FIRST, soon()).expect("the store reads")
 }
 
 fn key_state(revision: Revision, record: Record) -> KeyState {
@@ -116,13 +117,13 @@ fn drain(store: &mut LockKey, waker: &Waker) {
 
 fn a_key_is_created_once(make: Make<'_>) {
     let (mut a, opened) = open(make, "create", "web");
-    assert_eq!(opened.key_state, ABSENT);
+    assert_eq!(opened.key_states[0], ABSENT);
     assert_eq!(read(&mut a), ABSENT);
     let first = stored(&mut a, Revision(0), &plain("alpha"));
     assert!(first > Revision(0));
     let (mut b, opened) = open(make, "create", "web");
-    assert_eq!(opened.key_state, key_state(first, plain("alpha")));
-    assert_moved(&b.write(Revision(0), &plain("beta"), soon()), first);
+    assert_eq!(opened.key_states[0], key_state(first, plain("alpha")));
+    assert_moved(&b.write(Seat::FIRST, Revision(0), &plain("beta"), soon()), first);
     assert_eq!(read(&mut b), key_state(first, plain("alpha")));
 }
 
@@ -132,7 +133,7 @@ fn a_stale_revision_is_moved(make: Make<'_>) {
     let second = stored(&mut a, first, &plain("alpha"));
     assert!(second > first);
     for stale in [Revision(0), first, Revision(second.0 + 1), Revision(u64::MAX)] {
-        assert_moved(&a.write(stale, &plain("beta"), soon()), second);
+        assert_moved(&a.write(Seat::FIRST, stale, &plain("beta"), soon()), second);
     }
     assert_eq!(read(&mut a), key_state(second, plain("alpha")));
 }
@@ -150,11 +151,11 @@ fn one_of_eight_wins_every_race(make: Make<'_>) {
             racers.push(scope.spawn(move || {
                 let mut answers = Vec::new();
                 for round in 0..ROUNDS {
-                    let seen = store.read(soon());
+                    let seen = store.read(Seat::FIRST, soon());
                     start.wait();
                     let record = plain(&format!("{racer} {round}"));
                     answers.push(match seen {
-                        Ok(seen) => store.write(seen.revision, &record, soon()),
+                        Ok(seen) => store.write(Seat::FIRST, seen.revision, &record, soon()),
                         Err(text) => Written::Unknown(text),
                     });
                     start.wait();
@@ -201,8 +202,8 @@ fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
     let released = stored(&mut a, taken, &leased("", 2, Some(taken)));
     assert!(released > taken);
     let (mut b, opened) = open(make, "release", "web");
-    assert_eq!(opened.key_state, key_state(released, leased("", 2, Some(taken))));
-    assert_moved(&b.write(Revision(0), &plain("beta"), soon()), released);
+    assert_eq!(opened.key_states[0], key_state(released, leased("", 2, Some(taken))));
+    assert_moved(&b.write(Seat::FIRST, Revision(0), &plain("beta"), soon()), released);
     assert!(stored(&mut b, released, &plain("beta")) > released);
 }
 
@@ -238,12 +239,12 @@ fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
     let keys = ["a/b", "a=b", "a-b", "a.b", "a_b", "A_b", "epoch", "new", "sequence.key"];
     for key in keys {
         let (mut store, opened) = open(make, "odd", key);
-        assert_eq!(opened.key_state, ABSENT, "{key}");
+        assert_eq!(opened.key_states[0], ABSENT, "{key}");
         stored(&mut store, Revision(0), &plain(key));
     }
     for key in keys {
         let (_, opened) = open(make, "odd", key);
-        assert_eq!(opened.key_state.value, KeyValue::Record(plain(key)), "{key}");
+        assert_eq!(opened.key_states[0].value, KeyValue::Record(plain(key)), "{key}");
     }
 }
 
@@ -257,7 +258,7 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
     for _ in 0..3 {
         stored(&mut b, at, &plain("beta"));
         let watched = a.watch(waker.as_fd(), Some(soon()));
-        let Ok(Some(Event::Hint(named))) = watched else {
+        let Ok(Some(Event::Hint(_, named))) = watched else {
             panic!("no hint but {watched:?}");
         };
         at = read(&mut a).revision;

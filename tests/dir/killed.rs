@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use putex::core::record::{KeyValue, Revision};
+use putex::core::seat::Seat;
 use putex::store::dir::DirStore;
 use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys::{self, now};
@@ -70,7 +71,7 @@ fn child() {
 
 fn cas(base: PathBuf) {
     let mut store = LockKey::new(Box::new(DirStore::new(base, "b")), "web");
-    let mut at = store.open(soon()).expect("it opens").key_state.revision;
+    let mut at = store.open(soon()).expect("it opens").key_states[0].revision;
     say(&format!("at {at}"));
     loop {
         at = stored(&mut store, at, &leased("alpha", at.0, None));
@@ -124,10 +125,10 @@ fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
         begun += u64::from(last > reported);
         let mut store = base.store("web");
         let opened = store.open(soon()).expect("it opens after a kill");
-        let at = opened.key_state.revision;
+        let at = opened.key_states[0].revision;
         assert!(at.0 >= last, "{last} was reported as stored, found {at}");
         assert!(opened.bucket.last >= at);
-        assert_ne!(opened.key_state.value, KeyValue::Marker);
+        assert_ne!(opened.key_states[0].value, KeyValue::Marker);
         reported = stored(&mut store, at, &plain("beta")).0;
         assert!(reported > at.0);
     }
@@ -165,7 +166,7 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
         late
     });
     timed(&mut || {
-        let text = denied(web.write(at, &plain("beta"), now().after(WAIT)));
+        let text = denied(web.write(Seat::FIRST, at, &plain("beta"), now().after(WAIT)));
         assert!(text.contains("lock"), "{text}");
     });
     timed(&mut || {
@@ -175,9 +176,12 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
             "{opened:?}"
         );
     });
-    assert_eq!(web.read(now().after(WAIT)).map(|key_state| key_state.revision), Ok(at));
+    assert_eq!(
+        web.read(Seat::FIRST, now().after(WAIT)).map(|key_state| key_state.revision),
+        Ok(at)
+    );
     drop(done);
     assert!(!watchdog.join().expect("the watchdog"), "had to be ended");
-    denied(web.write(at, &plain("beta"), now()));
+    denied(web.write(Seat::FIRST, at, &plain("beta"), now()));
     stored(&mut web, at, &plain("beta"));
 }

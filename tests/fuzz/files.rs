@@ -11,6 +11,7 @@ use super::{Noise, printable, record};
 use crate::core::command::Command;
 use crate::core::event::{Notice, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
+use crate::core::seat::Seat;
 use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
@@ -138,21 +139,25 @@ pub fn bucket(data: &[u8]) -> bool {
         }
         Err(error) => panic!("{error:?}"),
     };
-    let (key_state, last) = (opened.key_state, opened.bucket.last);
+    let (key_state, last) = (opened.key_states[0].clone(), opened.bucket.last);
     assert!(key_state.revision <= last);
     assert_eq!(key_state.revision == Revision(0), key_state.value == KeyValue::Absent);
     let lease = Some(record::invented(data));
     let token = "alpha".to_owned();
     let record = Record { token, lease };
     let stale = Revision(key_state.revision.0 ^ 1);
-    let moved = store.write(stale, &record, soon());
+    let moved = store.write(Seat::FIRST, stale, &record, soon());
     assert_eq!(moved, Written::Moved(Some(key_state.revision)));
-    assert_eq!(store.read(soon()), Ok(key_state.clone()), "moved, and yet another record");
-    match store.write(key_state.revision, &record, soon()) {
+    assert_eq!(
+        store.read(Seat::FIRST, soon()),
+        Ok(key_state.clone()),
+        "moved, and yet another record"
+    );
+    match store.write(Seat::FIRST, key_state.revision, &record, soon()) {
         Written::Stored(revision) => {
             assert_eq!(Some(revision.0), last.0.checked_add(1));
             let found = KeyValue::Record(plain(&record));
-            assert_eq!(store.read(soon()), Ok(KeyState { revision, value: found }));
+            assert_eq!(store.read(Seat::FIRST, soon()), Ok(KeyState { revision, value: found }));
             let again = here.store().open(soon()).expect("it was open before");
             assert_eq!((again.bucket.id, again.bucket.last), (opened.bucket.id, revision));
         }
@@ -160,7 +165,7 @@ pub fn bucket(data: &[u8]) -> bool {
         Written::Denied(text) => {
             super::assert_one_line(&text);
             assert!(last == Revision(u64::MAX) || data.len() > 4096, "{text}");
-            assert_eq!(store.read(soon()), Ok(key_state));
+            assert_eq!(store.read(Seat::FIRST, soon()), Ok(key_state));
         }
         Written::Moved(revision) => panic!("moved to {revision:?} by nobody"),
         Written::Unknown(text) => panic!("unknown: {text}"),

@@ -106,6 +106,7 @@ impl World {
             check: true,
             start_grace: Duration::ZERO,
             priority: Priority::FIRST,
+            seats: 1,
             check_failures: 1,
             last_resort: true,
             device: DeviceUse::None,
@@ -137,7 +138,7 @@ impl World {
         let (last, age) = (self.key_state.revision, Some(Duration::MAX));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        Opened { bucket, key_state: self.key_state.clone() }
+        Opened { bucket, key_states: vec![self.key_state.clone()] }
     }
 
     /// Returns what happens next: mostly what is waited for.

@@ -40,6 +40,7 @@ pub(crate) fn context(term: u64) -> LockContext {
         term: Some(Revision(term)),
         epoch: Some("e1".to_owned()),
         previous: Some("beta".to_owned()),
+        seat: None,
     }
 }
 

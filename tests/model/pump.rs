@@ -31,6 +31,7 @@ pub(crate) fn config(timing: Timing) -> Config {
         start_grace: Duration::ZERO,
         check_failures: 1,
         priority: Priority::FIRST,
+        seats: 1,
         last_resort: true,
         device: DeviceUse::None,
     }
@@ -125,7 +126,7 @@ impl Pumps {
                     remarks: Vec::new(),
                     retires: Ok(()),
                 };
-                Event::Opened(Opened { bucket, key_state })
+                Event::Opened(Opened { bucket, key_states: vec![key_state] })
             }
             PumpInput::Closed => Event::Closed("cut off".to_owned()),
             PumpInput::Read { at, record } => Event::Read(Ok(key_state(at, record))),
@@ -245,7 +246,12 @@ pub(crate) fn core_grant(frame: Frame, grant: Grant) -> CoreGrant {
     };
     CoreGrant {
         holder: Incarnation(grant.holder.0.into()),
-        context: LockContext { term: Some(term), epoch: Some(EPOCH.to_owned()), previous: None },
+        context: LockContext {
+            term: Some(term),
+            epoch: Some(EPOCH.to_owned()),
+            previous: None,
+            seat: None,
+        },
         valid_until: at(frame.now, grant.valid_until),
         dead_by: at(frame.now, grant.dead_by),
     }
@@ -280,8 +286,8 @@ fn outputs(effects: &[Effect], frame: Frame) -> Vec<PumpOutput> {
 fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
     let base = frame.base;
     out.push(match effect {
-        Effect::Read { deadline } => PumpOutput::Read { deadline: from(frame, *deadline) },
-        Effect::Write { expected, record, deadline } => {
+        Effect::Read { deadline, .. } => PumpOutput::Read { deadline: from(frame, *deadline) },
+        Effect::Write { expected, record, deadline, .. } => {
             let lease = record.lease.as_ref().expect("an agent's record");
             let term_ago = lease.term.map(|term| {
                 let ago = expected.0 + 1 - term.0;

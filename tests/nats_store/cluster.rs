@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
+use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{Bucket, Content, Expected, FirstKey, LockKey, StoreError, StoreErrorKind};
@@ -71,13 +72,15 @@ fn race(cluster: &Cluster) {
     const RACERS: usize = 6;
     const ROUNDS: usize = 100;
     let mut stores: Vec<_> = (0..RACERS).map(|_| cluster.store("locks", "race")).collect();
-    let mut expected = stores.iter_mut().map(open).last().expect("stores").key_state.revision;
+    let mut expected = stores.iter_mut().map(open).last().expect("stores").key_states[0].revision;
     let mut busy = 0;
     for round in 0..ROUNDS {
         let written: Vec<_> = thread::scope(|scope| {
             let racers: Vec<_> = stores
                 .iter_mut()
-                .map(|store| scope.spawn(move || store.write(expected, &plain("a"), soon())))
+                .map(|store| {
+                    scope.spawn(move || store.write(Seat::FIRST, expected, &plain("a"), soon()))
+                })
                 .collect();
             racers.into_iter().map(|racer| racer.join().expect("joined")).collect()
         });
@@ -146,7 +149,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         let begin = Instant::now();
         let mut unknown = 0;
         loop {
-            match store.write(revision, &plain("a"), soon()) {
+            match store.write(Seat::FIRST, revision, &plain("a"), soon()) {
                 Written::Stored(next) => {
                     revision = next;
                     break;
@@ -160,13 +163,13 @@ fn a_bucket_of_three_copies_survives_its_leader() {
             assert!(begin.elapsed() < ELECTION_MAX, "no leader");
             observe_for(TRY_EVERY);
             // The link may have led to the server that was killed.
-            if store.read(soon()).is_err_and(|text| text.contains("not connected")) {
+            if store.read(Seat::FIRST, soon()).is_err_and(|text| text.contains("not connected")) {
                 open(&mut store);
             }
         }
         println!("stored again after {:?} and {unknown} unknown", begin.elapsed());
         let after = open(&mut store);
-        assert_eq!((after.bucket.id, after.key_state.revision), (before.bucket.id, revision));
+        assert_eq!((after.bucket.id, after.key_states[0].revision), (before.bucket.id, revision));
     });
 }
 
@@ -175,7 +178,7 @@ fn a_server_that_hangs_is_left_for_another() {
     on_slow_clusters(|cluster| {
         let mut store = cluster.store("locks", "web");
         let opened = open(&mut store);
-        let inspection = cluster.bucket("other").inspect("web", soon());
+        let inspection = cluster.bucket("other").inspect(&["web"], soon());
         let remarks = inspection.expect("there are servers enough").remarks;
         let last = remarks.last().expect("of the bucket");
         assert!(last.ends_with("an agent would make it, with replicas: 3"));
@@ -188,7 +191,7 @@ fn a_server_that_hangs_is_left_for_another() {
         let waker = Waker::new().expect("a descriptor");
         loop {
             let short = sys::now().after(Duration::from_secs(1));
-            let written = store.write(revision, &plain("a"), short);
+            let written = store.write(Seat::FIRST, revision, &plain("a"), short);
             if let Written::Stored(next) = written {
                 revision = next;
                 break;
@@ -196,11 +199,11 @@ fn a_server_that_hangs_is_left_for_another() {
             assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
             let soon = sys::now().after(TRY_EVERY);
             if store.watch(waker.as_fd(), Some(soon)).is_err() {
-                revision = open(&mut store).key_state.revision.max(revision);
+                revision = open(&mut store).key_states[0].revision.max(revision);
             }
         }
         println!("stored again after {:?}", begin.elapsed());
-        assert_eq!(open(&mut store).key_state.revision, revision);
+        assert_eq!(open(&mut store).key_states[0].revision, revision);
         hung.signal(Signal::CONT);
     });
 }

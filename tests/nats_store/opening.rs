@@ -6,6 +6,7 @@ use std::thread;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Record, Revision};
+use putex::core::seat::Seat;
 use putex::nats::{Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{LockKey, StoreError, StoreErrorKind as Kind};
@@ -49,7 +50,10 @@ fn a_new_bucket_is_made_as_asked() {
             "{server_line}"
         );
         assert_eq!(made, "bucket locks: did not exist and was created");
-        assert_eq!((first.bucket.last, first.key_state.value), (Revision(1), KeyValue::Absent));
+        assert_eq!(
+            (first.bucket.last, first.key_states[0].value.clone()),
+            (Revision(1), KeyValue::Absent)
+        );
         assert_eq!((first.bucket.id.epoch.len(), first.bucket.age), (32, None));
         let (_, second) = open(&server, "locks");
         assert_eq!(second.bucket.id, first.bucket.id);
@@ -134,11 +138,11 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
             );
         }
         assert_eq!(opened.bucket.remarks.len(), 4, "{:?}", opened.bucket.remarks);
-        assert_eq!(opened.key_state.revision, Revision(seq));
-        assert_eq!(opened.key_state.value, KeyValue::Record(plain("old-agent")));
+        assert_eq!(opened.key_states[0].revision, Revision(seq));
+        assert_eq!(opened.key_states[0].value, KeyValue::Record(plain("old-agent")));
         assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
-        let revision = write(&mut store, opened.key_state.revision, "a");
-        assert_eq!(store.read(soon()).expect("read").revision, revision);
+        let revision = write(&mut store, opened.key_states[0].revision, "a");
+        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").revision, revision);
     });
 }
 
@@ -177,8 +181,8 @@ fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
             let value = "x".repeat(size);
             let revision = Revision(admin.put("$KV.locks.web", headers, &value));
             let hint = watch(&mut store, soon());
-            assert_eq!(hint, Ok(Some(Event::Hint(Some(revision)))), "{size}");
-            let key_state = store.read(soon()).expect("read");
+            assert_eq!(hint, Ok(Some(Event::Hint(Seat::FIRST, Some(revision)))), "{size}");
+            let key_state = store.read(Seat::FIRST, soon()).expect("read");
             let KeyValue::Record(record) = key_state.value else { panic!("no record: {size}") };
             let text = format!("(too large to be read, revision {revision})");
             let large = Record { token: text, lease: None };
@@ -284,7 +288,7 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             let text = refusal(&mut store);
             assert!(text.starts_with(&format!("bucket {bucket}: ")), "{text}");
             assert!(text.contains(&format!("{reason}: ")), "{reason}: {text}");
-            let written = store.write(Revision(0), &plain("a"), soon());
+            let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
             assert!(matches!(written, Written::Unknown(_)), "written nevertheless: {written:?}");
             let messages = admin.stream("INFO", &bucket, "")["state"]["messages"].clone();
             assert_eq!(messages, 0, "{bucket} was written to");
@@ -402,7 +406,7 @@ fn a_missing_permission_is_named() {
         assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
         let mut store = server.store_as("reader", "secret", "locks");
         store.open(soon()).expect("opened");
-        let written = store.write(Revision(0), &plain("a"), soon());
+        let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
         let Written::Denied(text) = written else { panic!("{written:?}") };
         assert!(text.contains("$KV.locks.web"), "{text}");
     });
@@ -415,9 +419,9 @@ fn a_user_of_one_key_needs_no_more_than_that() {
         server.store_as("admin", "secret", "locks").open(soon()).expect("made");
         let mut store = server.store_as("frugal", "secret", "locks");
         let opened = store.open(soon()).expect("opened");
-        assert_eq!(opened.key_state.value, KeyValue::Absent);
+        assert_eq!(opened.key_states[0].value, KeyValue::Absent);
         let revision = write(&mut store, Revision(0), "a");
-        assert_eq!(store.read(soon()).expect("read").revision, revision);
+        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").revision, revision);
     });
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use putex::core::seat::Seat;
 use putex::nats::{ClientEvent, ConnectOptions, Login, Outgoing, Secret};
 use putex::sys::{self, Waker};
 
@@ -314,16 +315,16 @@ fn a_domain_is_reached_by_its_name() {
     let mut there = store_at(&url, nobody(), Some("$JS.hub.API"));
     let opened = there.open(soon()).expect("opened");
     let record = putex::core::record::Record { token: "a".to_owned(), lease: None };
-    let written = there.write(opened.key_state.revision, &record, soon());
+    let written = there.write(Seat::FIRST, opened.key_states[0].revision, &record, soon());
     let putex::core::event::Written::Stored(revision) = written else {
         panic!("not stored: {written:?}");
     };
-    let lost = there.write(opened.key_state.revision, &record, soon());
+    let lost = there.write(Seat::FIRST, opened.key_states[0].revision, &record, soon());
     let moved = putex::core::event::Written::Moved(Some(revision));
     assert_eq!(lost, moved, "a write through a domain is no compare-and-set");
     // It is the key itself that was written.
     let here = store(&url, nobody()).open(soon()).expect("opened");
-    assert_eq!(here.key_state.revision, revision);
+    assert_eq!(here.key_states[0].revision, revision);
     let mut nowhere = store_at(&url, nobody(), Some("$JS.other.API"));
     let refused = nowhere.open(sys::now().after(Duration::from_millis(500)));
     let text = format!("{refused:?}");

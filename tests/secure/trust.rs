@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
+use putex::core::seat::Seat;
 use putex::nats::{ClientEvent, ConnectOptions, Outgoing};
 use putex::sys::{self, Waker};
 
@@ -61,9 +62,9 @@ fn use_store(urls: &str, access: ConnectOptions) {
     let mut store = store(urls, access);
     let opened = store.open(soon()).expect("opened");
     let record = Record { token: "a".to_owned(), lease: None };
-    let written = store.write(opened.key_state.revision, &record, soon());
+    let written = store.write(Seat::FIRST, opened.key_states[0].revision, &record, soon());
     assert!(matches!(written, Written::Stored(Revision(1..))), "{written:?}");
-    let key_state = store.read(soon()).expect("read");
+    let key_state = store.read(Seat::FIRST, soon()).expect("read");
     assert_eq!(key_state.value, KeyValue::Record(record));
 }
 

@@ -228,8 +228,10 @@ impl World<'_> {
 
     fn perform(&mut self, id: usize, effect: Effect) {
         match effect {
-            Effect::Read { deadline } => self.request_of_store(id, Operation::Read { deadline }),
-            Effect::Write { expected, record, deadline } => {
+            Effect::Read { deadline, .. } => {
+                self.request_of_store(id, Operation::Read { deadline })
+            }
+            Effect::Write { expected, record, deadline, .. } => {
                 self.on_write(id, &record);
                 self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
@@ -325,8 +327,9 @@ impl World<'_> {
         match event {
             Event::Opened(opened) => {
                 self.agents[id].bucket = Some(opened.bucket.id.clone());
-                self.note_revision(id, opened.bucket.last.0.max(opened.key_state.revision.0));
-                self.saw(id, &opened.key_state);
+                let key_state = &opened.key_states[0];
+                self.note_revision(id, opened.bucket.last.0.max(key_state.revision.0));
+                self.saw(id, key_state);
             }
             Event::Read(Ok(key_state)) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
@@ -348,7 +351,7 @@ impl World<'_> {
             | Event::Closed(_)
             | Event::Read(Err(_))
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
-            | Event::Hint(_)
+            | Event::Hint(..)
             | Event::DuplicateToken(_)
             | Event::CheckEnded(_)
             | Event::Upgrade => {}
@@ -430,7 +433,7 @@ impl World<'_> {
         let agent = &mut self.agents[id];
         (agent.known, agent.known_key) = match event {
             Event::Opened(opened) => {
-                let key = opened.key_state.revision.0;
+                let key = opened.key_states[0].revision.0;
                 (opened.bucket.last.0.max(key), key)
             }
             Event::Read(Ok(key_state)) => (key_state.revision.0, key_state.revision.0),

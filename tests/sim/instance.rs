@@ -117,6 +117,7 @@ impl World<'_> {
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,
             priority: setup.priority,
+            seats: 1,
             last_resort: setup.resort,
             device: setup.device_use,
         }

@@ -82,7 +82,7 @@ impl World<'_> {
             lost || key_state.value.lease().is_none_or(|lease| lease.incarnation != me)
         };
         match event {
-            Event::Opened(opened) => foreign(&opened.key_state),
+            Event::Opened(opened) => foreign(&opened.key_states[0]),
             Event::Read(Ok(key_state)) => foreign(key_state),
             Event::Written(Written::Moved(_)) => true,
             _ => false,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
+use putex::core::seat::Seat;
 use putex::core::time::Instant;
 
 use super::agent::AgentEvent;
@@ -240,7 +241,7 @@ impl World<'_> {
         let (id, last) = (self.store.id(), last.max(key_state.revision));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        Opened { bucket, key_state }
+        Opened { bucket, key_states: vec![key_state] }
     }
 
     fn read(&mut self, stale: Kind) -> KeyState {
@@ -328,7 +329,7 @@ impl World<'_> {
                 link.open = true;
                 link.generation += 1;
                 link.reported = None;
-                link.seen = opened.key_state.revision.0;
+                link.seen = opened.key_states[0].revision.0;
                 link.hinted = 0;
                 self.tell(id, Event::Opened(opened));
             }
@@ -428,7 +429,7 @@ impl World<'_> {
             link.hinted = link.hinted.max(revision);
             return;
         }
-        self.tell(id, Event::Hint(Some(Revision(revision))));
+        self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
     }
 
     /// What waited while a request was under way.
@@ -436,7 +437,7 @@ impl World<'_> {
         let link = &mut self.agents[id].link;
         let hinted = std::mem::take(&mut link.hinted);
         if hinted > link.seen {
-            self.tell(id, Event::Hint(Some(Revision(hinted))));
+            self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(hinted))));
         }
         while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {
             let Some(request) = self.agents[id].link.queue.pop_front() else {

@@ -333,6 +333,7 @@ fn predecessors_grant(holder: Incarnation, valid_until: Instant, timing: Timing)
             term: Some(Revision(8)),
             epoch: Some("e1".to_owned()),
             previous: Some("beta".to_owned()),
+            seat: None,
         },
         valid_until,
         dead_by: valid_until.after(timing.stop_budget()),

@@ -11,6 +11,7 @@ use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };
+use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
@@ -32,7 +33,7 @@ pub(super) enum GuardHappening {
     Lost(String),
     Freezes,
     Thaws,
-    Says(Said),
+    Says(Box<Said>),
     Spawned(Command),
     Ended(Command, Outcome),
     CgroupEmptied,
@@ -111,6 +112,7 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
             Some("never") => Priority::Never,
             _ => Priority::of(words.count("priority", 1)? as u8).ok_or("no such priority")?,
         },
+        seats: words.count("seats", 1)?,
         last_resort: words.get("last-resort").is_some(),
         device: match words.get("device") {
             None => DeviceUse::None,
@@ -140,7 +142,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
     let why = rest.to_owned();
     Ok(Happening::Event(match verb {
         "tick" => Event::Tick,
-        "opened" => opened(&words)?,
+        "opened" => opened(rest)?,
         "closed" => Event::Closed(why),
         "rejected" => Event::Rejected(StoreErrorKind::Unsafe.error(why)),
         "read" => Event::Read(Ok(key_state(&words)?)),
@@ -149,7 +151,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "moved" => Event::Written(Written::Moved(revision()?)),
         "denied" => Event::Written(Written::Denied(why)),
         "unknown" => Event::Written(Written::Unknown(why)),
-        "hint" => Event::Hint(revision()?),
+        "hint" => Event::Hint(Seat(words.count("seat", 0)?), revision()?),
         "twin" => Event::DuplicateToken(Notice {
             token: words.word(0)?.to_owned(),
             incarnation: words.word(1)?.to_owned(),
@@ -184,7 +186,7 @@ fn guard_happening(verb: &str, rest: &str) -> Result<GuardHappening, String> {
             "lost" => Ok(GuardHappening::Lost(rest["lost".len()..].trim().to_owned())),
             "freezes" => Ok(GuardHappening::Freezes),
             "thaws" => Ok(GuardHappening::Thaws),
-            report => said(report, &words).map(GuardHappening::Says),
+            report => said(report, &words).map(|said| GuardHappening::Says(Box::new(said))),
         },
         other => Err(format!("unknown event {other}")),
     }
@@ -215,8 +217,12 @@ fn said(report: &str, words: &Words<'_>) -> Result<Said, String> {
     })
 }
 
-fn opened(words: &Words<'_>) -> Result<Event, String> {
-    let key_state = key_state(words)?;
+fn opened(text: &str) -> Result<Event, String> {
+    // What stands under the keys of further seats follows behind a bar, one after the other.
+    let keys = text.split('|').map(Words::new);
+    let key_states: Vec<_> = keys.map(|key| key_state(&key)).collect::<Result<_, _>>()?;
+    let words = Words::new(text.split('|').next().unwrap_or_default());
+    let last = key_states.iter().map(|key| key.revision.0).max().unwrap_or(0).max(1);
     let age = words.get("age").map(|_| words.duration("age", 0));
     let id = BucketId {
         epoch: words.get("epoch").unwrap_or("e1").to_owned(),
@@ -224,13 +230,13 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
     };
     let bucket = BucketInfo {
         id,
-        last: Revision(words.number("last", key_state.revision.0.max(1))?),
+        last: Revision(words.number("last", last)?),
         age: age.transpose()?,
         replicas: words.count("replicas", 1)?,
         remarks: Vec::new(),
         retires: Ok(()),
     };
-    Ok(Event::Opened(Opened { bucket, key_state }))
+    Ok(Event::Opened(Opened { bucket, key_states }))
 }
 
 fn key_state(words: &Words<'_>) -> Result<KeyState, String> {

@@ -8,6 +8,7 @@ use putex::core::guard::GuardAction;
 use putex::core::level::Level;
 use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Record;
+use putex::core::seat::Seat;
 use putex::core::service::ServiceAction;
 use putex::core::time::Instant;
 
@@ -20,13 +21,21 @@ pub(super) fn at(at: Instant) -> String {
     format!("{}.{:03}", micros / 1000, micros % 1000)
 }
 
+/// Shows which seat, where there are several.
+fn of(seat: Seat) -> String {
+    match seat {
+        Seat::FIRST => String::new(),
+        Seat(number) => format!(" seat {number}"),
+    }
+}
+
 /// Shows what the pump wants.
 pub(super) fn effect(effect: &Effect) -> String {
     match effect {
-        Effect::Read { deadline } => format!("read by {}", at(*deadline)),
-        Effect::Write { expected, record, deadline } => {
-            let what = show_record(record);
-            format!("write if {expected}: {what}, by {}", at(*deadline))
+        Effect::Read { seat, deadline } => format!("read{} by {}", of(*seat), at(*deadline)),
+        Effect::Write { seat, expected, record, deadline } => {
+            let (of, what) = (of(*seat), show_record(record));
+            format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
         Effect::ConnectGuard(link, messages) => {
@@ -131,6 +140,9 @@ fn show_lock(context: &LockContext) -> String {
     }
     if let Some(previous) = &context.previous {
         write!(text, " previous={previous}").unwrap();
+    }
+    if let Some(seat) = context.seat {
+        write!(text, " seat={seat}").unwrap();
     }
     text
 }

@@ -104,7 +104,7 @@ struct Up {
 }
 
 /// The lock that commands run under where none is known.
-const NO_LOCK: &LockContext = &LockContext { term: None, epoch: None, previous: None };
+const NO_LOCK: &LockContext = &LockContext { term: None, epoch: None, previous: None, seat: None };
 
 /// All that the guard knows.
 #[derive(Clone, Debug)]

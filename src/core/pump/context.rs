@@ -4,14 +4,15 @@
 use super::deadline::Deadline;
 use super::guard_view::GuardView;
 use super::hold::Hold;
-use super::store_view::StoreView;
+use super::store_view::{KeyView, StoreView};
 use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, StoreError, Written};
 use crate::core::protocol::{Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
-use crate::core::report::Report;
+use crate::core::report::{LockName, Report};
+use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
 /// The way to the store: at most one request is under way.
@@ -33,6 +34,8 @@ pub(super) struct Context {
     pub(super) id: AgentId,
     pub(super) connection: Connection,
     pub(super) store: StoreView,
+    /// The seat of the last request: the one of this agent, or on standby the one that was read.
+    pub(super) seat: Seat,
     pub(super) guard: GuardView,
     /// A health check runs, or was killed and has not ended.
     pub(super) check_runs: bool,
@@ -52,11 +55,13 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(config: Config, id: AgentId, now: Instant) -> Context {
+        let store = StoreView::new(config.seats);
         Context {
             config,
             id,
             connection: Connection::Closed,
-            store: StoreView::default(),
+            store,
+            seat: Seat::FIRST,
             guard: GuardView::new(now),
             check_runs: false,
             upgrade: false,
@@ -83,7 +88,7 @@ impl Context {
             Event::Read(answer) => {
                 self.answered();
                 match answer {
-                    Ok(key_state) => self.observe(key_state, now),
+                    Ok(key_state) => self.observe(self.seat, key_state, now),
                     Err(why) => self.report(Report::ReadUnanswered(why.clone())),
                 }
             }
@@ -91,13 +96,14 @@ impl Context {
                 self.answered();
                 match written {
                     Written::Stored(revision) => self.handle_stored(*revision, now),
-                    Written::Moved(Some(revision)) => self.show(*revision),
+                    Written::Moved(Some(revision)) => self.key_mut().show(*revision),
                     Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
                 }
             }
-            Event::Hint(revision) => {
+            Event::Hint(seat, revision) => {
                 let named = revision.unwrap_or(Revision(u64::MAX));
-                self.store.hinted = self.store.hinted.max(named);
+                let key = &mut self.store.keys[seat.index()];
+                key.hinted = key.hinted.max(named);
             }
             Event::CheckEnded(_) => self.check_runs = false,
             Event::DuplicateToken(notice) => self.handle_duplicate_token(notice, now),
@@ -111,6 +117,23 @@ impl Context {
             Event::Upgrade => self.upgrade = true,
             Event::Tick | Event::Shutdown(_) => {}
         }
+    }
+
+    /// Returns what is known of the key of the seat of this agent, or that it asked for last.
+    pub(super) fn key(&self) -> &KeyView {
+        &self.store.keys[self.seat.index()]
+    }
+
+    /// Returns the lock of a seat in a text.
+    pub(super) fn lock_name(&self, seat: Seat) -> LockName {
+        match self.config.seats {
+            1 => LockName::Only,
+            _ => LockName::Seat(seat),
+        }
+    }
+
+    pub(super) fn key_mut(&mut self) -> &mut KeyView {
+        &mut self.store.keys[self.seat.index()]
     }
 
     fn answered(&mut self) {
@@ -147,12 +170,12 @@ impl Context {
         std::mem::take(&mut self.effects)
     }
 
-    /// Reads the key. The store is idle.
+    /// Reads the key of the present seat. The store is idle.
     pub(super) fn read(&mut self, now: Instant) {
         self.connection = Connection::Reading;
-        self.store.hinted = Revision(0);
+        self.key_mut().hinted = Revision(0);
         let deadline = now.after(attempt(self));
-        self.want(Effect::Read { deadline });
+        self.want(Effect::Read { seat: self.seat, deadline });
     }
 
     /// Runs the health check, which must not be running; `starting` tells that the first start
@@ -212,6 +235,7 @@ impl Context {
             term: hold.map(|hold| hold.term),
             epoch: self.store.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
             previous: hold.and_then(|hold| hold.previous.clone()),
+            seat: hold.map(|_| self.seat).filter(|_| self.config.seats > 1),
         }
         .tellable()
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
+use super::store_view::Seen;
 use crate::core::event::{Effect, Notice};
 use crate::core::record::{KeyState, KeyValue, Lease, Record};
 use crate::core::report::Report;
@@ -15,12 +16,17 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 impl Context {
     /// Two incarnations with one token are two agents, or one that was restarted:
     /// only a record that moves while it is watched proves that the other lives.
-    pub(super) fn watch_for_duplicate_token(&mut self, key_state: &KeyState, now: Instant) {
+    pub(super) fn watch_for_duplicate_token(
+        &mut self,
+        before: Option<&Seen>,
+        key_state: &KeyState,
+        now: Instant,
+    ) {
         let Some(theirs) = self.duplicate_in(key_state) else {
             return;
         };
         let (incarnation, host) = (theirs.incarnation, sanitize_field(&theirs.host));
-        let before = self.store.seen.as_ref().and_then(|seen| self.duplicate_in(&seen.key_state));
+        let before = before.and_then(|seen| self.duplicate_in(&seen.key_state));
         if before.map(|lease| lease.incarnation) != Some(incarnation) {
             // The guard may yet tell that this was the previous instance.
             if !self.guard.has_reported() {

@@ -57,7 +57,7 @@ impl Hold {
         if let Some(key_state) = context.foreign_key(event)
             && key_state.revision >= self.revision
         {
-            let seen = context.store.seen.as_ref();
+            let seen = context.key().seen.as_ref();
             let holder = seen.map(|seen| seen.takeover.holder.clone());
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
@@ -87,7 +87,7 @@ impl Hold {
     pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
         if let Some(renewal) = &mut self.renewal {
             renewal.advance(context, now);
-        } else if context.store.hinted > self.revision && context.is_idle() {
+        } else if context.key().hinted > self.revision && context.is_idle() {
             context.read(now);
         }
     }

@@ -52,7 +52,7 @@ impl Looking {
                 let standby = Standby::informed(context, now);
                 Next::Go(State::Standby(standby), Reason::Open)
             }
-            None if over => Next::Go(State::Standby(Standby::new(now)), Reason::NotRead),
+            None if over => Next::Go(State::Standby(Standby::new(context, now)), Reason::NotRead),
             Some(_) | None => Next::Stay(State::Looking(self)),
         }
     }

@@ -108,6 +108,8 @@ pub struct Config {
     pub check_failures: u32,
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
+    /// How many seats there are.
+    pub seats: u32,
     /// Whether there is a last resort.
     pub last_resort: bool,
     /// Whether a watchdog device is used.

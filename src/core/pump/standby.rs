@@ -1,6 +1,6 @@
-//! The lock is another's, or nobody's yet: assert stop, check, watch the key.
+//! The lock is another's, or nobody's yet: assert stop, check, watch the keys of all seats.
 //!
-//! The key is read every R, but a stroke, with its two commands, takes T as in the
+//! Each key is read every R, but a stroke, with its two commands, takes T as in the
 //! flowchart: what they tell is needed when the lock may be had, and that is T
 //! after something was seen at the earliest. The guard runs stop until it succeeds.
 
@@ -16,8 +16,8 @@ use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
 use crate::core::protocol::{ServiceState, ToGuard};
-use crate::core::record::Revision;
 use crate::core::report::{Holder, Reason, Report};
+use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
 /// How much longer than the last one a confirming check is expected to take, as
@@ -31,17 +31,24 @@ const HINT_SPREAD: u32 = 4;
 pub(super) struct Standby {
     /// When the next stroke, which asserts stop, may begin.
     stroke_at: Instant,
-    /// When the key is read again if no hint comes before.
-    read_at: Instant,
-    /// The last read followed a hint.
-    hint_led: bool,
+    /// When the key of each seat is read.
+    reads: Vec<KeyReads>,
     /// No confirming check before this: the last one failed.
     retry_at: Instant,
     phase: Phase,
     /// How long the last check took, and whether it passed.
     check_took: Duration,
     healthy: Option<bool>,
-    /// The revision whose holder was reported.
+}
+
+/// The reads of the key of one seat.
+#[derive(Clone, Debug)]
+struct KeyReads {
+    /// When the key is read again if no hint comes before.
+    read_at: Instant,
+    /// The last read followed a hint.
+    hint_led: bool,
+    /// The holder that was reported.
     reported: Option<Holder>,
 }
 
@@ -58,40 +65,45 @@ enum Phase {
 }
 
 impl Standby {
-    pub(super) fn new(now: Instant) -> Standby {
+    pub(super) fn new(context: &Context, now: Instant) -> Standby {
+        Standby::reading_at(context, now, now)
+    }
+
+    /// As [`Standby::new`], when the keys were read just now.
+    pub(super) fn informed(context: &Context, now: Instant) -> Standby {
+        Standby::reading_at(context, now.after(context.config.timing.renewal()), now)
+    }
+
+    fn reading_at(context: &Context, read_at: Instant, now: Instant) -> Standby {
+        let reads = KeyReads { read_at, hint_led: false, reported: None };
         Standby {
             stroke_at: now,
-            read_at: now,
-            hint_led: false,
+            reads: vec![reads; context.config.seats as usize],
             retry_at: now,
             phase: Phase::Resting,
             check_took: Duration::ZERO,
             healthy: None,
-            reported: None,
         }
-    }
-
-    /// As [`Standby::new`], when the key was read just now.
-    pub(super) fn informed(context: &Context, now: Instant) -> Standby {
-        let read_at = now.after(context.config.timing.renewal());
-        Standby { read_at, ..Standby::new(now) }
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Some(ending) = context.rejected() {
             return Stopping::to_end(context, ServiceLock::None, ending, Reason::Refused, now);
         }
+        let asked = &mut self.reads[context.seat.index()];
         if let Event::CheckEnded(outcome) = event {
             self.checked(context, outcome, now);
-        } else if event.key_state().is_some() {
-            self.put_off_read(context, now);
-        } else if let Event::Read(_) = event {
-            self.read_at = now.after(pause(context));
+        } else if let Event::Opened(_) = event {
+            self.reads.iter_mut().for_each(|key| key.put_off(context, now));
+        } else if let Event::Read(Ok(_)) = event {
+            asked.put_off(context, now);
+        } else if let Event::Read(Err(_)) = event {
+            asked.read_at = now.after(pause(context));
         } else if let Event::Written(_) = event {
             // Of a take that was given up on: a read tells what became of it.
-            self.read_at = now;
+            asked.read_at = now;
         }
-        self.report_holder(context);
+        self.report_holders(context);
         self.follow_stop(context, now);
         self.advance(context, now)
     }
@@ -141,34 +153,37 @@ impl Standby {
         }
     }
 
-    fn report_holder(&mut self, context: &mut Context) {
-        let Some(seen) = &context.store.seen else {
-            return;
-        };
-        let holder = &seen.takeover.holder;
-        if self.reported.as_ref() != Some(holder) {
-            let (holder, revision) = (holder.clone(), seen.key_state.revision);
-            self.reported = Some(holder.clone());
-            let again = context.store.refused.is_some();
-            context.report(Report::HeldBy { holder, revision, again });
+    fn report_holders(&mut self, context: &mut Context) {
+        let again = context.store.refused.is_some();
+        for (seat, reads) in Seat::all(context.config.seats).zip(&mut self.reads) {
+            let Some(seen) = &context.store.keys[seat.index()].seen else { continue };
+            let holder = &seen.takeover.holder;
+            if reads.reported.as_ref() != Some(holder) {
+                reads.reported = Some(holder.clone());
+                let (holder, revision) = (holder.clone(), seen.key_state.revision);
+                let lock = context.lock_name(seat);
+                context.report(Report::HeldBy { lock, holder, revision, again });
+            }
         }
     }
 
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         // Each phase has timers of its own.
         context.armed = None;
-        let known = context.store.seen.as_ref().map_or(Revision(0), |seen| seen.key_state.revision);
-        let hinted = context.store.hinted > known;
-        if context.is_idle() && (hinted || context.due(Timer::ReadKey, self.read_at, now)) {
-            self.hint_led = now < self.read_at;
+        if context.is_idle()
+            && let Some(seat) = self.seat_to_read(context, now)
+        {
+            let reads = &mut self.reads[seat.index()];
+            reads.hint_led = now < reads.read_at;
+            context.seat = seat;
             context.read(now);
         }
         if let Phase::Ready { since } = self.phase {
             let stale_at = since.after(context.config.timing.renewal());
-            match self.takeable_key(context).cloned() {
-                Some(seen) if !context.due(Timer::CheckStale, stale_at, now) => {
+            match self.takeable(context).map(|(seat, seen)| (seat, seen.clone())) {
+                Some((seat, seen)) if !context.due(Timer::CheckStale, stale_at, now) => {
                     if context.is_idle() && context.due(Timer::Take, seen.take_at(), now) {
-                        return Taking::begin(context, &seen, now);
+                        return Taking::begin(context, seat, &seen, now);
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
@@ -186,7 +201,7 @@ impl Standby {
     /// From rest: the takeover check when its time has come, else the next stroke, for which
     /// there must be a guard that answers.
     fn begin(&mut self, context: &mut Context, now: Instant) {
-        let check_at = self.takeable_key(context).map(|seen| self.takeover_check_at(seen));
+        let check_at = self.takeable(context).map(|(_, seen)| self.takeover_check_at(seen));
         if let Some(check_at) = check_at
             && context.is_idle()
             && context.due(Timer::TakeoverCheck, check_at, now)
@@ -213,30 +228,37 @@ impl Standby {
         self.phase == Phase::Resting && context.guard.is_down()
     }
 
-    /// The key is read every R. A hint is followed at once, and the read after it
-    /// comes a little later than R: while hints come, every renewal would be read
-    /// twice otherwise.
-    fn put_off_read(&mut self, context: &Context, now: Instant) {
-        let r = context.config.timing.renewal();
-        self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
+    /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
+    fn seat_to_read(&self, context: &mut Context, now: Instant) -> Option<Seat> {
+        let read_at = |seat: &Seat| self.reads[seat.index()].read_at;
+        let seats = || Seat::all(context.config.seats);
+        let hinted = seats().filter(|seat| context.store.keys[seat.index()].is_hinted());
+        let seat = hinted.min_by_key(read_at);
+        let next = seats().min_by_key(read_at)?;
+        seat.or_else(|| context.due(Timer::ReadKey, read_at(&next), now).then_some(next))
     }
 
-    /// Returns what stands under the key, if this agent may have it in time.
-    fn takeable_key<'a>(&self, context: &'a Context) -> Option<&'a Seen> {
+    /// Returns the seat that this agent may have first, its own one before all others, and what
+    /// stands under its key.
+    fn takeable<'a>(&self, context: &'a Context) -> Option<(Seat, &'a Seen)> {
         // Stop is run first of all: what the previous instance left running may not be known. An
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
         let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();
         let is_candidate = context.config.priority.is_candidate();
-        let seen = context.store.seen.as_ref().filter(|_| able);
-        seen.filter(|seen| is_candidate || seen.takeover.is_of_own())
+        let seats = Seat::all(context.config.seats).filter(|_| able);
+        let seen = seats.filter_map(|seat| {
+            let seen = context.store.keys[seat.index()].seen.as_ref()?;
+            (is_candidate || seen.takeover.is_of_own()).then_some((seat, seen))
+        });
+        seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), seen.take_at()))
     }
 
     /// A stroke that is due less than R before the lock may be had waits until that could have
     /// been taken, after an answer that was under way: the stop could hold the take up.
     fn stroke_due(&self, context: &Context) -> Instant {
         let near = self.stroke_at.after(context.config.timing.renewal());
-        match self.takeable_key(context).map(Seen::take_at) {
+        match self.takeable(context).map(|(_, seen)| seen.take_at()) {
             Some(at) if at < near => at.after(attempt(context)).max(self.stroke_at),
             Some(_) | None => self.stroke_at,
         }
@@ -247,6 +269,16 @@ impl Standby {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
         let wait = seen.takeover.wait + seen.takeover.delay;
         seen.take_at().before(lead.min(wait)).max(self.retry_at)
+    }
+}
+
+impl KeyReads {
+    /// The key is read every R. A hint is followed at once, and the read after it
+    /// comes a little later than R: while hints come, every renewal would be read
+    /// twice otherwise.
+    fn put_off(&mut self, context: &Context, now: Instant) {
+        let r = context.config.timing.renewal();
+        self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
     }
 }
 

@@ -285,6 +285,6 @@ impl Stopping {
         } else {
             Reason::Down(Ms(self.order.dead_by.since(now)))
         };
-        Next::Go(State::Standby(Standby::new(now)), why)
+        Next::Go(State::Standby(Standby::new(context, now)), why)
     }
 }

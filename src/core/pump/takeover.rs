@@ -7,6 +7,7 @@ use super::holders::Times;
 use super::write::attempt;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
+use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
 
@@ -31,10 +32,10 @@ impl Takeover {
 }
 
 impl Context {
-    /// Returns what this agent waits for before it has the lock that `key_state` shows: what must
-    /// be waited for, and, for a lock that is not its own, those who go first.
-    pub(super) fn takeover(&self, key_state: &KeyState, now: Instant) -> Takeover {
-        let must = self.takeover_of_first(key_state, now);
+    /// Returns what this agent waits for before it has the lock of a seat that `key_state` shows:
+    /// what must be waited for, and, for a lock that is not its own, those who go first.
+    pub(super) fn takeover(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
+        let must = self.takeover_of_first(seat, key_state, now);
         match must.is_of_own() {
             true => must,
             false => Takeover { delay: self.config.priority.delay(attempt(self)), ..must },
@@ -43,23 +44,22 @@ impl Context {
 
     /// Decides what must be waited for before the lock that `key_state` shows may be
     /// had. Immediate start is for a clean absence alone.
-    fn takeover_of_first(&self, key_state: &KeyState, now: Instant) -> Takeover {
+    fn takeover_of_first(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
         let timing = self.config.timing;
-        let older = self.is_older(key_state);
-        let Times { lock, grace } = self.store.holders.binding(key_state, older, now);
+        let key = &self.store.keys[seat.index()];
+        let older = key.is_older(key_state);
+        let Times { lock, grace } = key.holders.binding(key_state, older, now);
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let no_wait = Duration::ZERO;
         let takeover = |wait, confirm, holder| Takeover { wait, delay: no_wait, confirm, holder };
-        let lost = self.store.holders.has_lost(now);
+        let lost = key.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
         let predecessors = self.predecessor_term_in(key_state).is_some();
         let old_enough = self.store.age.is_some_and(|age| age >= known_for);
         match &key_state.value {
             KeyValue::Marker => takeover(wait, confirm, Holder::Deleted),
-            KeyValue::Absent if self.store.max_seen.is_some() => {
-                takeover(wait, confirm, Holder::Gone)
-            }
+            KeyValue::Absent if key.max_seen.is_some() => takeover(wait, confirm, Holder::Gone),
             KeyValue::Absent if old_enough => takeover(no_wait, None, Holder::Never),
             KeyValue::Absent => takeover(wait, confirm, Holder::Unwatched),
             KeyValue::Record(record) if lost => {

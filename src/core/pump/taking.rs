@@ -16,6 +16,7 @@ use crate::core::event::Event;
 use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, RecordState, Revision};
 use crate::core::report::Reason;
+use crate::core::seat::Seat;
 use crate::core::time::{Instant, Ms};
 
 /// The acquiring write is under way.
@@ -31,8 +32,9 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// Takes the lock as it was seen, in the way that `seen` allows.
-    pub(super) fn begin(context: &mut Context, seen: &Seen, now: Instant) -> Next {
+    /// Takes the lock of a seat as it was seen, in the way that `seen` allows.
+    pub(super) fn begin(context: &mut Context, seat: Seat, seen: &Seen, now: Instant) -> Next {
+        context.turn_to(seat);
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
@@ -57,14 +59,16 @@ impl Taking {
         Next::Go(State::Taking(taking), why)
     }
 
-    /// Renews the record of the previous instance of this agent, if that is what stands under
-    /// the key: the service neither stops nor starts. Only while its guard lets the service
+    /// Renews the record of the previous instance of this agent, if that stands under the key of
+    /// a seat: the service neither stops nor starts. Only while its guard lets the service
     /// run: a record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
-        let Some((expected, term)) = adoptable(context) else {
+        let Some((seat, expected, term)) = adoptable(context) else {
             let lock = ServiceLock::Inherited(grant);
             return Stopping::begin(context, lock, Reason::NotPredecessors, now);
         };
+        context.turn_to(seat);
+        context.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
         let write = NewWrite { expected, state, term: Some(term), grace };
         let mut pending = prepare_write(context, write, now, give_up);
@@ -79,7 +83,7 @@ impl Taking {
     fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
             Some(grant) => Stopping::begin(context, ServiceLock::Inherited(grant), why, now),
-            None => Next::Go(State::Standby(Standby::new(now)), why),
+            None => Next::Go(State::Standby(Standby::new(context, now)), why),
         }
     }
 
@@ -109,6 +113,7 @@ impl Taking {
         if now >= valid_until {
             return self.fail(context, Reason::TakeTooLate, now);
         }
+        context.forget_other_seats();
         let term = self.adoption.as_ref().and_then(|grant| grant.context.term);
         let hold = Hold {
             revision,
@@ -149,8 +154,8 @@ impl Confirming {
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Err(why) = self.hold.receive(context, event, now) {
-            context.store.seen = None;
-            let standby = Standby::new(now);
+            context.key_mut().seen = None;
+            let standby = Standby::new(context, now);
             return Next::Go(State::Standby(standby), Reason::LostUnconfirmed(why));
         }
         if self.hold.renewal.is_none()
@@ -169,11 +174,13 @@ impl Confirming {
     }
 }
 
-/// Returns revision and term of the record under the key, if an earlier instance of this agent
-/// wrote it for the term of the guard's grant.
-fn adoptable(context: &Context) -> Option<(Revision, Revision)> {
-    let key_state = &context.store.seen.as_ref()?.key_state;
-    let active = key_state.value.lease()?.state == RecordState::Active;
-    let term = context.predecessor_term_in(key_state).filter(|_| active)?;
-    Some((key_state.revision, term))
+/// Returns the seat whose record an earlier instance of this agent wrote for the term of the
+/// guard's grant, if there is one, with its revision and term.
+fn adoptable(context: &Context) -> Option<(Seat, Revision, Revision)> {
+    Seat::all(context.config.seats).find_map(|seat| {
+        let key_state = &context.store.keys[seat.index()].seen.as_ref()?.key_state;
+        let active = key_state.value.lease()?.state == RecordState::Active;
+        let term = context.predecessor_term_in(key_state).filter(|_| active)?;
+        Some((seat, key_state.revision, term))
+    })
 }

@@ -111,7 +111,7 @@ impl Pending {
         let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack);
         if verdict != Verdict::Undecided && !rolled_back {
             // Another record stands there than the one that was seen.
-            context.store.seen = None;
+            context.key_mut().seen = None;
             context.store.refused = None;
         }
         verdict
@@ -144,8 +144,9 @@ impl Pending {
             Step::Due(_) | Step::Resolve(_) => {
                 // A bucket opened again shows the key: enough to decide, if it has moved.
                 if let Event::Opened(opened) = event {
-                    if opened.key_state.revision > self.expected {
-                        return self.resolve(&opened.key_state);
+                    let key_state = &opened.key_states[context.seat.index()];
+                    if key_state.revision > self.expected {
+                        return self.resolve(key_state);
                     }
                     self.step = Step::Due(now);
                 }
@@ -221,7 +222,8 @@ impl Pending {
                 context.connection = Connection::Writing;
                 let deadline = now.after(attempt(context)).min(self.give_up).max(now);
                 let (expected, record) = (self.expected, self.record.clone());
-                context.want(Effect::Write { expected, record, deadline });
+                let seat = context.seat;
+                context.want(Effect::Write { seat, expected, record, deadline });
             }
             Step::Resolve(at) if context.due(Timer::SendWrite, at, now) => {
                 self.step = Step::Resolving;

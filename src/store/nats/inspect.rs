@@ -13,7 +13,7 @@ const INVALID_REQUEST: &str = "?";
 /// The result of an inspection.
 #[derive(Debug, Default)]
 pub struct Inspection {
-    /// The state of the bucket and the key, a line each.
+    /// The state of the bucket and the keys, a line each.
     pub remarks: Vec<String>,
     /// The warnings that an agent would log, a line each.
     pub warnings: Vec<String>,
@@ -23,24 +23,26 @@ pub struct Inspection {
 }
 
 impl NatsStore {
-    /// Connects, and checks that an agent could use the bucket and the key, or create the
+    /// Connects, and checks that an agent could use the bucket and the keys, or create the
     /// bucket.
     ///
     /// # Errors
     ///
     /// The reason why an agent could not.
-    pub fn inspect(&mut self, key: &str, deadline: Instant) -> StoreResult<Inspection> {
+    pub fn inspect(&mut self, keys: &[&str], deadline: Instant) -> StoreResult<Inspection> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         self.client.connect(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
-        self.subscribe(&[key])?;
+        self.subscribe(keys)?;
         let NatsSettings { bucket, replicas, api, .. } = self.settings.clone();
         if let Some(info) = self.find(deadline)? {
             found.warnings = self.accept_bucket(&info)?.remarks;
-            let entry = self.read(&self.raw_subject(key), deadline)?;
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
-            found.remarks.push(describe_holder(key, entry));
+            for key in keys {
+                let entry = self.read(&self.raw_subject(key), deadline)?;
+                found.remarks.push(describe_holder(key, entry));
+            }
             found.created = Some(info.created);
         } else {
             self.check_replicas()?;

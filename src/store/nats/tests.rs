@@ -243,7 +243,7 @@ fn a_bucket_without_a_leader_is_not_called_fit() {
         }
         peer.answer(&remembered());
     });
-    let inspected = store_of(vec![fake.server()]).inspect("web", sys::now().after(PATIENCE));
+    let inspected = store_of(vec![fake.server()]).inspect(&["web"], sys::now().after(PATIENCE));
     fake.finish();
     let Err(StoreError { kind: Kind::Unreachable, text }) = inspected else {
         panic!("fit: {inspected:?}");

@@ -1,0 +1,48 @@
+//! Seats: how many agents may be active at once, each under a lock of its own.
+//!
+//! A group of agents has K seats, which are K keys with numbers from 0. An agent has one of them at
+//! the most, and each is a lock with its own term: whoever loses a seat moves no other. The key of
+//! seat 0 is the key of the group itself, so a group of one seat can be given more while its agents
+//! are restarted one after the other.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The largest number of seats: an agent on standby reads each of their keys every R.
+pub const SEATS_MAX: u32 = 32;
+
+/// The number of a seat, from 0.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Seat(pub u32);
+
+impl Seat {
+    /// The only seat of a group without more.
+    pub const FIRST: Seat = Seat(0);
+
+    /// Returns all seats of a group of so many.
+    pub fn all(seats: u32) -> impl Iterator<Item = Seat> {
+        (0..seats).map(Seat)
+    }
+
+    /// Returns its place in a list of all seats.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the key of this seat of the group with this `key`.
+    pub fn key(self, key: &str) -> String {
+        match self {
+            Seat::FIRST => key.to_owned(),
+            Seat(number) => format!("{key}.{number}"),
+        }
+    }
+}
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
