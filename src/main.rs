@@ -6,12 +6,14 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use putex::agent::reload::{Reload, Reloaded};
 use putex::agent::service_manager::ServiceManager;
 use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::lease::Action;
+use putex::cli::table::Name;
 use putex::cli::{
     self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
 };
@@ -91,21 +93,58 @@ fn print(text: &str) -> Result<Exit, Refusal> {
     }
 }
 
+/// Returns what reads the settings of an agent again that was started with `args`.
+fn reload(args: &AgentArgs) -> Reload {
+    let (at_start, mut last) = (args.settings.clone(), args.settings.clone());
+    Box::new(move || {
+        let environment =
+            Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
+        let args = match cli::parse(env::args_os().skip(1), &environment) {
+            Ok(Invocation::Agent(args)) => args,
+            Ok(_) => return Err("this is no agent".to_owned()),
+            Err(refusal) => return Err(refusal.text),
+        };
+        let written = |name: Name| name.flag().shown();
+        let is_reloadable = |name: &Name| matches!(name, Name::Priority | Name::Failback);
+        let mut changed = args.settings.differences(&last);
+        changed.retain(is_reloadable);
+        let value = |name| args.settings.text_or_default(name).unwrap_or_default();
+        let changed = changed.iter().map(|name| format!("{} {}", written(*name), value(*name)));
+        let mut for_restart = args.settings.differences(&at_start);
+        for_restart.retain(|name| !is_reloadable(name));
+        let reloaded = Reloaded {
+            reloadable: args.reloadable,
+            changed: changed.collect(),
+            for_restart: for_restart.into_iter().map(written).collect(),
+        };
+        last = args.settings;
+        Ok(reloaded)
+    })
+}
+
 fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     // First of all: this process may open a descriptor of that number.
     let service_manager = ServiceManager::of_environment(args.notify_fd, &variable)
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
     let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
-    let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
+    let signals = Signals::open(reload(&args)).map_err(Refusal::system("no signals: "))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
-    let AgentArgs { guard, start_grace, check_failures, priority, seats, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, reloadable, seats, .. } = args;
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
-    let config =
-        Config { timing, check, start_grace, check_failures, priority, seats, last_resort, device };
+    let config = Config {
+        timing,
+        check,
+        start_grace,
+        check_failures,
+        reloadable,
+        seats,
+        last_resort,
+        device,
+    };
     let ended = agent::run(Setup {
         config,
         id: AgentId {

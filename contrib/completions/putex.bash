@@ -83,12 +83,12 @@ _putex() {
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
             --js-api-prefix | --bucket | --key | --token | --priority | \
-            --seats | --check-failures | --start-grace | --renewal | -r | \
-            --failures | -f | --confirmations | -c | --slots | -j | \
-            --quiet-for | --hard-after | --timeout | --wait | -w | \
-            --conflict-exit-code | -E | --kill-after | -k | --hold | \
-            --once | --command | --for | --as | --holder | --lease | \
-            --drift | --replicas | --notify-fd)
+            --failback | --seats | --check-failures | --start-grace | \
+            --renewal | -r | --failures | -f | --confirmations | -c | \
+            --slots | -j | --quiet-for | --hard-after | --timeout | \
+            --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
+            --hold | --once | --command | --for | --as | --holder | \
+            --lease | --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -101,9 +101,9 @@ _putex() {
         esac
         case $verb in
             agent | check | finish)
-                options+=' --key --start --stop --healthcheck --priority --seats
-                    --check-failures --start-grace --last-resort --watchdog
-                    --notify-fd --syslog' ;;
+                options+=' --key --start --stop --healthcheck --priority --failback
+                    --seats --check-failures --start-grace --last-resort
+                    --watchdog --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)

@@ -14,6 +14,7 @@
 mod check_thread;
 mod guard_client;
 mod inbox;
+pub mod reload;
 pub mod service_manager;
 pub mod signals;
 mod store_thread;
@@ -99,7 +100,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let startup_lines = describe_settings(&setup);
-    let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
+    let agent_lock = match wait_for_agent_lock(&dir, &mut setup, &inbox)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
@@ -138,7 +139,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
 /// `agent.lock`.
 fn wait_for_agent_lock(
     dir: &InstanceDir,
-    setup: &Setup<'_>,
+    setup: &mut Setup<'_>,
     inbox: &Inbox<Event>,
 ) -> io::Result<Result<File, Exit>> {
     let until = sys::now().after(setup.config.timing.lock_time());
@@ -159,6 +160,9 @@ fn wait_for_agent_lock(
         let event = inbox.next_or([setup.signals.as_fd()], until, signal);
         if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
+        }
+        if let Some(Event::Reloaded(reloadable)) = event {
+            setup.config.reloadable = reloadable;
         }
     }
 }
@@ -279,6 +283,9 @@ impl Performer<'_> {
             }
             Effect::Write { seat, expected, record, deadline } => {
                 self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
+            }
+            Effect::RequestFailback(request) => {
+                self.ask_store(StoreRequest::RequestFailback(request))
             }
             Effect::Announce => self.ask_store(StoreRequest::Announce(self.notice.clone())),
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),

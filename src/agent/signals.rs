@@ -1,15 +1,17 @@
 //! The signals of an agent: SIGTERM and SIGINT end it, SIGUSR2 has it execute its program anew.
-//! SIGHUP ends it when its terminal is gone; otherwise a service manager sends it to have the
-//! agent reload. SIGUSR1, which would end it without a stop, does nothing.
+//! SIGHUP ends it when its terminal is gone; otherwise it has the agent read its settings again.
+//! SIGUSR1, which would end it without a stop, does nothing.
 //!
 //! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
 //! read yet waits for the next instance where the program is executed anew.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
+use super::reload::{Reload, reload};
 use super::service_manager::ServiceManager;
 use crate::core::Event;
 use crate::sys::{self, raw};
@@ -18,23 +20,26 @@ use crate::sys::{self, raw};
 pub struct Signals {
     descriptor: OwnedFd,
     on_terminal: bool,
+    reload: RefCell<Reload>,
 }
 
 impl Signals {
     /// Takes the signals over. Called before any thread is started: all threads block them. A
     /// SIGINT or SIGHUP that is ignored stays ignored: the agent is not to hear of the terminal.
+    /// `reload` reads the settings again.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor to give.
-    pub fn open() -> io::Result<Signals> {
+    pub fn open(reload: Reload) -> io::Result<Signals> {
         let mut taken = vec![SIGTERM, SIGUSR1, SIGUSR2];
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
-        Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
+        let on_terminal = io::stdin().is_terminal();
+        Ok(Signals { descriptor, on_terminal, reload: RefCell::new(reload) })
     }
 
-    /// Reads the next signal, if there is one. A reload is done here.
+    /// Reads the next signal, if there is one. The settings are read again here.
     pub(super) fn next(&self, manager: &ServiceManager) -> Option<Event> {
         match sys::next_signal(&self.descriptor)? {
             SIGUSR2 => Some(Event::Upgrade),
@@ -47,9 +52,9 @@ impl Signals {
             // Nobody is there any more who could press Control-C.
             _ if self.on_terminal => Some(Event::Shutdown("SIGHUP")),
             _ => {
-                log::info!("SIGHUP: nothing to reload");
+                let event = reload(&mut self.reload.borrow_mut());
                 manager.send_reloaded();
-                None
+                event
             }
         }
     }

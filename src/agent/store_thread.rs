@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    Event, Instant, Notice, Record, Revision, Seat, StoreError, StoreErrorKind as Kind, Written,
+    Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StoreError,
+    StoreErrorKind as Kind, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
@@ -40,6 +41,7 @@ pub(super) enum StoreRequest {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
+    RequestFailback(FailbackRequest),
 }
 
 /// The pump's handle to the store thread.
@@ -87,7 +89,7 @@ impl StoreHandle {
             StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
             // Best effort: it is asked for again while the other agent lives.
-            StoreRequest::Announce(_) => None,
+            StoreRequest::Announce(_) | StoreRequest::RequestFailback(_) => None,
         }
     }
 }
@@ -166,6 +168,10 @@ impl StoreThread {
                 }
                 StoreRequest::Announce(notice) => {
                     self.store.announce(&notice);
+                    continue;
+                }
+                StoreRequest::RequestFailback(request) => {
+                    self.store.request_failback(&request);
                     continue;
                 }
             };

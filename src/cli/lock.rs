@@ -13,7 +13,7 @@ use super::{Environment, Invocation, Location, resolve, usage, utf8};
 use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft, check_id};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
-use crate::store::name::valid_bucket;
+use crate::store::name::{valid_bucket, valid_token};
 
 /// The arguments of `putex lock`, each of them valid.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ fn resolve(
     let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
     let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
     let token = settings.text(Name::Token).unwrap_or(environment.host);
-    let token = faults.collect(Name::Token, resolve::valid_token(token));
+    let token = faults.collect(Name::Token, valid_token(token));
     let replicas = faults.parse(Name::Replicas, replicas);
     let busy_status = faults.parse(Name::BusyStatus, status);
     let limit = faults.parse(Name::Wait, seconds);

@@ -40,7 +40,7 @@ pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
-use crate::core::{Priority, Seat, sanitize};
+use crate::core::{Reloadable, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
@@ -84,8 +84,10 @@ pub struct AgentArgs {
     pub location: Location,
     /// The bucket.
     pub bucket: String,
-    /// Which agents go first when the lock may be had.
-    pub priority: Priority,
+    /// What may change while the agent runs.
+    pub reloadable: Reloadable,
+    /// The settings that these arguments were made of.
+    pub settings: Settings,
     /// How many agents may be active at once.
     pub seats: u32,
     /// The number of failing health checks in a row, while active, that moves the service.

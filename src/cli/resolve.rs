@@ -8,19 +8,15 @@ use super::config::{self, Config};
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    check_failures, count, descriptor, device, drift_ppm, duration, grace, priority, replicas,
-    seats,
+    check_failures, count, descriptor, device, drift_ppm, duration, failback, grace, priority,
+    replicas, seats,
 };
 use super::{AgentArgs, Environment, Location, Lookup};
 use crate::command::Commands;
-use crate::core::{Priority, Seat, Timing, wanted_timeout};
+use crate::core::{Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
-use crate::store::name::{valid_bucket, valid_key};
-
-/// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
-/// domain name 253.
-const TOKEN_BYTES_MAX: usize = 255;
+use crate::store::name::{valid_bucket, valid_key, valid_token};
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
 /// instead, a forgotten variable would make every host active.
@@ -102,6 +98,7 @@ pub(super) fn resolve(
     let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
     let check = faults.text(Name::Healthcheck);
     let priority = faults.parse(Name::Priority, priority);
+    let failback = faults.parse(Name::Failback, failback);
     let seats = faults.parse(Name::Seats, seats);
     let last_key = key.as_ref().zip(seats).map(|(key, seats)| Seat(seats - 1).key(key));
     last_key.and_then(|key| faults.collect(Name::Key, valid_key(&key)));
@@ -117,7 +114,11 @@ pub(super) fn resolve(
         Some(AgentArgs {
             location: location.clone()?,
             bucket: bucket?,
-            priority: priority.unwrap_or(Priority::FIRST),
+            reloadable: Reloadable {
+                priority: priority.unwrap_or(Priority::FIRST),
+                failback: failback.flatten(),
+            },
+            settings: settings.clone(),
             seats: seats.unwrap_or(1),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
@@ -199,21 +200,6 @@ pub(super) fn attribute<T>(
     let (name, why) = named.unwrap_or((renewal, text));
     let is_set = faults.settings.get(name).is_some();
     faults.refuse(if is_set { name } else { renewal }, Exit::Unsafe, why)
-}
-
-/// Returns a token if it is valid.
-pub(super) fn valid_token(token: &str) -> Result<String, String> {
-    if token.trim().is_empty() {
-        return Err("is empty".to_owned());
-    }
-    if token.len() > TOKEN_BYTES_MAX {
-        let length = token.len();
-        return Err(format!("{length} bytes are more than the maximum of {TOKEN_BYTES_MAX}"));
-    }
-    if token.chars().any(char::is_control) || token.trim() != token {
-        return Err(format!("{token:?} has blanks around it or control characters in it"));
-    }
-    Ok(token.to_owned())
 }
 
 /// Returns the name of the host if it is a token of its own. Names that many hosts have are not.

@@ -170,6 +170,8 @@ flags! {
             "succeeds if the service is, or could be, fit here";
         Priority: "priority" { value: "number", default: "1" }
             "1 goes first to have a lock that is free, 15 last; never takes none";
+        Failback: "failback" { value: "time", default: "never" }
+            "the service goes back to an agent of a higher priority that was fit for so long";
         Seats: "seats" { value: "count", default: "1" }
             "so many agents may be active at once, each in a seat of its own";
         CheckFailures: "check-failures" { value: "count", default: "1" }

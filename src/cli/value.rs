@@ -10,11 +10,16 @@ use crate::core::{Priority, SEATS_MAX};
 /// Longest grace of health checks: one that may fail for longer protects nothing.
 const GRACE_MAX: Duration = Duration::from_secs(3600);
 
+/// Longest wait for a failback.
+const FAILBACK_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
 const TOO_LARGE: &str = "is too large";
 
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
 
 const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s or 5m";
+
+const NO_FAILBACK: &str = "is not a time with a unit; write never, 30s or 5m";
 
 const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
 
@@ -76,15 +81,20 @@ pub(super) fn status(text: &str) -> Result<u8, &'static str> {
     Ok(status as u8)
 }
 
+/// Parses the time in which failing health checks only warn.
+pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
+    Some(unambiguous(text)?).filter(|grace| *grace <= GRACE_MAX).ok_or("is longer than 60m")
+}
+
 /// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,
 /// `duration` milliseconds.
-pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
-    let grace = duration(text).map_err(|why| if why == NO_TIME { NO_GRACE } else { why })?;
+fn unambiguous(text: &str) -> Result<Duration, &'static str> {
+    let time = duration(text).map_err(|why| if why == NO_TIME { NO_GRACE } else { why })?;
     let has_unit = !text.ends_with(|last: char| last.is_ascii_digit());
-    if grace > Duration::ZERO && !has_unit {
+    if time > Duration::ZERO && !has_unit {
         return Err(NO_GRACE);
     }
-    Some(grace).filter(|grace| *grace <= GRACE_MAX).ok_or("is longer than 60m")
+    Ok(time)
 }
 
 /// Parses a number of failing health checks.
@@ -94,11 +104,17 @@ pub(super) fn check_failures(text: &str) -> Result<u32, &'static str> {
 
 /// Parses `1` to `15`, and `never`.
 pub(super) fn priority(text: &str) -> Result<Priority, &'static str> {
-    let priority = match text {
-        "never" => Some(Priority::Never),
-        _ => text.parse().ok().and_then(Priority::of),
-    };
-    priority.ok_or("write 1, which goes first, to 15, or never")
+    text.parse().map_err(|()| "write 1, which goes first, to 15, or never")
+}
+
+/// Parses `never`, and `0`, `500ms`, `30s`, `5m`; `None` for `never`. A number alone is refused, as
+/// by [`grace`].
+pub(super) fn failback(text: &str) -> Result<Option<Duration>, &'static str> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let after = unambiguous(text).map_err(|why| if why == NO_GRACE { NO_FAILBACK } else { why })?;
+    Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("is longer than 10080m, a week")
 }
 
 /// Parses a number of seats.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::core::command::{Outcome, Run};
+use crate::core::priority::Priority;
 use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
 use crate::core::report::Report;
@@ -34,10 +35,14 @@ pub enum Event {
     Hint(Seat, Option<Revision>),
     /// Another live agent says that it has this agent's token.
     DuplicateToken(Notice),
+    /// Another agent asks for the lock.
+    FailbackRequested(FailbackRequest),
     /// The health check ended.
     CheckEnded(Outcome),
     /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
     Guard(u64, GuardEvent),
+    /// The settings were read again.
+    Reloaded(Reloadable),
     /// The agent was told to execute its program anew.
     Upgrade,
     /// The agent was told to end, by the signal of this name.
@@ -157,6 +162,29 @@ pub struct Notice {
     pub host: String,
 }
 
+/// The settings that may change while an agent runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reloadable {
+    /// Which agents go first when the lock may be had.
+    pub priority: Priority,
+    /// How long an agent of a higher priority must have been fit before the lock goes back to it;
+    /// `None` for never. It counts on both sides: for asking, and for giving.
+    pub failback: Option<Duration>,
+}
+
+/// What an agent of a higher priority asks the one that has the lock: to give it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailbackRequest {
+    /// The seat.
+    pub seat: Seat,
+    /// Token of the agent that asks.
+    pub token: String,
+    /// Its priority.
+    pub priority: Priority,
+    /// How long it has been fit without a break.
+    pub fit_for: Duration,
+}
+
 /// What the pump wants done. Effects are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -181,6 +209,8 @@ pub enum Effect {
     },
     /// Tell whoever else has this token that this agent lives.
     Announce,
+    /// Ask the agent that has the lock to give it back. Best effort.
+    RequestFailback(FailbackRequest),
     /// Connect to the guard that lives on this host, or start one, and send it these messages
     /// first. Its events carry this number. The guard of the previous number is forgotten.
     ConnectGuard(u64, Vec<ToGuard>),

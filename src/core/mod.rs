@@ -46,7 +46,8 @@ pub mod watchdog_timeout;
 // The names that the other rooms use.
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
-    Effect, Ending, Event, GuardEvent, Notice, Opened, StoreError, StoreErrorKind, Written,
+    Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Reloadable, StoreError,
+    StoreErrorKind, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;

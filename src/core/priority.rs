@@ -4,13 +4,15 @@
 //! agent of the first priority takes it at once, and each further one lets the ones before it go
 //! first, for as long as a request may take. Whoever has the lock keeps it.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The last priority of an agent that may take a lock.
 pub const PRIORITY_MAX: u8 = 15;
 
-/// The priority of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The priority of an agent. The one that goes first is the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// It lets so many others go first, 0 to 14.
     Behind(u8),
@@ -25,6 +27,14 @@ impl Priority {
     /// Returns the priority of this number, from 1 to [`PRIORITY_MAX`]; `None` for another number.
     pub fn of(number: u8) -> Option<Priority> {
         (1..=PRIORITY_MAX).contains(&number).then(|| Priority::Behind(number - 1))
+    }
+
+    /// Returns its number, from 1; `None` for [`Priority::Never`].
+    pub fn number(self) -> Option<u8> {
+        match self {
+            Priority::Behind(others) => Some(others + 1),
+            Priority::Never => None,
+        }
     }
 
     /// Returns whether such an agent takes locks.
@@ -42,6 +52,27 @@ impl Priority {
     }
 }
 
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number() {
+            Some(number) => number.fmt(f),
+            None => f.write_str("never"),
+        }
+    }
+}
+
+impl FromStr for Priority {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Priority, ()> {
+        match text {
+            "never" => Some(Priority::Never),
+            _ => text.parse().ok().and_then(Priority::of),
+        }
+        .ok_or(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +87,15 @@ mod tests {
         assert_eq!(delay(15), Some(step * 14));
         assert_eq!((delay(0), delay(16)), (None, None));
         assert!(Priority::FIRST.is_candidate() && !Priority::Never.is_candidate());
+    }
+
+    #[test]
+    fn a_priority_is_written_as_it_is_read_and_never_comes_last() {
+        let written = ["1", "2", "15", "never"];
+        let read: Vec<Priority> = written.iter().map(|it| it.parse().expect(it)).collect();
+        assert!(read.is_sorted_by(|one, other| one < other));
+        let shown: Vec<_> = read.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, written);
+        assert_eq!(["0", "16", "", "always"].map(|it| it.parse::<Priority>()), [Err(()); 4]);
     }
 }

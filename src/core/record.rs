@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::priority::Priority;
+
 /// The store's number for one write. Later writes have larger ones; 0 means that
 /// the key has no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,6 +67,10 @@ pub struct Lease {
     pub term: Option<Revision>,
     /// What the writer was doing.
     pub state: RecordState,
+    /// The writer's priority; `None` if it wrote none.
+    pub priority: Option<Priority>,
+    /// The token of the agent that is to have the lock next; `None` for all.
+    pub released_to: Option<String>,
 }
 
 /// A value with, when putex 0.3 or later wrote it, the [`Lease`] beside it.

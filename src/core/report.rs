@@ -5,6 +5,7 @@
 use displaydoc::Display;
 
 use crate::core::level::Level;
+use crate::core::priority::Priority;
 use crate::core::record::Revision;
 use crate::core::seat::Seat;
 use crate::core::service_report::ServiceReport;
@@ -75,6 +76,13 @@ pub enum Report {
     },
     /// this agent takes seat {0}
     TakesSeat(Seat),
+    /// {lock} is requested: its holder has priority {than}
+    RequestsFailback {
+        /// Which lock.
+        lock: LockName,
+        /// The holder's priority.
+        than: Priority,
+    },
     /// the lock is released, revision {0}
     Released(Revision),
     /// the lock is another's already
@@ -149,6 +157,7 @@ impl Report {
             Self::CheckSlow(_) | Self::CheckExcused(..) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
+            Self::RequestsFailback { .. } => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,
             Self::HeldBy { again: true, .. } => Level::Debug,
             Self::ReadUnanswered(_) | Self::WriteUnanswered(..) => Level::Debug,
@@ -214,6 +223,8 @@ pub enum Reason {
     CheckKilled(Ms),
     /// the health check did not end within {0}
     CheckHangs(Ms),
+    /// {0} of priority {1} has been fit for {2}
+    Failback(String, Priority, Ms),
     /// the guard cannot do what is required of it
     Unfit,
     /// the guard has stopped the service
@@ -279,6 +290,10 @@ pub enum Holder {
     ReleasedHere,
     /// nobody (released on host {0})
     Released(String),
+    /// nobody (released on host {0}, for this agent)
+    ReleasedToThis(String),
+    /// nobody (released on host {1}, for {0})
+    ReleasedTo(String, String),
     /// this agent's previous instance
     Predecessor,
     /// this agent

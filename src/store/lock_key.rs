@@ -2,14 +2,24 @@
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
 //! [`record`](super::record). A notice is a message with the token, `Putex-Incarnation` and
-//! `Putex-Host`.
+//! `Putex-Host`. A [`FailbackRequest`] is one with the token of the agent that asks, and without an
+//! incarnation:
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Failback-Seat` | decimal |
+//! | `Putex-Priority` | 1 to 15 |
+//! | `Putex-Fit-Ms` | decimal |
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
+use super::name::valid_token;
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
 use crate::core::{
-    Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Seat, Written, sanitize,
+    Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Seat,
+    Written, sanitize,
 };
 use crate::sys;
 
@@ -18,6 +28,11 @@ const NOTICE_INCARNATION: &str = "Putex-Incarnation";
 
 /// The header of a notice with the host name of its sender.
 const NOTICE_HOST: &str = "Putex-Host";
+
+/// The headers of a request for failback.
+const REQUEST_SEAT: &str = "Putex-Failback-Seat";
+const REQUEST_PRIORITY: &str = "Putex-Priority";
+const REQUEST_FIT_MS: &str = "Putex-Fit-Ms";
 
 /// The lock key of an agent in a bucket, or one for each of its seats. Every call returns at its
 /// deadline at the latest.
@@ -118,8 +133,14 @@ impl LockKey {
         self.bucket.announce(&self.keys[0].key, &notice_to_content(notice));
     }
 
-    /// Waits for [`Event::Hint`] or [`Event::DuplicateToken`]. Returns `None` when `wake` is
-    /// readable or `deadline` has passed; without a deadline it may wait for ever.
+    /// Asks the holder of a lock to give it back. Best effort.
+    pub fn request_failback(&mut self, request: &FailbackRequest) {
+        self.bucket.announce(&self.keys[0].key, &request_to_content(request));
+    }
+
+    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`] or [`Event::FailbackRequested`].
+    /// Returns `None` when `wake` is readable or `deadline` has passed; without a deadline it may
+    /// wait for ever.
     ///
     /// # Errors
     ///
@@ -140,6 +161,9 @@ impl LockKey {
                     }
                 }
                 Hint::Announced { content, .. } => {
+                    if let Some(request) = request_from_content(&content) {
+                        return Ok(Some(Event::FailbackRequested(request)));
+                    }
                     let own = self.announced.as_ref();
                     let notice = notice_from_content(&content);
                     if let Some(notice) = notice.filter(|it| own != Some(&it.incarnation)) {
@@ -190,6 +214,27 @@ pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
         token: String::from_utf8(content.payload.clone()).ok()?,
         incarnation: content.header(NOTICE_INCARNATION)?.to_owned(),
         host: content.header(NOTICE_HOST).unwrap_or_default().to_owned(),
+    })
+}
+
+/// Converts a request for failback into a message.
+pub(crate) fn request_to_content(request: &FailbackRequest) -> Content {
+    let headers = [
+        (REQUEST_SEAT, request.seat.to_string()),
+        (REQUEST_PRIORITY, request.priority.to_string()),
+        (REQUEST_FIT_MS, request.fit_for.as_millis().to_string()),
+    ];
+    Content::new(headers, request.token.as_bytes())
+}
+
+/// Converts a message into a request for failback; `None` if it is none.
+pub(crate) fn request_from_content(content: &Content) -> Option<FailbackRequest> {
+    let token = String::from_utf8(content.payload.clone()).ok()?;
+    Some(FailbackRequest {
+        seat: Seat(content.header(REQUEST_SEAT)?.parse().ok()?),
+        token: valid_token(&token).ok()?,
+        priority: content.header(REQUEST_PRIORITY)?.parse().ok()?,
+        fit_for: Duration::from_millis(content.header(REQUEST_FIT_MS)?.parse().ok()?),
     })
 }
 

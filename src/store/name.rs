@@ -1,4 +1,4 @@
-//! The valid names of buckets and keys, the same in every store.
+//! The valid names of buckets and keys, and the valid tokens, the same in every store.
 //!
 //! The rules are those of NATS KV, so that a name that passes here can be made
 //! part of a subject without escaping: it has no wildcard, no blank, no line
@@ -28,6 +28,10 @@ pub fn is_own(key: &str) -> bool {
 /// suffixes.
 pub const NAME_BYTES_MAX: usize = 200;
 
+/// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
+/// domain name 253.
+const TOKEN_BYTES_MAX: usize = 255;
+
 /// Checks the name of a bucket: `[a-zA-Z0-9_-]+`.
 ///
 /// # Errors
@@ -52,6 +56,25 @@ pub fn valid_key(name: &str) -> Result<(), String> {
         return Err(format!("key {name:?}: this key is kept for the epoch of the bucket"));
     }
     Ok(())
+}
+
+/// Returns a token if it is valid.
+///
+/// # Errors
+///
+/// The rule that the token breaks.
+pub fn valid_token(token: &str) -> Result<String, String> {
+    if token.trim().is_empty() {
+        return Err("is empty".to_owned());
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        let length = token.len();
+        return Err(format!("{length} bytes are more than the maximum of {TOKEN_BYTES_MAX}"));
+    }
+    if token.chars().any(char::is_control) || token.trim() != token {
+        return Err(format!("{token:?} has blanks around it or control characters in it"));
+    }
+    Ok(token.to_owned())
 }
 
 /// Checks the length, and that all characters are letters, digits or one of `others`.

@@ -10,6 +10,8 @@
 //! | `Putex-Grace-Ms` | decimal |
 //! | `Putex-Term` | decimal; absent in the acquiring write |
 //! | `Putex-State` | `taking`, `active` or `released` |
+//! | `Putex-Priority` | 1 to 15, or `never`; absent in records of earlier versions |
+//! | `Putex-Released-To` | the token of the agent that is to have the lock next; absent for all |
 
 use std::time::Duration;
 
@@ -38,6 +40,12 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     ];
     if let Some(term) = lease.term {
         headers.push(("Putex-Term", term.to_string()));
+    }
+    if let Some(priority) = lease.priority {
+        headers.push(("Putex-Priority", priority.to_string()));
+    }
+    if let Some(token) = &lease.released_to {
+        headers.push(("Putex-Released-To", sanitize(token)));
     }
     headers
 }
@@ -76,12 +84,15 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         grace,
         term,
         state,
+        priority: find("Putex-Priority").map(str::parse).transpose().ok()?,
+        released_to: find("Putex-Released-To").map(str::to_owned),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::Priority;
 
     fn lease() -> Lease {
         Lease {
@@ -95,6 +106,8 @@ mod tests {
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
             state: RecordState::Active,
+            priority: Priority::of(2),
+            released_to: Some("beta".to_owned()),
         }
     }
 
@@ -114,19 +127,22 @@ mod tests {
         let whole = to_headers(&lease());
         for at in 0..whole.len() {
             let name = whole[at].0;
-            if name == "Putex-Host" || name == "Putex-Boot" {
+            if ["Putex-Host", "Putex-Boot", "Putex-Released-To"].contains(&name) {
                 continue;
             }
             let mut damaged = whole.clone();
             damaged[at].1 = "x-".to_owned();
             assert_eq!(parse(&damaged), None, "{name} damaged");
         }
-        for at in 0..whole.len() - 1 {
+        for at in 0..whole.len() {
             let mut missing = whole.clone();
             let (name, _) = missing.remove(at);
             let blank = match name {
                 "Putex-Host" => Some(Lease { host: String::new(), ..lease() }),
                 "Putex-Boot" => Some(Lease { boot: String::new(), ..lease() }),
+                "Putex-Term" => Some(Lease { term: None, ..lease() }),
+                "Putex-Priority" => Some(Lease { priority: None, ..lease() }),
+                "Putex-Released-To" => Some(Lease { released_to: None, ..lease() }),
                 _ => None,
             };
             assert_eq!(parse(&missing), blank, "{name} missing");

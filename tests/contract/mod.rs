@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use putex::core::event::{Event, Notice, Opened, Written};
+use putex::core::priority::Priority;
 use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
@@ -68,6 +69,8 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
             grace: Duration::from_secs(1),
             term,
             state: RecordState::Active,
+            priority: Priority::of(2),
+            released_to: None,
         }),
     }
 }

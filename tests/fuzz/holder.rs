@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Written};
+use crate::core::event::{
+    BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Reloadable, Written,
+};
 use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -105,7 +107,7 @@ impl World {
             timing: self.settings.timing,
             check: true,
             start_grace: Duration::ZERO,
-            priority: Priority::FIRST,
+            reloadable: Reloadable { priority: Priority::FIRST, failback: None },
             seats: 1,
             check_failures: 1,
             last_resort: true,
@@ -214,6 +216,7 @@ impl World {
     /// Checks that an effect can be done, and notes it; false at the end.
     fn can(&mut self, effect: Effect) -> bool {
         match effect {
+            Effect::RequestFailback(request) => assert!(request.priority.is_candidate()),
             Effect::Read { .. } => self.reading = true,
             Effect::Write { record, .. } => self.writing = Some(record),
             Effect::RunCheck(run) => {

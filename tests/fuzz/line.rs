@@ -122,9 +122,9 @@ pub(super) fn check_args(args: &AgentArgs) {
     assert_eq!(again, text_of(args));
 }
 
-/// Returns all of it but how the user wrote the settings that name files.
+/// Returns all of it but how the user wrote the settings.
 fn text_of(args: &AgentArgs) -> String {
-    let text = format!("{args:?}");
+    let text = format!("{args:?}").replace(&format!("{:?}", args.settings), "");
     match &args.location {
         Location::Nats(access) => text.replace(&format!("{:?}", access.files), ""),
         Location::Dir(_) => text,
@@ -148,8 +148,12 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("--drift={}.{:04}%", t.drift_ppm() / 10_000, t.drift_ppm() % 10_000),
         format!("--replicas={}", args.replicas),
         format!("--check-failures={}", args.check_failures),
+        format!("--priority={}", args.reloadable.priority),
+        format!("--seats={}", args.seats),
         format!("--start-grace={}ms", args.start_grace.as_millis()),
     ];
+    let failback = args.reloadable.failback;
+    words.extend(failback.map(|after| format!("--failback={}ms", after.as_millis())));
     words.extend(commands.check.as_ref().map(|text| format!("--healthcheck={text}")));
     words.extend(commands.last_resort.as_ref().map(|text| format!("--last-resort={text}")));
     words.extend(args.guard.device.as_ref().map(|(path, required)| {

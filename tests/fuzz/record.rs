@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Noise, printable};
 use crate::core::event::Notice;
+use crate::core::priority::Priority;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
@@ -168,5 +169,7 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
         state: [RecordState::Taking, RecordState::Active, RecordState::Released]
             [usize::try_from(below(3)).unwrap_or(0)],
+        priority: Priority::of(u8::try_from(below(17)).unwrap_or(0)),
+        released_to: Some(printable(&text).trim().to_owned()).filter(|token| !token.is_empty()),
     }
 }

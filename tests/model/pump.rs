@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use putex::core::command::LockContext;
-use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
+use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Reloadable, Written};
 use putex::core::priority::Priority;
 use putex::core::protocol::{
     DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, Stake, StartState, ToGuard,
@@ -30,7 +30,7 @@ pub(crate) fn config(timing: Timing) -> Config {
         check: false,
         start_grace: Duration::ZERO,
         check_failures: 1,
-        priority: Priority::FIRST,
+        reloadable: Reloadable { priority: Priority::FIRST, failback: None },
         seats: 1,
         last_resort: true,
         device: DeviceUse::None,
@@ -171,6 +171,8 @@ impl Pumps {
             grace: timing.confirmation(),
             term,
             state: record.kind.state(),
+            priority: None,
+            released_to: None,
         };
         let token = match record.kind {
             RecordKind::Taking | RecordKind::Active => record.by.name().to_owned(),
@@ -314,6 +316,7 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::Exit(_) => PumpOutput::Exit,
         Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
         Effect::Announce | Effect::Report(_) => return,
+        Effect::RequestFailback(_) => unreachable!("no lock goes back"),
         Effect::RunCheck(_) | Effect::ExtendCheck(_) | Effect::KillCheck => {
             unreachable!("there is no health check")
         }

@@ -81,6 +81,9 @@ impl World<'_> {
             }
             AgentEvent::Heard(line) => self.read_guard(id, line),
             AgentEvent::Noticed(notice) => self.tell(id, Event::DuplicateToken(*notice)),
+            AgentEvent::FailbackRequested(request) => {
+                self.tell(id, Event::FailbackRequested(*request))
+            }
             AgentEvent::CheckBegins => self.begin_check(id),
             AgentEvent::CheckEnded(process) => self.reap_check(id, process),
             AgentEvent::KillDue => self.kill_due(id),
@@ -239,6 +242,10 @@ impl World<'_> {
                 self.request_of_store(id, operation);
             }
             Effect::Announce => self.request_of_store(id, Operation::Announce),
+            Effect::RequestFailback(request) => {
+                self.judge_failback_request(id, &request);
+                self.request_of_store(id, Operation::RequestFailback(request));
+            }
             Effect::ConnectGuard(number, messages) => {
                 self.on_messages(id, &messages, true);
                 self.order(id, ClientOrder::Start(number, messages));
@@ -353,6 +360,8 @@ impl World<'_> {
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(..)
             | Event::DuplicateToken(_)
+            | Event::FailbackRequested(_)
+            | Event::Reloaded(_)
             | Event::CheckEnded(_)
             | Event::Upgrade => {}
         }

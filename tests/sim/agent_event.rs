@@ -1,6 +1,6 @@
 //! What happens to an agent, in one of its threads.
 
-use putex::core::event::Notice;
+use putex::core::event::{FailbackRequest, Notice};
 
 use super::wire::{Reply, StoreRequest};
 
@@ -30,6 +30,8 @@ pub enum AgentEvent {
     LinkLost(u64),
     /// Another has this agent's token.
     Noticed(Box<Notice>),
+    /// Another asks for the lock.
+    FailbackRequested(Box<FailbackRequest>),
 }
 
 /// The threads that can be late each on its own.
@@ -62,7 +64,8 @@ impl AgentEvent {
             | AgentEvent::OpenAgain
             | AgentEvent::Hint(..)
             | AgentEvent::LinkLost(_)
-            | AgentEvent::Noticed(_) => Thread::Store,
+            | AgentEvent::Noticed(_)
+            | AgentEvent::FailbackRequested(_) => Thread::Store,
         }
     }
 
@@ -89,6 +92,7 @@ impl AgentEvent {
             AgentEvent::OpenAgain => 13,
             AgentEvent::Hint(..) => 14,
             AgentEvent::LinkLost(_) => 15,
+            AgentEvent::FailbackRequested(_) => 16,
         }
     }
 }

@@ -14,6 +14,8 @@ listed! {
         Release,
         NotReleased,
         ReleaseHandover,
+        Failback,
+        FailbackTaken,
         ResolvedHeld,
         ResolvedLost,
         RollbackSeen,

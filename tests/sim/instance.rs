@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use putex::core::event::Reloadable;
 use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
 
@@ -109,6 +110,13 @@ impl World<'_> {
         self.observe(id, &putex::core::event::Event::Tick);
     }
 
+    /// Returns what may change while an agent runs: in the end no lock goes back any more.
+    pub fn reloadable(&self, site: usize) -> Reloadable {
+        let setup = &self.sc.sites[site];
+        let failback = setup.failback.filter(|_| !self.quiet);
+        Reloadable { priority: setup.priority, failback }
+    }
+
     pub fn config(&self, site: usize) -> Config {
         let setup = &self.sc.sites[site];
         Config {
@@ -116,7 +124,7 @@ impl World<'_> {
             check: setup.check,
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,
-            priority: setup.priority,
+            reloadable: self.reloadable(site),
             seats: 1,
             last_resort: setup.resort,
             device: setup.device_use,

@@ -1,7 +1,7 @@
 //! Whether an agent has a reason to stop its service, and may take a lock.
 
 use putex::core::command::Outcome;
-use putex::core::event::{Event, Written};
+use putex::core::event::{Event, FailbackRequest, Written};
 use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState};
 
@@ -22,6 +22,7 @@ impl World<'_> {
                     || self.is_another(id, event)
                     || self.guard_objects(id)
                     || self.lock_is_over(site)
+                    || self.is_given_back(site, event)
             }
             ("looking" | "taking", _) => !self.could_be_adopted(id),
             _ => false,
@@ -29,6 +30,28 @@ impl World<'_> {
         if !reason {
             let text = format!("{site} stops its service, {old}, after {event:?}");
             self.fail("needless", text);
+        }
+    }
+
+    /// Whether the holder's settings let the agent have the lock that asks for it.
+    fn is_given_back(&self, site: usize, event: &Event) -> bool {
+        let Event::FailbackRequested(request) = event else { return false };
+        let own = self.reloadable(site);
+        let given = own.failback.is_some_and(|least| request.fit_for >= least);
+        given && request.priority < own.priority && request.token != self.sc.sites[site].token
+    }
+
+    /// An agent asks for the lock: it must have stood by, and been fit, for as long as it says.
+    pub fn judge_failback_request(&mut self, id: usize, request: &FailbackRequest) {
+        let agent = &self.agents[id];
+        let (site, clock) = (agent.site, self.host(agent.site).clock);
+        let stood_by = clock.at(self.now).since(clock.at(agent.state_since));
+        let wanted = self.reloadable(site).failback;
+        let long_enough = wanted.is_some_and(|least| request.fit_for >= least);
+        if agent.state != "standby" || request.fit_for > stood_by || !(long_enough || self.quiet) {
+            let text =
+                format!("{site} requests a lock, {}, after {stood_by:?}: {request:?}", agent.state);
+            self.fail("failback", text);
         }
     }
 

@@ -7,6 +7,7 @@
 //! * `two-locks`: nobody takes a lock on which another may still act.
 //! * `take`: an agent takes a lock only when its guard is fit and says that the service is down.
 //! * `no-lock`: start begins, and a service comes up, only under a valid lock.
+//! * `failback`: an agent requests a lock only when it has been fit for long enough.
 //! * `term`: fencing terms strictly grow over holders; adoption keeps the term.
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
 //! * `release`: a release is written only after that.

@@ -44,6 +44,7 @@ pub struct Site {
     pub start_grace: Duration,
     pub check_failures: u32,
     pub priority: Priority,
+    pub failback: Option<Duration>,
     pub resort: bool,
     /// What start leaves behind can be killed by the kernel.
     pub has_cgroup: bool,
@@ -317,6 +318,7 @@ fn draw_site(rng: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Si
         start_grace: rng.pick(&[Duration::ZERO, Duration::ZERO, r, 5 * r]),
         check_failures: rng.pick(&[1, 1, 2, 3]),
         priority: draw_priority(rng, index),
+        failback: rng.chance(400).then(|| r * rng.below(8) as u32),
         resort: rng.chance(300),
         has_cgroup: rng.chance(300),
         device,

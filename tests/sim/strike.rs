@@ -306,6 +306,12 @@ impl World<'_> {
         self.server_down = 0;
         self.end_hanging();
         self.quiet = true;
+        for id in 0..self.agents.len() {
+            if self.agents[id].alive {
+                let reloadable = self.reloadable(self.agents[id].site);
+                self.tell(id, Event::Reloaded(reloadable));
+            }
+        }
         for site in 0..self.sites.len() {
             if !self.sc.sites[site].plain {
                 self.after(20 * MS, Happening::Spawn(site));

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
+use putex::core::event::{BucketInfo, Event, FailbackRequest, Opened, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
@@ -33,6 +33,7 @@ pub enum Operation {
     Read { deadline: Instant },
     Write { expected: u64, record: Record, deadline: Instant },
     Announce,
+    RequestFailback(FailbackRequest),
 }
 
 /// What travels to the store.
@@ -155,7 +156,13 @@ impl World<'_> {
                 let what = What::Write(expected, record);
                 self.request(id, Waiting::Write, what, deadline);
             }
-            Operation::Announce => self.announce(id),
+            Operation::Announce => {
+                let notice = self.notice(id);
+                self.tell_others(id, || AgentEvent::Noticed(Box::new(notice.clone())));
+            }
+            Operation::RequestFailback(request) => {
+                self.tell_others(id, || AgentEvent::FailbackRequested(Box::new(request.clone())));
+            }
         }
     }
 
@@ -304,16 +311,15 @@ impl World<'_> {
         }
     }
 
-    fn announce(&mut self, id: usize) {
-        let notice = self.notice(id);
+    /// A message that nothing stores.
+    fn tell_others(&mut self, id: usize, message: impl Fn() -> AgentEvent) {
         for agent in 0..self.agents.len() {
             let other = &self.agents[agent];
             if agent == id || !other.alive || !other.link.open {
                 continue;
             }
             let wait = self.travel();
-            let event = AgentEvent::Noticed(Box::new(notice.clone()));
-            self.after(wait, Happening::Agent(agent, event));
+            self.after(wait, Happening::Agent(agent, message()));
         }
     }
 

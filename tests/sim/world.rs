@@ -476,6 +476,8 @@ fn first_record(sc: &Scenario) -> Option<KeyValue> {
         grace: site.timing.confirmation(),
         term: Some(Revision(1)),
         state,
+        priority: None,
+        released_to: None,
     };
     let (token, lease) = match sc.first {
         First::Nothing => return None,

@@ -132,6 +132,7 @@ impl Host {
             Effect::Read { .. }
             | Effect::Write { .. }
             | Effect::Announce
+            | Effect::RequestFailback(_)
             | Effect::KillCgroup
             | Effect::ExtendCheck(_)
             | Effect::KillCheck

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
-use putex::core::event::{BucketInfo, Event, Notice, Opened, StoreErrorKind, Written};
+use putex::core::event::{
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Reloadable, StoreErrorKind, Written,
+};
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
@@ -91,6 +93,11 @@ impl<'a> Words<'a> {
         word.ok_or_else(|| "a word is missing".to_owned())
     }
 
+    fn priority(&self) -> Result<Option<Priority>, String> {
+        let number = self.get("priority").map(str::parse).transpose();
+        number.map_err(|()| "no such priority".to_owned())
+    }
+
     fn incarnation(&self) -> Incarnation {
         let letter = self.get("inc").unwrap_or("b");
         Incarnation(u128::from(letter.as_bytes()[0]))
@@ -108,10 +115,7 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         check: words.get("check") != Some("no"),
         start_grace: words.duration("start-grace", 0)?,
         check_failures: words.count("check-failures", 1)?,
-        priority: match words.get("priority") {
-            Some("never") => Priority::Never,
-            _ => Priority::of(words.count("priority", 1)? as u8).ok_or("no such priority")?,
-        },
+        reloadable: reloadable(words)?,
         seats: words.count("seats", 1)?,
         last_resort: words.get("last-resort").is_some(),
         device: match words.get("device") {
@@ -128,6 +132,11 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         boot: "boot-1".to_owned(),
     };
     Ok((config, id))
+}
+
+fn reloadable(words: &Words<'_>) -> Result<Reloadable, String> {
+    let failback = words.get("failback").map(|_| words.duration("failback", 0)).transpose()?;
+    Ok(Reloadable { priority: words.priority()?.unwrap_or(Priority::FIRST), failback })
 }
 
 /// Reads one step.
@@ -157,6 +166,13 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             incarnation: words.word(1)?.to_owned(),
             host: words.word(2)?.to_owned(),
         }),
+        "requested" => Event::FailbackRequested(FailbackRequest {
+            seat: Seat(words.count("seat", 0)?),
+            token: words.word(0)?.to_owned(),
+            priority: words.priority()?.ok_or("no priority")?,
+            fit_for: words.duration("fit", 0)?,
+        }),
+        "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "upgrade" => Event::Upgrade,
         "agent" => return agent_happening(&words),
@@ -283,6 +299,8 @@ fn lease(words: &Words<'_>, host: &str, state: RecordState) -> Result<Lease, Str
             term => Some(Revision(term)),
         },
         state,
+        priority: words.priority()?,
+        released_to: words.get("to").map(str::to_owned),
     })
 }
 

@@ -38,6 +38,10 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
+        Effect::RequestFailback(request) => {
+            let (of, fit_for) = (of(request.seat), request.fit_for.as_millis());
+            format!("request the lock{of}: priority {}, fit for {fit_for}", request.priority)
+        }
         Effect::ConnectGuard(link, messages) => {
             let messages: Vec<_> = messages.iter().map(message).collect();
             format!("start guard {link}: {}", messages.join("; "))
@@ -153,5 +157,6 @@ fn show_record(record: &Record) -> String {
     let term = lease.term.map_or("new".to_owned(), |term| term.to_string());
     let (state, grace) = (lease.state, lease.grace.as_millis());
     let state = format!("{state:?}").to_lowercase();
-    format!("{token} {state} term={term} nonce={} grace={grace}", lease.nonce)
+    let to = lease.released_to.as_ref().map_or(String::new(), |to| format!(" to={to}"));
+    format!("{token} {state} term={term} nonce={} grace={grace}{to}", lease.nonce)
 }

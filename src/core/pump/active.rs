@@ -97,6 +97,13 @@ impl Active {
         if let Some(why) = self.reason_to_stop(context, now) {
             return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
         }
+        if let Event::FailbackRequested(request) = event
+            && self.started != Started::No
+            && let Some(why) = context.reason_to_give(request)
+        {
+            let lock = ServiceLock::HeldFor(self.hold, request.token.clone());
+            return Stopping::begin(context, lock, why, now);
+        }
         self.advance(context, now);
         Next::Stay(State::Active(self))
     }

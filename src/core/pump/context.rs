@@ -114,8 +114,9 @@ impl Context {
                 }
                 self.rejection = Some(rejection.clone());
             }
+            Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
             Event::Upgrade => self.upgrade = true,
-            Event::Tick | Event::Shutdown(_) => {}
+            Event::Tick | Event::FailbackRequested(_) | Event::Shutdown(_) => {}
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Timer {
     TakeoverCheck,
     /// The lock may be taken.
     Take,
+    /// The holder of the lock is asked to give it back.
+    RequestFailback,
     /// A health check that has passed does not count any more.
     CheckStale,
     /// A write that was not acknowledged is given up.

@@ -78,7 +78,7 @@ impl Hold {
         now: Instant,
     ) {
         let (expected, term) = (self.revision, Some(self.term));
-        let write = NewWrite { expected, state, term, grace };
+        let write = NewWrite { expected, state, term, grace, released_to: None };
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 

@@ -52,6 +52,7 @@ mod active;
 mod context;
 mod deadline;
 mod duplicate_token;
+mod failback;
 mod guard_view;
 mod hold;
 mod holders;
@@ -72,9 +73,8 @@ use self::looking::Looking;
 use self::standby::Standby;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Effect, Ending, Event};
+use crate::core::event::{Effect, Ending, Event, Reloadable};
 use crate::core::level::Level;
-use crate::core::priority::Priority;
 use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
@@ -106,8 +106,8 @@ pub struct Config {
     pub start_grace: Duration,
     /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
-    /// Which agents go first when the lock may be had.
-    pub priority: Priority,
+    /// What may change while the agent runs.
+    pub reloadable: Reloadable,
     /// How many seats there are.
     pub seats: u32,
     /// Whether there is a last resort.
@@ -313,7 +313,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                     let sure = stopping.order().stake == Stake::Assurance;
                     if sure && why == Reason::Refused {
                         Level::Debug
-                    } else if matches!(why, Reason::Told(_)) {
+                    } else if matches!(why, Reason::Told(_) | Reason::Failback(..)) {
                         Level::Info
                     } else {
                         Level::Warn

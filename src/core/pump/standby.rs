@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::deadline::Timer;
+use super::failback::Failback;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
@@ -39,6 +40,7 @@ pub(super) struct Standby {
     /// How long the last check took, and whether it passed.
     check_took: Duration,
     healthy: Option<bool>,
+    failback: Failback,
 }
 
 /// The reads of the key of one seat.
@@ -83,6 +85,7 @@ impl Standby {
             phase: Phase::Resting,
             check_took: Duration::ZERO,
             healthy: None,
+            failback: Failback::default(),
         }
     }
 
@@ -178,11 +181,13 @@ impl Standby {
             context.seat = seat;
             context.read(now);
         }
+        let healthy = !context.config.check || self.healthy == Some(true);
+        self.failback.advance(context, healthy, now);
         if let Phase::Ready { since } = self.phase {
             let stale_at = since.after(context.config.timing.renewal());
             match self.takeable(context).map(|(seat, seen)| (seat, seen.clone())) {
                 Some((seat, seen)) if !context.due(Timer::CheckStale, stale_at, now) => {
-                    if context.is_idle() && context.due(Timer::Take, seen.take_at(), now) {
+                    if context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now) {
                         return Taking::begin(context, seat, &seen, now);
                     }
                 }
@@ -201,7 +206,8 @@ impl Standby {
     /// From rest: the takeover check when its time has come, else the next stroke, for which
     /// there must be a guard that answers.
     fn begin(&mut self, context: &mut Context, now: Instant) {
-        let check_at = self.takeable(context).map(|(_, seen)| self.takeover_check_at(seen));
+        let check_at =
+            self.takeable(context).map(|(_, seen)| self.takeover_check_at(context, seen));
         if let Some(check_at) = check_at
             && context.is_idle()
             && context.due(Timer::TakeoverCheck, check_at, now)
@@ -245,30 +251,30 @@ impl Standby {
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
         let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();
-        let is_candidate = context.config.priority.is_candidate();
+        let is_candidate = context.config.reloadable.priority.is_candidate();
         let seats = Seat::all(context.config.seats).filter(|_| able);
         let seen = seats.filter_map(|seat| {
             let seen = context.store.keys[seat.index()].seen.as_ref()?;
             (is_candidate || seen.takeover.is_of_own()).then_some((seat, seen))
         });
-        seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), seen.take_at()))
+        seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), context.take_at(seen)))
     }
 
     /// A stroke that is due less than R before the lock may be had waits until that could have
     /// been taken, after an answer that was under way: the stop could hold the take up.
     fn stroke_due(&self, context: &Context) -> Instant {
         let near = self.stroke_at.after(context.config.timing.renewal());
-        match self.takeable(context).map(|(_, seen)| seen.take_at()) {
+        match self.takeable(context).map(|(_, seen)| context.take_at(seen)) {
             Some(at) if at < near => at.after(attempt(context)).max(self.stroke_at),
             Some(_) | None => self.stroke_at,
         }
     }
 
     /// The takeover check begins early, so that it ends when the lock may be had.
-    fn takeover_check_at(&self, seen: &Seen) -> Instant {
+    fn takeover_check_at(&self, context: &Context, seen: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        let wait = seen.takeover.wait + seen.takeover.delay;
-        seen.take_at().before(lead.min(wait)).max(self.retry_at)
+        let wait = context.wait(seen);
+        context.take_at(seen).before(lead.min(wait)).max(self.retry_at)
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) enum ServiceLock {
     None,
     /// It is held, and given back when the service is down.
     Held(Hold),
+    /// It is held, and given to the agent with this token when the service is down.
+    HeldFor(Hold, String),
     /// It was lost. Whoever wrote over this agent's record may count from before now.
     Lost(Hold),
     /// That of the previous instance of this agent. The stop budget is what is left of it, but
@@ -40,14 +42,20 @@ impl ServiceLock {
 }
 
 /// What becomes of the lock when the service is down.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Release {
     /// There is nothing to give back.
     No,
-    /// It is given back when the service is down.
-    Wanted { revision: Revision, term: Revision },
+    /// It is given back when the service is down, to the agent with this token if one is named.
+    Wanted { revision: Revision, term: Revision, to: Option<String> },
     /// The release is with the store.
     Sent,
+}
+
+impl Release {
+    fn of(hold: &Hold, to: Option<String>) -> Release {
+        Release::Wanted { revision: hold.revision, term: hold.term, to }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +118,11 @@ impl Stopping {
         let order = match lock {
             ServiceLock::None => context.stop_order(now),
             ServiceLock::Held(hold) => {
-                release = Release::Wanted { revision: hold.revision, term: hold.term };
+                release = Release::of(&hold, None);
+                of_hold(&hold, hold.valid_until)
+            }
+            ServiceLock::HeldFor(hold, token) => {
+                release = Release::of(&hold, Some(token));
                 of_hold(&hold, hold.valid_until)
             }
             ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
@@ -219,13 +231,14 @@ impl Stopping {
     fn advance_release(&mut self, context: &mut Context, now: Instant) {
         let attempt = now.after(attempt(context));
         let release_by = *self.release_by.get_or_insert(attempt);
-        match self.release {
-            Release::Wanted { revision, term } if context.is_idle() && now < release_by => {
+        match &self.release {
+            Release::Wanted { revision, term, to } if context.is_idle() && now < release_by => {
                 let write = NewWrite {
-                    expected: revision,
+                    expected: *revision,
                     state: RecordState::Released,
-                    term: Some(term),
+                    term: Some(*term),
                     grace: Duration::ZERO,
+                    released_to: to.clone(),
                 };
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;

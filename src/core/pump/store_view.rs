@@ -21,13 +21,6 @@ pub(super) struct Seen {
     pub(super) takeover: Takeover,
 }
 
-impl Seen {
-    /// Returns when the lock may be taken, if it does not move before.
-    pub(super) fn take_at(&self) -> Instant {
-        self.first_at.after(self.takeover.wait + self.takeover.delay)
-    }
-}
-
 /// What is known of the key of one seat.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyView {
@@ -192,7 +185,7 @@ impl Context {
         }
         let before = self.store.keys[seat.index()].seen.take();
         if before.is_some() {
-            // Somebody could store: what comes now is news.
+            // Somebody could store: what comes now is changed.
             self.store.refused = None;
         }
         if before.is_some() && key_state.value == KeyValue::Marker {

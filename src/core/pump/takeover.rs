@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::holders::Times;
+use super::store_view::Seen;
 use super::write::attempt;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
@@ -16,8 +17,6 @@ use crate::core::time::Instant;
 pub(super) struct Takeover {
     /// How long the revision must stand still, from when it was first seen.
     pub(super) wait: Duration,
-    /// How long agents of a higher priority go first, from then on.
-    pub(super) delay: Duration,
     /// How long to renew, after the take, before the service is started.
     pub(super) confirm: Option<Duration>,
     /// Who or what holds the lock.
@@ -29,22 +28,32 @@ impl Takeover {
     pub(super) fn is_of_own(&self) -> bool {
         matches!(self.holder, Holder::Own | Holder::OwnUnconfirmed)
     }
+
+    /// Returns whether this agent is to have the lock before all others.
+    pub(super) fn is_for_own(&self) -> bool {
+        self.is_of_own() || matches!(self.holder, Holder::ReleasedToThis(_))
+    }
 }
 
 impl Context {
-    /// Returns what this agent waits for before it has the lock of a seat that `key_state` shows:
-    /// what must be waited for, and, for a lock that is not its own, those who go first.
-    pub(super) fn takeover(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
-        let must = self.takeover_of_first(seat, key_state, now);
-        match must.is_of_own() {
-            true => must,
-            false => Takeover { delay: self.config.priority.delay(attempt(self)), ..must },
+    /// Returns when this agent takes a lock, if it does not move before: when what must be waited
+    /// for is over, and those who go first have had their turn.
+    pub(super) fn take_at(&self, seen: &Seen) -> Instant {
+        seen.first_at.after(self.wait(seen))
+    }
+
+    /// Returns how long the record stands still before this agent takes the lock.
+    pub(super) fn wait(&self, seen: &Seen) -> Duration {
+        let takeover = &seen.takeover;
+        match takeover.is_for_own() {
+            true => takeover.wait,
+            false => takeover.wait + self.config.reloadable.priority.delay(attempt(self)),
         }
     }
 
-    /// Decides what must be waited for before the lock that `key_state` shows may be
+    /// Decides what must be waited for before the lock of a seat that `key_state` shows may be
     /// had. Immediate start is for a clean absence alone.
-    fn takeover_of_first(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
+    pub(super) fn takeover(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
         let timing = self.config.timing;
         let key = &self.store.keys[seat.index()];
         let older = key.is_older(key_state);
@@ -52,7 +61,7 @@ impl Context {
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let no_wait = Duration::ZERO;
-        let takeover = |wait, confirm, holder| Takeover { wait, delay: no_wait, confirm, holder };
+        let takeover = |wait, confirm, holder| Takeover { wait, confirm, holder };
         let lost = key.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
         let predecessors = self.predecessor_term_in(key_state).is_some();
@@ -75,7 +84,19 @@ impl Context {
                     // Released because it was unfit here: the others go first.
                     (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),
                     (RecordState::Released, false) => {
-                        takeover(no_wait, None, Holder::Released(sanitize_field(&lease.host)))
+                        let host = sanitize_field(&lease.host);
+                        match &lease.released_to {
+                            None => takeover(no_wait, None, Holder::Released(host)),
+                            Some(token) if *token == self.id.token => {
+                                takeover(no_wait, None, Holder::ReleasedToThis(host))
+                            }
+                            // It has T to take the lock, before it is everybody's.
+                            Some(token) => takeover(
+                                wait,
+                                None,
+                                Holder::ReleasedTo(sanitize_field(token), host),
+                            ),
+                        }
                     }
                     (RecordState::Active, false) if predecessors => {
                         takeover(wait, confirm, Holder::Predecessor)

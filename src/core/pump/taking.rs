@@ -46,7 +46,8 @@ impl Taking {
         let confirm = takeover.confirm;
         let state = if confirm.is_some() { RecordState::Taking } else { RecordState::Active };
         let grace = confirm.unwrap_or_default();
-        let write = NewWrite { expected: key_state.revision, state, term: None, grace };
+        let expected = key_state.revision;
+        let write = NewWrite { expected, state, term: None, grace, released_to: None };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let again = context.store.refused.is_some();
@@ -70,7 +71,7 @@ impl Taking {
         context.turn_to(seat);
         context.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
-        let write = NewWrite { expected, state, term: Some(term), grace };
+        let write = NewWrite { expected, state, term: Some(term), grace, released_to: None };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let previous = grant.context.previous.clone();

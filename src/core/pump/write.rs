@@ -21,6 +21,8 @@ pub(super) struct NewWrite {
     pub(super) term: Option<Revision>,
     /// Grace that the holder before was promised, while it may still need it.
     pub(super) grace: Duration,
+    /// The agent that is to have the lock next; `None` for all.
+    pub(super) released_to: Option<String>,
 }
 
 /// Prepares the write of a record of this agent.
@@ -42,6 +44,8 @@ pub(super) fn prepare_write(
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
         state: write.state,
+        priority: Some(context.config.reloadable.priority),
+        released_to: write.released_to,
     };
     let token = match write.state {
         RecordState::Taking | RecordState::Active => context.id.token.clone(),
