@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use putex::command::{Commands, Process};
@@ -50,6 +51,50 @@ fn commands_get_their_variables_and_no_secret() {
     assert!(said.contains("putex: web: start: hello\n"), "{said}");
     assert!(said.contains("SIGHUP: nothing to reload"), "{said}");
     assert!(said.contains("the lock is released, revision"), "{said}");
+}
+
+/// What may change while the agent runs counts at once; the rest is named, and nothing stops.
+#[test]
+fn a_hangup_has_the_agent_read_its_file_again() {
+    let sandbox = Sandbox::new("reload");
+    let path = sandbox.join("conf");
+    let write = |lines: &str| {
+        let text = format!("key = web\ntoken = one\nstart = echo up >$D/up\n{lines}\n");
+        fs::write(&path, text).expect("it can be written");
+        let only_own = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&path, only_own).expect("they can be set");
+    };
+    write("stop = true\nrenewal = 100ms");
+    let mut command = sandbox.putex();
+    command.args(["agent", "--dir"]).arg(sandbox.join("lock")).arg("--config").arg(&path);
+    let mut agent = Agent::start(command.env("D", sandbox.text()));
+    file(&sandbox, "up");
+    let tell = |lines: &str, answers: &[&str]| {
+        write(lines);
+        agent.signal(Signal::HUP);
+        agent.wait_for_any(answers);
+    };
+    tell(
+        "stop = true\nrenewal = 100ms\npriority = 7\nfailback = 5m",
+        &["SIGHUP: from now on --priority 7, --failback 5m"],
+    );
+    tell(
+        "stop = false\nrenewal = 200ms\npriority = 7\nfailback = 5m",
+        &["SIGHUP: changed, but read only at a start: --stop, --renewal"],
+    );
+    tell(
+        "stop = true\nrenewal = 100ms\npriority = 16\nfailback = never",
+        &["SIGHUP: the settings stay as they are: "],
+    );
+    // What was refused has changed nothing.
+    tell(
+        "stop = true\nrenewal = 100ms\npriority = never\nfailback = 5m",
+        &["SIGHUP: from now on --priority never\n"],
+    );
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
 }
 
 /// As the guard ends a start that could not be noted, in the thread of all starts.

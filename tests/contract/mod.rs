@@ -3,6 +3,7 @@
 //! A store passes with [`all`]. Nothing here knows how it keeps its records.
 
 pub(crate) mod entries;
+pub(crate) mod seats;
 
 use std::os::fd::AsFd;
 use std::sync::Barrier;
@@ -42,6 +43,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_wake_or_the_deadline_ends_a_watch(make);
     a_notice_reaches_the_agent_with_the_same_token(make);
     age_and_last_grow(make);
+    seats::all(make);
 }
 
 /// Returns the deadline of a call that must succeed.

@@ -16,13 +16,13 @@ use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 
 /// R of all agents; F is 3 and C is 1.
-pub(crate) const R: Duration = Duration::from_millis(400);
+pub(crate) const R: Duration = Duration::from_millis(600);
 
 /// By then at the earliest another starts: T + C·R.
-pub(crate) const TAKEOVER: Duration = Duration::from_millis(1600);
+pub(crate) const TAKEOVER: Duration = Duration::from_millis(2400);
 
 /// How long an agent lets each priority go first: R / 2.
-pub(crate) const STEP: Duration = Duration::from_millis(200);
+pub(crate) const STEP: Duration = Duration::from_millis(300);
 
 /// The service holds the read end of a named pipe of its seat, and of seat 0 where there is one.
 const START: &str =
@@ -87,16 +87,20 @@ impl Group {
             .args(["agent", "--nats", &format!("nats://127.0.0.1:{}", host.proxy.port())])
             .args(["--key", "web", "--token", &format!("host-{number}")])
             .args(["--seats", &self.seats.to_string(), "--priority", host.priority])
-            .args(["--start", START, "--stop", STOP, "-r", "400ms", "-f", "3", "-c", "1"])
+            .args(["--start", START, "--stop", STOP, "-r", "600ms", "-f", "3", "-c", "1"])
             .args(&self.flags)
             .env("D", host.sandbox.text());
         let agent = Agent::start_into(&mut command, &host.log);
         host.agent = Some(agent.expect("the agent can be run"));
     }
 
-    /// Starts the agents of all hosts.
+    /// Starts the agents of all hosts, each when the one before stands by.
     pub(crate) fn start_all(&mut self) {
-        (0..self.hosts.len()).for_each(|host| self.start(host));
+        for host in 0..self.hosts.len() {
+            let since = now();
+            self.start(host);
+            self.wait_for_line(host, "-> standby", since);
+        }
     }
 
     /// Returns the host whose service runs in a seat.

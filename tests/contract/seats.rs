@@ -1,0 +1,79 @@
+//! The keys of several seats, in both stores.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use putex::core::event::{Event, FailbackRequest, Written};
+use putex::core::priority::Priority;
+use putex::core::record::{KeyValue, Revision};
+use putex::core::seat::Seat;
+use putex::store::LockKey;
+use putex::sys::Waker;
+
+use super::{ABSENT, Make, drain, leased, plain, soon};
+
+/// Runs every story.
+pub(crate) fn all(make: Make<'_>) {
+    each_seat_has_a_record_of_its_own(make);
+    a_hint_tells_which_seat_has_changed(make);
+    a_request_for_failback_reaches_the_others(make);
+}
+
+fn open(make: Make<'_>, bucket: &str, seats: u32) -> LockKey {
+    let mut store = LockKey::with_seats(make(bucket), "web", seats);
+    let opened = store.open(soon()).expect("it opens");
+    assert_eq!(opened.key_states.len(), seats as usize);
+    store
+}
+
+/// And seat 0 is the key of an agent without seats.
+fn each_seat_has_a_record_of_its_own(make: Make<'_>) {
+    let mut three = open(make, "seats", 3);
+    let mut revisions = Vec::new();
+    for seat in Seat::all(3) {
+        let record = leased(&format!("in-{seat}"), 1, None);
+        let written = three.write(seat, Revision(0), &record, soon());
+        let Written::Stored(revision) = written else { panic!("{written:?}") };
+        let moved = three.write(seat, Revision(0), &record, soon());
+        assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
+        revisions.push(revision);
+    }
+    let mut again = LockKey::with_seats(make("seats"), "web", 4);
+    let opened = again.open(soon()).expect("it opens");
+    let told: Vec<_> = opened.key_states.iter().map(|key| key.revision).collect();
+    assert_eq!(told, [&revisions[..], &[Revision(0)]].concat());
+    assert_eq!(opened.key_states[3], ABSENT);
+    assert_eq!(again.read(Seat(2), soon()).expect("it reads"), opened.key_states[2]);
+    let mut plain_agent = LockKey::new(make("seats"), "web");
+    let opened = plain_agent.open(soon()).expect("it opens");
+    let KeyValue::Record(record) = &opened.key_states[0].value else { panic!("{opened:?}") };
+    assert_eq!(record.token, "in-0");
+}
+
+fn a_hint_tells_which_seat_has_changed(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let mut watching = open(make, "seat-hints", 3);
+    let mut writing = open(make, "seat-hints", 3);
+    drain(&mut watching, &waker);
+    for seat in [Seat(2), Seat(0), Seat(1)] {
+        let written = writing.write(seat, Revision(0), &plain("beta"), soon());
+        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+        let watched = watching.watch(waker.as_fd(), Some(soon()));
+        let Ok(Some(Event::Hint(told, _))) = watched else { panic!("no hint but {watched:?}") };
+        assert_eq!(told, seat);
+        watching.read(seat, soon()).expect("it reads");
+        drain(&mut watching, &waker);
+    }
+}
+
+fn a_request_for_failback_reaches_the_others(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut holder, mut other) = (open(make, "failback", 2), open(make, "failback", 2));
+    drain(&mut holder, &waker);
+    let priority = Priority::of(3).expect("a priority");
+    let fit_for = Duration::from_millis(61_007);
+    let request = FailbackRequest { seat: Seat(1), token: "alpha 1".to_owned(), priority, fit_for };
+    other.request_failback(&request);
+    let watched = holder.watch(waker.as_fd(), Some(soon()));
+    assert_eq!(watched, Ok(Some(Event::FailbackRequested(request))));
+}
