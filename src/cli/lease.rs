@@ -18,8 +18,47 @@ use crate::exit::{Exit, Refusal};
 use crate::lease::{Put, Request, Task};
 use crate::store::name::{is_own, valid_bucket, valid_key};
 
-/// What is done with a lease, in the order of the help text.
-pub const ACTIONS: [&str; 5] = ["claim", "extend", "check", "expire", "list"];
+/// What is done with leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseSubcommand {
+    /// A lease is claimed.
+    Claim,
+    /// It is made to end later.
+    Extend,
+    /// Whether it stands is asked.
+    Check,
+    /// One that has run out is removed.
+    Expire,
+    /// All of them are listed.
+    List,
+}
+
+impl LeaseSubcommand {
+    /// All of them, in the order of the help text.
+    pub const ALL: [LeaseSubcommand; 5] = [
+        LeaseSubcommand::Claim,
+        LeaseSubcommand::Extend,
+        LeaseSubcommand::Check,
+        LeaseSubcommand::Expire,
+        LeaseSubcommand::List,
+    ];
+
+    /// Returns its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LeaseSubcommand::Claim => "claim",
+            LeaseSubcommand::Extend => "extend",
+            LeaseSubcommand::Check => "check",
+            LeaseSubcommand::Expire => "expire",
+            LeaseSubcommand::List => "list",
+        }
+    }
+
+    /// Returns the subcommand of this name.
+    pub fn of(name: &str) -> Option<LeaseSubcommand> {
+        LeaseSubcommand::ALL.into_iter().find(|subcommand| subcommand.name() == name)
+    }
+}
 
 /// The shortest lease.
 const FOR_MIN: Duration = Duration::from_secs(1);
@@ -54,7 +93,7 @@ pub enum Action {
 
 /// The words of the line.
 enum Words {
-    Lease(&'static str, Option<tickets::Name>),
+    Lease(LeaseSubcommand, Option<tickets::Name>),
     Put(String, Option<String>),
 }
 
@@ -74,9 +113,9 @@ pub(super) fn invocation(
 fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
     let mut words = words.into_iter();
     let all = "write putex lease claim, extend, check or expire NAME, or putex lease list";
-    let Some(action) = words.next() else { return Err(usage(all.to_owned())) };
-    let Some(action) = ACTIONS.into_iter().find(|known| *known == action) else {
-        let instead = match &*action {
+    let Some(word) = words.next() else { return Err(usage(all.to_owned())) };
+    let Some(subcommand) = LeaseSubcommand::of(&word) else {
+        let instead = match &*word {
             "keep" | "refresh" | "renew" => "write putex lease extend NAME --for TIME".to_owned(),
             "put" | "set" => "write putex put --lease NAME KEY VALUE".to_owned(),
             "give" | "release" | "revoke" | "unlock" => {
@@ -84,11 +123,14 @@ fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
                 format!("{why}; putex lease expire NAME removes one that has run out")
             }
             _ => {
-                let nearest = nearest(&action, ACTIONS.map(str::to_owned));
+                let nearest = nearest(
+                    &word,
+                    LeaseSubcommand::ALL.map(|subcommand| subcommand.name().to_owned()),
+                );
                 format!("no such command{nearest}; {all}")
             }
         };
-        return Err(usage(format!("lease {action}: {instead}")));
+        return Err(usage(format!("lease {word}: {instead}")));
     };
     let (name, more) = (words.next(), words.next());
     if let Some(more) = more {
@@ -98,10 +140,13 @@ fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
         tickets::Name::parse(&text).map_err(|why| usage(format!("NAME: {text}: {why}")))
     };
     let name = name.map(parse).transpose()?;
-    if name.is_none() && action != "list" {
-        return Err(usage(format!("NAME is missing; write putex lease {action} NAME")));
+    if name.is_none() && subcommand != LeaseSubcommand::List {
+        return Err(usage(format!(
+            "NAME is missing; write putex lease {} NAME",
+            subcommand.name()
+        )));
     }
-    Ok(Words::Lease(action, name))
+    Ok(Words::Lease(subcommand, name))
 }
 
 fn put_words(words: Vec<String>) -> Result<Words, Refusal> {
@@ -134,10 +179,10 @@ fn resolve(
     let replicas = faults.parse(Name::Replicas, replicas);
     let level = resolve::level(settings, Level::Warn);
     let action = match words {
-        Words::Lease(action, name) => {
+        Words::Lease(subcommand, name) => {
             let who = resolve::who(faults, Name::LeaseAs, environment);
             let drift_ppm = drift(faults);
-            let task = task(faults, action, name, who.as_deref());
+            let task = task(faults, subcommand, name, who.as_deref());
             let (task, who, drift_ppm) = (task?, who?, drift_ppm?);
             Action::Lease(Request { task, who, drift_ppm, level })
         }
@@ -160,36 +205,36 @@ fn resolve(
 
 fn task(
     faults: &mut Faults<'_>,
-    action: &str,
+    subcommand: LeaseSubcommand,
     name: Option<tickets::Name>,
     who: Option<&str>,
 ) -> Option<Task> {
     for (option, takers) in [
-        (Name::LeaseFor, &["claim", "extend"][..]),
-        (Name::LeaseAs, &["claim", "extend", "check"]),
-        (Name::ExpireWait, &["expire"]),
+        (Name::LeaseFor, &[LeaseSubcommand::Claim, LeaseSubcommand::Extend][..]),
+        (Name::LeaseAs, &[LeaseSubcommand::Claim, LeaseSubcommand::Extend, LeaseSubcommand::Check]),
+        (Name::ExpireWait, &[LeaseSubcommand::Expire]),
     ] {
-        if faults.settings.get(option).is_some() && !takers.contains(&action) {
-            let why = match (option, action) {
-                (Name::ExpireWait, "claim" | "extend") => {
+        if faults.settings.get(option).is_some() && !takers.contains(&subcommand) {
+            let why = match (option, subcommand) {
+                (Name::ExpireWait, LeaseSubcommand::Claim | LeaseSubcommand::Extend) => {
                     "nobody waits for a lease; for a queue, see putex grab".to_owned()
                 }
-                _ => format!("not an option of putex lease {action}"),
+                _ => format!("not an option of putex lease {}", subcommand.name()),
             };
             return faults.usage(option, &why);
         }
     }
     let Some(name) = name else { return Some(Task::List(None)) };
-    let task = match action {
-        "claim" | "extend" => {
-            let (at_least, holder) = (at_least(faults, action), who.map(str::to_owned));
-            let (at_least, holder) = (at_least?, holder?);
-            match action {
-                "claim" => LeaseTask::Claim { holder, at_least },
-                _ => LeaseTask::Extend { holder, at_least },
-            }
+    let task = match subcommand {
+        LeaseSubcommand::Claim => {
+            let at_least = at_least(faults, subcommand);
+            LeaseTask::Claim { holder: who?.to_owned(), at_least: at_least? }
         }
-        "expire" => {
+        LeaseSubcommand::Extend => {
+            let at_least = at_least(faults, subcommand);
+            LeaseTask::Extend { holder: who?.to_owned(), at_least: at_least? }
+        }
+        LeaseSubcommand::Expire => {
             let wait = faults.settings.get(Name::ExpireWait).is_some();
             let wait = match wait {
                 true => faults.parse(Name::ExpireWait, seconds)?,
@@ -197,19 +242,19 @@ fn task(
             };
             LeaseTask::Expire { wait }
         }
-        "check" => {
+        LeaseSubcommand::Check => {
             let holder = faults.settings.get(Name::LeaseAs).and(who).map(str::to_owned);
             LeaseTask::Check { holder }
         }
-        _ => return Some(Task::List(Some(name))),
+        LeaseSubcommand::List => return Some(Task::List(Some(name))),
     };
     Some(Task::One(name, task))
 }
 
 /// Resolves for how long a lease is asked for.
-fn at_least(faults: &mut Faults<'_>, action: &str) -> Option<Duration> {
+fn at_least(faults: &mut Faults<'_>, subcommand: LeaseSubcommand) -> Option<Duration> {
     if faults.settings.get(Name::LeaseFor).is_none() {
-        let why = format!("is missing; write putex lease {action} NAME --for 60s");
+        let why = format!("is missing; write putex lease {} NAME --for 60s", subcommand.name());
         return faults.refuse(Name::LeaseFor, Exit::Usage, &why);
     }
     time_of_lease(faults, Name::LeaseFor)

@@ -44,7 +44,7 @@ pub fn parse(
                     // Its key, which a list of processes shows, may begin with a hyphen.
                     Some(Subcommand::Guard) if was_first => return Ok(Invocation::Guard),
                     Some(_) if was_first => subcommand = known,
-                    None if was_first && lease::ACTIONS.contains(&&*word) => {
+                    None if was_first && lease::LeaseSubcommand::of(&word).is_some() => {
                         return Err(usage(format!("{word}: write putex lease {word}")));
                     }
                     Some(_) if subcommand.is_none() && positionals.is_empty() => {

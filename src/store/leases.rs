@@ -156,11 +156,12 @@ impl Leases {
     /// Has a write confirm that a lease stands at this revision, in the bucket that was opened.
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
         let written = self.bucket.confirm(&[(&self.key(name), at)], by);
-        // In a bucket that was made anew, nothing stands under the key either.
-        match (written, self.bucket.verify(&self.epoch, by)) {
-            (Written::Stored(_), Err(error)) => Written::Unknown(error.text),
-            (written, _) => written,
+        if !matches!(written, Written::Stored(_)) {
+            return written;
         }
+        // In a bucket that was made anew, nothing stands under the key either.
+        let verified = self.bucket.verify(&self.epoch, by);
+        verified.map_or_else(|error| Written::Unknown(error.text), |()| written)
     }
 
     /// Opens the bucket and returns all leases that stand, with their names: all of the bucket, or

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::lease::ACTIONS;
+use putex::cli::lease::LeaseSubcommand;
 use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
@@ -67,14 +67,14 @@ pub(crate) fn script() -> String {
          {ORIGIN}\n\
          function __putex_runs -d 'Whether the command is one of these'\n    \
          set -l words (commandline -opc)\n    \
-         set -l verb agent\n    \
+         set -l subcommand agent\n    \
          if contains -- \"$words[2]\" {}\n        \
-         set verb $words[2]\n    \
+         set subcommand $words[2]\n    \
          end\n    \
-         if test $verb = lock; and __putex_command >/dev/null\n        \
+         if test $subcommand = lock; and __putex_command >/dev/null\n        \
          return 1\n    \
          end\n    \
-         contains -- $verb $argv\n\
+         contains -- $subcommand $argv\n\
          end\n\n\
          {}\n\n\
          function __putex_word -d 'Whether the word of this number is typed'\n    \
@@ -100,7 +100,7 @@ pub(crate) fn script() -> String {
             quoted(topic.about)
         );
     }
-    for action in ACTIONS {
+    for action in LeaseSubcommand::ALL.map(LeaseSubcommand::name) {
         let _ = writeln!(
             out,
             "complete -c putex -n '__putex_runs lease; and __putex_word 2' -a {action}"

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::lease::ACTIONS;
+use putex::cli::lease::LeaseSubcommand;
 use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
@@ -49,7 +49,7 @@ fn argument(flag: &Flag) -> Vec<String> {
 fn command_of_lock() -> String {
     let Valued { long, letters } = Valued::of_lock();
     format!(
-        r#"if [[ $verb == lock ]]; then
+        r#"if [[ $subcommand == lock ]]; then
     local -i at=2
     while [[ $words[at] == -?* ]]; do
         case $words[at] in
@@ -81,7 +81,7 @@ pub(crate) fn script() -> String {
         "#compdef putex\n\
          # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
          {ORIGIN}\n\
-         local verb=\n\
+         local subcommand=\n\
          local -a flags verbs topics actions\n\
          verbs=(\n"
     );
@@ -94,11 +94,12 @@ pub(crate) fn script() -> String {
     for topic in TOPICS {
         let _ = writeln!(out, "    {}", described(topic.name, topic.about));
     }
-    let _ = write!(out, ")\nactions=({})\n", ACTIONS.join(" "));
+    let _ =
+        write!(out, ")\nactions=({})\n", LeaseSubcommand::ALL.map(LeaseSubcommand::name).join(" "));
     let _ = write!(
         out,
         "if ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
-         verb=$words[2]\n    \
+         subcommand=$words[2]\n    \
          shift words\n    \
          ((CURRENT--))\n\
          fi\n",
@@ -108,7 +109,7 @@ pub(crate) fn script() -> String {
     for (takers, flags) in by_takers() {
         let _ = writeln!(
             out,
-            "if [[ ${{verb:-agent}} == ({}) ]]; then\n    flags+=(",
+            "if [[ ${{subcommand:-agent}} == ({}) ]]; then\n    flags+=(",
             takers.join("|")
         );
         for line in flags.into_iter().flat_map(argument) {
@@ -119,7 +120,7 @@ pub(crate) fn script() -> String {
     out.push_str(
         "# A hint at what is to be typed keeps options from being typed out.\n\
          if [[ $PREFIX != -* ]]; then\n    \
-         case $verb in\n        \
+         case $subcommand in\n        \
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
          lock|grab|release) flags+=(':name: ') ;;\n        \
