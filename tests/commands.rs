@@ -80,7 +80,7 @@ fn a_hangup_has_the_agent_read_its_file_again() {
     );
     tell(
         "stop = false\nrenewal = 200ms\npriority = 7\nfailback = 5m",
-        &["SIGHUP: changed, but read only at a start: --stop, --renewal"],
+        &["SIGHUP: changed, but read only at a start, as by SIGUSR2: --stop, --renewal"],
     );
     tell(
         "stop = true\nrenewal = 100ms\npriority = 16\nfailback = never",

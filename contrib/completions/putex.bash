@@ -166,7 +166,7 @@ _putex() {
         options='agent tutorial lock grab release lease put theory config
             trouble check finish help timing guard commands managers
             environment files signals exit messages examples tls bucket
-            servers record states fencing limits caveats'
+            servers record states seats fencing limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

@@ -86,6 +86,7 @@ complete -c putex -n '__putex_runs help; and __putex_word 2' -a bucket -d 'which
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a servers -d 'which server is tried next, and when one is left'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a record -d 'what stands under the key'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a states -d 'what an agent does when'
+complete -c putex -n '__putex_runs help; and __putex_word 2' -a seats -d 'several active agents at once, each with a lock of its own'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a fencing -d 'how to use PUTEX_TERM'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a limits -d 'what can break the promise'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a caveats -d 'what to be careful with'

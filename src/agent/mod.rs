@@ -34,7 +34,9 @@ use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::upgrade::Program;
-use crate::core::{AgentId, Config, Effect, Ending, Event, Ms, Notice, Pump, SLACK, bounce};
+use crate::core::{
+    AgentId, Config, Effect, Ending, Event, Ms, Notice, Priority, Pump, Reloadable, SLACK, bounce,
+};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
 use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
@@ -184,6 +186,14 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let settings =
         format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
     let mut lines = vec![settings];
+    let Reloadable { priority, failback } = setup.config.reloadable;
+    if priority == Priority::Never {
+        lines.push("priority never: not a candidate".to_owned());
+    } else if priority != Priority::FIRST || failback.is_some() || setup.config.seats > 1 {
+        let failback = failback.map_or("never".to_owned(), |after| Ms(after).to_string());
+        let seats = setup.config.seats;
+        lines.push(format!("priority {priority}, failback {failback}, seats {seats}"));
+    }
     if !setup.config.check {
         lines.push("no --healthcheck: a host that is up counts as fit".to_owned());
     }

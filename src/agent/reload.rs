@@ -26,11 +26,13 @@ pub(super) fn reload(read: &mut Reload) -> Option<Event> {
         }
     };
     if !for_restart.is_empty() {
-        log::warn!("SIGHUP: changed, but read only at a start: {}", for_restart.join(", "));
+        let names = for_restart.join(", ");
+        log::warn!("SIGHUP: changed, but read only at a start, as by SIGUSR2: {names}");
     }
-    match changed.is_empty() {
-        true => log::info!("SIGHUP: nothing to reload"),
-        false => log::info!("SIGHUP: from now on {}", changed.join(", ")),
+    if !changed.is_empty() {
+        log::info!("SIGHUP: from now on {}", changed.join(", "));
+    } else if for_restart.is_empty() {
+        log::info!("SIGHUP: nothing to reload");
     }
     Some(Event::Reloaded(reloadable))
 }

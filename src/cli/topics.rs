@@ -112,6 +112,7 @@ pub const TOPICS: &[Topic] = &[
     topic("servers", AGENT, "   The servers", "which server is tried next, and when one is left"),
     topic("record", THEORY, "THE RECORD", "what stands under the key"),
     topic("states", THEORY, "THE AGENT", "what an agent does when"),
+    topic("seats", THEORY, "SEATS", "several active agents at once, each with a lock of its own"),
     topic("fencing", THEORY, "FENCING", "how to use PUTEX_TERM"),
     topic("limits", THEORY, "WHAT IS NOT COVERED", "what can break the promise"),
     topic("caveats", AGENT, "CAVEATS", "what to be careful with"),

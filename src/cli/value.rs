@@ -19,7 +19,7 @@ const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number o
 
 const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s or 5m";
 
-const NO_FAILBACK: &str = "is not a time with a unit; write never, 30s or 5m";
+const NO_FAILBACK: &str = "is neither never nor a time with ms, s or m; write never, 30s or 5m";
 
 const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
 
@@ -114,7 +114,7 @@ pub(super) fn failback(text: &str) -> Result<Option<Duration>, &'static str> {
         return Ok(None);
     }
     let after = unambiguous(text).map_err(|why| if why == NO_GRACE { NO_FAILBACK } else { why })?;
-    Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("is longer than 10080m, a week")
+    Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("write never, or 0 to 10080m, a week")
 }
 
 /// Parses a number of seats.
@@ -161,7 +161,7 @@ fn within<T: FromStr + PartialOrd>(
     range: RangeInclusive<T>,
     outside: &'static str,
 ) -> Result<T, &'static str> {
-    Some(count(text)?).filter(|number| range.contains(number)).ok_or(outside)
+    count(text).ok().filter(|number| range.contains(number)).ok_or(outside)
 }
 
 /// Parses a number of ASCII digits, without a sign; `not` is the fault if it is none.

@@ -29,9 +29,9 @@ pub(crate) fn script() -> String {
          \x20   elif [[ $prev == = ]]; then\n\
          \x20       prev=${{COMP_WORDS[COMP_CWORD - 2]}}\n\
          \x20   fi\n\
-         \x20   local subcommand=agent options=\n\
+         \x20   local verb=agent options=\n\
          \x20   case ${{COMP_WORDS[1]}} in\n\
-         \x20       {}) subcommand=${{COMP_WORDS[1]}} ;;\n\
+         \x20       {}) verb=${{COMP_WORDS[1]}} ;;\n\
          \x20   esac\n\
          \x20   COMPREPLY=()\n\
          {OF_COMMAND}\
@@ -69,7 +69,7 @@ pub(crate) fn script() -> String {
         let words: Vec<_> = flags.into_iter().flat_map(spellings).collect();
         let _ = write!(
             out,
-            "        case $subcommand in\n            {})\n                \
+            "        case $verb in\n            {})\n                \
              options+=' {}' ;;\n        esac\n",
             takers.join(" | "),
             wrapped(&words, "", "\n                    ")
@@ -78,8 +78,8 @@ pub(crate) fn script() -> String {
     let _ = write!(
         out,
         "    elif ((COMP_CWORD == 1)); then\n        options='{}'\n    \
-         elif [[ $subcommand == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    \
-         elif [[ $subcommand == lease ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
+         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    \
+         elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
          mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n}}\n\n\
          complete -F _putex putex\n",
         names.join(" "),
@@ -138,7 +138,7 @@ _putex_command() {{
 
 /// What completes the command of `putex lock`: bash-completion, or bash alone.
 const OF_COMMAND: &str = r#"    local place=0
-    [[ $subcommand == lock ]] && _putex_command
+    [[ $verb == lock ]] && _putex_command
     if ((place > 0)); then
         # What begins with a hyphen is no command.
         [[ ${COMP_WORDS[place]} == -* ]] && return

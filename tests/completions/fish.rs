@@ -67,14 +67,14 @@ pub(crate) fn script() -> String {
          {ORIGIN}\n\
          function __putex_runs -d 'Whether the command is one of these'\n    \
          set -l words (commandline -opc)\n    \
-         set -l subcommand agent\n    \
+         set -l verb agent\n    \
          if contains -- \"$words[2]\" {}\n        \
-         set subcommand $words[2]\n    \
+         set verb $words[2]\n    \
          end\n    \
-         if test $subcommand = lock; and __putex_command >/dev/null\n        \
+         if test $verb = lock; and __putex_command >/dev/null\n        \
          return 1\n    \
          end\n    \
-         contains -- $subcommand $argv\n\
+         contains -- $verb $argv\n\
          end\n\n\
          {}\n\n\
          function __putex_word -d 'Whether the word of this number is typed'\n    \

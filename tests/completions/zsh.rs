@@ -49,7 +49,7 @@ fn argument(flag: &Flag) -> Vec<String> {
 fn command_of_lock() -> String {
     let Valued { long, letters } = Valued::of_lock();
     format!(
-        r#"if [[ $subcommand == lock ]]; then
+        r#"if [[ $verb == lock ]]; then
     local -i at=2
     while [[ $words[at] == -?* ]]; do
         case $words[at] in
@@ -81,7 +81,7 @@ pub(crate) fn script() -> String {
         "#compdef putex\n\
          # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
          {ORIGIN}\n\
-         local subcommand=\n\
+         local verb=\n\
          local -a flags verbs topics actions\n\
          verbs=(\n"
     );
@@ -99,7 +99,7 @@ pub(crate) fn script() -> String {
     let _ = write!(
         out,
         "if ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
-         subcommand=$words[2]\n    \
+         verb=$words[2]\n    \
          shift words\n    \
          ((CURRENT--))\n\
          fi\n",
@@ -109,7 +109,7 @@ pub(crate) fn script() -> String {
     for (takers, flags) in by_takers() {
         let _ = writeln!(
             out,
-            "if [[ ${{subcommand:-agent}} == ({}) ]]; then\n    flags+=(",
+            "if [[ ${{verb:-agent}} == ({}) ]]; then\n    flags+=(",
             takers.join("|")
         );
         for line in flags.into_iter().flat_map(argument) {
@@ -120,7 +120,7 @@ pub(crate) fn script() -> String {
     out.push_str(
         "# A hint at what is to be typed keeps options from being typed out.\n\
          if [[ $PREFIX != -* ]]; then\n    \
-         case $subcommand in\n        \
+         case $verb in\n        \
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
          lock|grab|release) flags+=(':name: ') ;;\n        \

@@ -1,12 +1,14 @@
 //! Failback: the lock goes back to an agent of a higher priority.
 //!
-//! On standby that agent counts for how long it has been fit. Then it asks the holder for the lock,
-//! every R, in a message that nothing stores: a message that is lost costs R. The holder judges by
-//! its own setting, stops the service, and releases the lock to the agent that asked. So a lock
-//! moves only when both sides want it, and only to an agent that has lived a moment before.
+//! On standby that agent counts for how long it has been fit. Then it requests the lock from the
+//! holder, every R, in a message that nothing stores: a message that is lost costs R. The holder
+//! judges by its own setting, stops the service, and releases the lock to the agent that requested
+//! it. So a lock moves only when both sides want it, and only to an agent that has lived a moment
+//! before. As when a lock is taken, each priority lets those before it go first.
 
 use super::context::Context;
 use super::deadline::Timer;
+use super::write::attempt;
 use crate::core::event::{Effect, FailbackRequest};
 use crate::core::priority::Priority;
 use crate::core::record::RecordState;
@@ -20,12 +22,14 @@ use crate::core::time::{Instant, Ms};
 pub(super) struct Failback {
     /// Since when it is fit without a break.
     fit_since: Option<Instant>,
-    /// When it asked last, in a row.
+    /// Since when there is a lock to be requested.
+    due_since: Option<Instant>,
+    /// When it requested that last.
     requested_at: Option<Instant>,
 }
 
 impl Failback {
-    /// Asks for a lock when that is due. `healthy`: the last health check has passed.
+    /// Requests a lock when that is due. `healthy`: the last health check has passed.
     pub(super) fn advance(&mut self, context: &mut Context, healthy: bool, now: Instant) {
         let fit = healthy && context.is_open() && context.guard.unfit().is_none();
         let Some(after) = context.config.reloadable.failback.filter(|_| fit) else {
@@ -38,11 +42,14 @@ impl Failback {
         }
         let fit_since = *self.fit_since.get_or_insert(now);
         let Some((seat, than)) = context.seat_to_request(now) else {
-            self.requested_at = None;
+            *self = Failback { fit_since: Some(fit_since), ..Failback::default() };
             return;
         };
         let r = context.config.timing.renewal();
-        let request_at = self.requested_at.map_or(fit_since.after(after), |at| at.after(r));
+        let due_since = *self.due_since.get_or_insert(now);
+        let delay = context.config.reloadable.priority.delay(attempt(context));
+        let first_at = fit_since.after(after).max(due_since).after(delay);
+        let request_at = self.requested_at.map_or(first_at, |at| at.after(r));
         if !context.due(Timer::RequestFailback, request_at, now) {
             return;
         }
