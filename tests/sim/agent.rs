@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use putex::core::command::Outcome;
 use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
@@ -41,6 +42,8 @@ pub struct Agent {
     pub logged_state: &'static str,
     /// Since when it is in that state.
     pub state_since: True,
+    /// When it was told last that it is not fit: by its check, or by the loss of the store.
+    pub unfit_at: True,
     /// Until when it waits for `agent.lock`.
     pub lock_until: True,
     /// When the pump is woken next.
@@ -354,15 +357,17 @@ impl World<'_> {
             // It may end because of that, from whenever it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
+            Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
+                self.agents[id].unfit_at = self.now;
+            }
             Event::Tick
-            | Event::Closed(_)
             | Event::Read(Err(_))
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(..)
             | Event::DuplicateToken(_)
             | Event::FailbackRequested(_)
             | Event::Reloaded(_)
-            | Event::CheckEnded(_)
+            | Event::CheckEnded(Outcome::Succeeded)
             | Event::Upgrade => {}
         }
         self.on_event(id, event);

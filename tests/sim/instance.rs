@@ -47,6 +47,7 @@ impl World<'_> {
             state: "starting",
             logged_state: "looking",
             state_since: self.now,
+            unfit_at: self.now,
             lock_until: 0,
             wake_at: never(),
             inbox: VecDeque::new(),

@@ -45,12 +45,13 @@ impl World<'_> {
     pub fn judge_failback_request(&mut self, id: usize, request: &FailbackRequest) {
         let agent = &self.agents[id];
         let (site, clock) = (agent.site, self.host(agent.site).clock);
-        let stood_by = clock.at(self.now).since(clock.at(agent.state_since));
+        let fit_since = agent.state_since.max(agent.unfit_at);
+        let fit = clock.at(self.now).since(clock.at(fit_since));
         let wanted = self.reloadable(site).failback;
         let long_enough = wanted.is_some_and(|least| request.fit_for >= least);
-        if agent.state != "standby" || request.fit_for > stood_by || !(long_enough || self.quiet) {
+        if agent.state != "standby" || request.fit_for > fit || !(long_enough || self.quiet) {
             let text =
-                format!("{site} requests a lock, {}, after {stood_by:?}: {request:?}", agent.state);
+                format!("{site} requests a lock, {}, after {fit:?}: {request:?}", agent.state);
             self.fail("failback", text);
         }
     }
