@@ -78,11 +78,6 @@ pub fn run(
     leases.open(until)?;
     let mut stored = leases.read(name, until)?;
     let mut term = None;
-    let entry = leases.bucket().get(key, until)?;
-    if entry.is_some_and(|entry| entry.content.header(FORMAT).is_some()) {
-        let text = format!("{key}: it is the lock of a putex agent; write another key");
-        return Err(StoreErrorKind::Unsafe.error(text).into());
-    }
     loop {
         let why = match &stored.lease {
             Some(Err(why)) => return Err(StoreErrorKind::Unsafe.error(why.clone()).into()),
@@ -107,6 +102,11 @@ pub fn run(
         // It is read only by whoever may write it.
         if value.is_none() {
             value = Some(put.value()?);
+        }
+        let entry = leases.bucket().get(key, until)?;
+        if entry.is_some_and(|entry| entry.content.header(FORMAT).is_some()) {
+            let text = format!("{key}: it is the lock of a putex agent; write another key");
+            return Err(StoreErrorKind::Unsafe.error(text).into());
         }
         let content = Content::new([], value.as_deref().unwrap_or_default());
         let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());

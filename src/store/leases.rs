@@ -19,9 +19,11 @@ mod notes;
 use super::mark::{self, LIFE};
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, OPERATION, Selection, StoreResult,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, MARKER_REASON, OPERATION, Selection,
+    StoreResult,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
+use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::core::tickets::{Mark, Name};
 use crate::core::{Instant, Revision, Written, sanitize};
 
@@ -61,13 +63,27 @@ fn to_stored(entry: Option<Entry>) -> StoredLease {
         return StoredLease { revision: Revision(0), attempt: 0, lease: None };
     };
     let attempt = content.header(ATTEMPT).and_then(|text| text.parse().ok());
-    let lease = (!content.is_tombstone()).then(|| of_content(&content, revision));
+    // Only entries of leases that are expired have a time after which a server removes them.
+    let is_removed = content.header(MARKER_REASON) == Some("MaxAge");
+    let lease = match content.is_tombstone() {
+        true if content.header(END).is_some() || is_removed => None,
+        true => return deleted_by_hand(revision),
+        false => Some(of_content(&content, revision)),
+    };
     let lease = match (lease, attempt) {
         (Some(Ok(_)), None) => Some(Err(damaged(ATTEMPT))),
         (lease, _) => lease,
     };
     let lease = lease.map(|lease| lease.map_err(|why| format!("{key}: {why}")));
     StoredLease { revision, attempt: attempt.unwrap_or_default(), lease }
+}
+
+/// Returns the lease that stands for one that was deleted by something else than putex: its holder,
+/// who is not known, may count on it for as long as a lease can last.
+fn deleted_by_hand(revision: Revision) -> StoredLease {
+    let holder = "(deleted by hand)".to_owned();
+    let lease = LeaseEntry { holder, duration: LIFETIME_MAX, term: None };
+    StoredLease { revision, attempt: 0, lease: Some(Ok(lease)) }
 }
 
 fn damaged(name: &str) -> String {
@@ -221,6 +237,16 @@ mod tests {
         assert_eq!(expired, StoredLease { revision: Revision(9), attempt: 7, lease: None });
         let none = StoredLease { revision: Revision(0), attempt: 0, lease: None };
         assert_eq!(to_stored(None), none);
+    }
+
+    /// Its holder may count on it for as long as a lease can last.
+    #[test]
+    fn a_lease_that_was_deleted_by_hand_is_not_free() {
+        let deleted = Content::new([(OPERATION, "DEL".to_owned())], b"");
+        let Some(Ok(lease)) = to_stored(entry(9, deleted)).lease else { panic!("it is free") };
+        assert_eq!((&*lease.holder, lease.duration), ("(deleted by hand)", LIFETIME_MAX));
+        let removed = Content::new([(MARKER_REASON, "MaxAge".to_owned())], b"");
+        assert_eq!(to_stored(entry(9, removed)).lease, None);
     }
 
     #[test]

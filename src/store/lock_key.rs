@@ -160,6 +160,8 @@ impl LockKey {
                         return Ok(Some(Event::Hint(Seat(seat as u32), revision)));
                     }
                 }
+                // Of another key below: it may be that of other agents.
+                Hint::Announced { key, .. } if key != self.keys[0].key => {}
                 Hint::Announced { content, .. } => {
                     if let Some(request) = request_from_content(&content) {
                         return Ok(Some(Event::FailbackRequested(request)));

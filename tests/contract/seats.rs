@@ -73,6 +73,9 @@ fn a_request_for_failback_reaches_the_others(make: Make<'_>) {
     let priority = Priority::of(3).expect("a priority");
     let fit_for = Duration::from_millis(61_007);
     let request = FailbackRequest { seat: Seat(1), token: "alpha 1".to_owned(), priority, fit_for };
+    let mut stranger = LockKey::new(make("failback"), "web.1");
+    stranger.open(soon()).expect("it opens");
+    stranger.request_failback(&FailbackRequest { seat: Seat(0), ..request.clone() });
     other.request_failback(&request);
     let watched = holder.watch(waker.as_fd(), Some(soon()));
     assert_eq!(watched, Ok(Some(Event::FailbackRequested(request))));

@@ -2,6 +2,7 @@
 //! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
 
 use super::deadline::Deadline;
+use super::failback::Tries;
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::store_view::{KeyView, StoreView};
@@ -43,6 +44,8 @@ pub(super) struct Context {
     pub(super) upgrade: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
+    /// The failbacks that were tried since the last good one.
+    pub(super) failback_tries: Tries,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -66,6 +69,7 @@ impl Context {
             check_runs: false,
             upgrade: false,
             predecessor_term: None,
+            failback_tries: Tries::default(),
             duplicate_reported_at: None,
             rejection: None,
             armed: None,

@@ -9,7 +9,7 @@ use super::write::attempt;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
 use crate::core::seat::Seat;
-use crate::core::text::sanitize_field;
+use crate::core::text::{sanitize, sanitize_field};
 use crate::core::time::Instant;
 
 /// What must be waited for before a lock may be had, and why.
@@ -87,7 +87,8 @@ impl Context {
                         let host = sanitize_field(&lease.host);
                         match &lease.released_to {
                             None => takeover(no_wait, None, Holder::Released(host)),
-                            Some(token) if *token == self.id.token => {
+                            // As it stands in a header.
+                            Some(token) if *token == sanitize(&self.id.token) => {
                                 takeover(no_wait, None, Holder::ReleasedToThis(host))
                             }
                             // It has T to take the lock, before it is everybody's.
