@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use putex::core::command::Outcome;
-use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
+use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Reloadable, Written};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -42,6 +42,8 @@ pub struct Agent {
     pub logged_state: &'static str,
     /// Since when it is in that state.
     pub state_since: True,
+    /// The settings that it was told last.
+    pub reloadable: Reloadable,
     /// When it was told last that it is not fit: by its check, or by the loss of the store.
     pub unfit_at: True,
     /// Until when it waits for `agent.lock`.
@@ -357,6 +359,7 @@ impl World<'_> {
             // It may end because of that, from whenever it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
+            Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }
@@ -366,7 +369,6 @@ impl World<'_> {
             | Event::Hint(..)
             | Event::DuplicateToken(_)
             | Event::FailbackRequested(_)
-            | Event::Reloaded(_)
             | Event::CheckEnded(Outcome::Succeeded)
             | Event::Upgrade => {}
         }

@@ -47,6 +47,7 @@ impl World<'_> {
             state: "starting",
             logged_state: "looking",
             state_since: self.now,
+            reloadable: self.reloadable(site),
             unfit_at: self.now,
             lock_until: 0,
             wake_at: never(),
@@ -105,6 +106,7 @@ impl World<'_> {
         };
         let pump = Pump::new(config, me, self.clock(site));
         self.agents[id].pump = Some(pump);
+        self.agents[id].reloadable = self.reloadable(site);
         self.agents[id].state = "looking";
         self.show(site, "looking");
         self.open(id);

@@ -22,7 +22,7 @@ impl World<'_> {
                     || self.is_another(id, event)
                     || self.guard_objects(id)
                     || self.lock_is_over(site)
-                    || self.is_given_back(site, event)
+                    || self.is_given_back(id, event)
             }
             ("looking" | "taking", _) => !self.could_be_adopted(id),
             _ => false,
@@ -34,9 +34,9 @@ impl World<'_> {
     }
 
     /// Whether the holder's settings let the agent have the lock that asks for it.
-    fn is_given_back(&self, site: usize, event: &Event) -> bool {
+    fn is_given_back(&self, id: usize, event: &Event) -> bool {
         let Event::FailbackRequested(request) = event else { return false };
-        let own = self.reloadable(site);
+        let (site, own) = (self.agents[id].site, self.agents[id].reloadable);
         let given = own.failback.is_some_and(|least| request.fit_for >= least);
         given && request.priority < own.priority && request.token != self.sc.sites[site].token
     }
@@ -47,9 +47,9 @@ impl World<'_> {
         let (site, clock) = (agent.site, self.host(agent.site).clock);
         let fit_since = agent.state_since.max(agent.unfit_at);
         let fit = clock.at(self.now).since(clock.at(fit_since));
-        let wanted = self.reloadable(site).failback;
+        let wanted = agent.reloadable.failback;
         let long_enough = wanted.is_some_and(|least| request.fit_for >= least);
-        if agent.state != "standby" || request.fit_for > fit || !(long_enough || self.quiet) {
+        if agent.state != "standby" || request.fit_for > fit || !long_enough {
             let text =
                 format!("{site} requests a lock, {}, after {fit:?}: {request:?}", agent.state);
             self.fail("failback", text);
