@@ -29,14 +29,6 @@ impl Priority {
         (1..=PRIORITY_MAX).contains(&number).then(|| Priority::Behind(number - 1))
     }
 
-    /// Returns its number, from 1; `None` for [`Priority::Never`].
-    pub fn number(self) -> Option<u8> {
-        match self {
-            Priority::Behind(others) => Some(others + 1),
-            Priority::Never => None,
-        }
-    }
-
     /// Returns whether such an agent takes locks.
     pub fn is_candidate(self) -> bool {
         self != Priority::Never
@@ -54,9 +46,9 @@ impl Priority {
 
 impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.number() {
-            Some(number) => number.fmt(f),
-            None => f.write_str("never"),
+        match self {
+            Priority::Behind(others) => (others + 1).fmt(f),
+            Priority::Never => f.write_str("never"),
         }
     }
 }

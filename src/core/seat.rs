@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 pub const SEATS_MAX: u32 = 32;
 
 /// The number of a seat, from 0.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Seat(pub u32);
 
 impl Seat {
