@@ -35,7 +35,7 @@ pub enum Event {
     Hint(Seat, Option<Revision>),
     /// Another live agent says that it has this agent's token.
     DuplicateToken(Notice),
-    /// Another agent asks for the lock.
+    /// An agent of a higher priority requests the lock.
     FailbackRequested(FailbackRequest),
     /// The health check ended.
     CheckEnded(Outcome),
@@ -168,16 +168,16 @@ pub struct Reloadable {
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
     /// How long an agent of a higher priority must have been fit before the lock goes back to it;
-    /// `None` for never. It counts on both sides: for asking, and for giving.
+    /// `None` for never. The agent that requests and the one that gives each count their own.
     pub failback: Option<Duration>,
 }
 
-/// What an agent of a higher priority asks the one that has the lock: to give it back.
+/// The request of an agent of a higher priority to the holder of a lock: to give it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailbackRequest {
     /// The seat.
     pub seat: Seat,
-    /// Token of the agent that asks.
+    /// Token of the agent that requests it.
     pub token: String,
     /// Its priority.
     pub priority: Priority,
@@ -209,7 +209,7 @@ pub enum Effect {
     },
     /// Tell whoever else has this token that this agent lives.
     Announce,
-    /// Ask the agent that has the lock to give it back. Best effort.
+    /// Request the lock from its holder. Best effort.
     RequestFailback(FailbackRequest),
     /// Connect to the guard that lives on this host, or start one, and send it these messages
     /// first. Its events carry this number. The guard of the previous number is forgotten.

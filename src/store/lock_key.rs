@@ -2,8 +2,8 @@
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
 //! [`record`](super::record). A notice is a message with the token, `Putex-Incarnation` and
-//! `Putex-Host`. A [`FailbackRequest`] is one with the token of the agent that asks, and without an
-//! incarnation:
+//! `Putex-Host`. A [`FailbackRequest`] is one with the token of the agent that requests, and
+//! without an incarnation:
 //!
 //! | header | value |
 //! |---|---|
@@ -133,7 +133,7 @@ impl LockKey {
         self.bucket.announce(&self.keys[0].key, &notice_to_content(notice));
     }
 
-    /// Asks the holder of a lock to give it back. Best effort.
+    /// Requests a lock from its holder. Best effort.
     pub fn request_failback(&mut self, request: &FailbackRequest) {
         self.bucket.announce(&self.keys[0].key, &request_to_content(request));
     }

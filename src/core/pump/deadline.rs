@@ -17,7 +17,7 @@ pub enum Timer {
     TakeoverCheck,
     /// The lock may be taken.
     Take,
-    /// The holder of the lock is asked to give it back.
+    /// The lock is requested from its holder.
     RequestFailback,
     /// A health check that has passed does not count any more.
     CheckStale,
