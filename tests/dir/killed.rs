@@ -138,7 +138,7 @@ fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
 #[test]
 fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
     const WAIT: Duration = Duration::from_millis(100);
-    const LATE: Duration = Duration::from_millis(150);
+    const LATE: Duration = Duration::from_millis(500);
     let base = Base::new();
     let mut web = base.open("web");
     let at = stored(&mut web, Revision(0), &plain("alpha"));

@@ -14,21 +14,29 @@ use crate::support::proxy::Mode;
 const RESTART_MIN: Duration = Duration::from_millis(250);
 /// Within this time a restarted server has to be back, or the scenario says nothing.
 const RESTART_MAX: Duration = Duration::from_millis(400);
+/// So many restarts may take longer, because other work of the host slows them down.
+const RESTARTS_MAX: usize = 3;
 
 /// The server restarts within 0.4 s, and nothing moves.
 pub(crate) fn a_short_server_restart_moves_nothing(setting: &Setting) -> Report {
     story("d: the server restarts", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            scene.wait_for_active()?;
-            let stopped_at = scene.server.stop(Signal::TERM);
-            observe_for((stopped_at + RESTART_MIN).saturating_sub(now()));
-            let back_at = scene.server.restart()?;
-            let gone_for = back_at.saturating_sub(stopped_at);
-            report.measure("server gone", gone_for);
-            report.check_at_most("server gone, or this machine is too busy", gone_for, RESTART_MAX);
-            let window = scene.timing.takeover() * 2;
-            scene.check_nothing_moves(report, stopped_at, window);
-            Ok(())
+            for _ in 0..RESTARTS_MAX {
+                scene.wait_for_active()?;
+                let stopped_at = scene.server.stop(Signal::TERM);
+                observe_for((stopped_at + RESTART_MIN).saturating_sub(now()));
+                let back_at = scene.server.restart()?;
+                let gone_for = back_at.saturating_sub(stopped_at);
+                report.measure("server gone", gone_for);
+                let window = scene.timing.takeover() * 2;
+                if gone_for <= RESTART_MAX {
+                    scene.check_nothing_moves(report, stopped_at, window);
+                    return Ok(());
+                }
+                // A service that was stopped starts again.
+                observe_for(window);
+            }
+            Err("this machine is too busy to restart a server in time".to_owned())
         })
     })
 }
