@@ -202,8 +202,8 @@ fn while_leaders_of_three_are_killed_one_holder_has_a_lease() {
     }
 }
 
-/// Attempts to write under a lease, and changes of the lease.
-const ATTEMPTS: u64 = 100_000;
+/// Writes that are sent under a lease, and changes of the lease.
+const WRITES: u64 = 100_000;
 const CHANGES: u64 = 1_000;
 
 fn leases(site: &Site) -> Leases {
@@ -232,12 +232,12 @@ fn open(leases: &mut Leases, name: &Name) -> StoredLease {
 }
 
 /// Changes the holder of the lease again and again: expires and claims it.
-fn change(site: &Site, name: &Name, attempts: &AtomicU64) {
+fn change(site: &Site, name: &Name, sent: &AtomicU64) {
     let mut leases = leases(site);
     let mut at = open(&mut leases, name).revision;
     for number in 0..CHANGES {
-        let due = number * (ATTEMPTS / CHANGES);
-        until_true("further attempts", || attempts.load(Ordering::SeqCst) >= due);
+        let due = number * (WRITES / CHANGES);
+        until_true("further writes", || sent.load(Ordering::SeqCst) >= due);
         let duration = Duration::from_secs(60);
         let holder = format!("h{}", number % 3);
         let lease = LeaseEntry { holder, duration, term: None };
@@ -255,54 +255,61 @@ fn change(site: &Site, name: &Name, attempts: &AtomicU64) {
             }
         }
     }
-    attempts.store(u64::MAX / 2, Ordering::SeqCst);
+    until_true("all writes", || sent.load(Ordering::SeqCst) >= WRITES);
 }
 
-/// Writes under the lease whenever this holder has it, as far as it knows; returns how many writes
-/// were acknowledged and refused.
-fn write_under(site: &Site, name: &Name, number: u64, attempts: &AtomicU64) -> (u64, u64) {
+/// Writes under the lease whenever this holder has it, as far as the holder knows; returns how many
+/// writes were acknowledged and refused.
+fn write_under(site: &Site, name: &Name, number: u64, race: &GateRace) -> (u64, u64) {
     let (mut leases, holder) = (leases(site), format!("h{number}"));
     let mut shown = open(&mut leases, name);
     let (mut stored, mut refused) = (0, 0);
-    while attempts.fetch_add(1, Ordering::SeqCst) < u64::MAX / 2 {
+    while !race.is_over.load(Ordering::SeqCst) {
         let revision = shown.revision;
-        let is_own = matches!(&shown.lease, Some(Ok(lease)) if lease.holder == holder);
-        let outcome = is_own.then(|| {
+        if matches!(&shown.lease, Some(Ok(lease)) if lease.holder == holder) {
+            race.sent.fetch_add(1, Ordering::SeqCst);
             let lease = leases.key(name);
             let content = Content {
                 headers: vec![("X-Lease".to_owned(), revision.to_string())],
                 payload: holder.clone().into_bytes(),
             };
             let expected = Expected::OtherKey(&lease, revision);
-            leases.bucket().compare_and_set("leader", expected, &content, soon())
-        });
-        match outcome {
-            Some(Written::Stored(_)) => stored += 1,
-            Some(Written::Moved(_)) => {
-                refused += 1;
-                shown = leases.read(name, soon()).unwrap_or(shown);
+            match leases.bucket().compare_and_set("leader", expected, &content, soon()) {
+                Written::Stored(_) => {
+                    stored += 1;
+                    continue;
+                }
+                Written::Moved(_) => refused += 1,
+                Written::Denied(_) | Written::Unknown(_) => {}
             }
-            Some(_) => shown = open(&mut leases, name),
-            None => shown = leases.read(name, soon()).unwrap_or(shown),
         }
+        // A connection that is lost is opened again.
+        shown = leases.read(name, soon()).unwrap_or_else(|_| open(&mut leases, name));
     }
     (stored, refused)
+}
+
+/// The parts of the race run until the lease has changed often enough.
+#[derive(Default)]
+struct GateRace {
+    sent: AtomicU64,
+    is_over: AtomicBool,
 }
 
 fn race_the_gate(site: &Site, servers: usize) {
     make_bucket(site, servers);
     let name = Name::parse("db/x").expect("a name");
-    let (attempts, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let race = &GateRace::default();
     let (stored, refused) = thread::scope(|scope| {
-        let striker = scope.spawn(|| strike(site, servers, &is_over));
-        let (name, attempts) = (&name, &attempts);
+        let striker = scope.spawn(|| strike(site, servers, &race.is_over));
+        let name = &name;
         let writers: Vec<_> = (0..3)
-            .map(|number| scope.spawn(move || write_under(site, name, number, attempts)))
+            .map(|number| scope.spawn(move || write_under(site, name, number, race)))
             .collect();
-        change(site, name, attempts);
+        change(site, name, &race.sent);
+        race.is_over.store(true, Ordering::SeqCst);
         let counts = writers.into_iter().map(|it| it.join().expect("it writes"));
         let sum = counts.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-        is_over.store(true, Ordering::SeqCst);
         striker.join().expect("it strikes");
         sum
     });
@@ -316,8 +323,9 @@ fn race_the_gate(site: &Site, servers: usize) {
         }
     }
     println!(
-        "{servers} servers: {stored} acknowledged, {refused} refused, {writes} in the stream, \
-         {wrong} of them wrong"
+        "{servers} servers: {} sent, {stored} acknowledged, {refused} refused, {writes} in the \
+         stream, {wrong} of them wrong",
+        race.sent.load(Ordering::SeqCst)
     );
     assert_eq!(wrong, 0);
     assert!(writes >= stored && stored > 1_000 && refused > 100, "nothing was proved");
