@@ -123,7 +123,7 @@ fn inspect_servers(
     findings.warnings.extend(inspection.warnings);
     for (server, other) in found {
         if other.created != inspection.created {
-            let bucket = &agent.bucket;
+            let bucket = &agent.bucket.name;
             return Err(StoreErrorKind::Unsafe.error(format!(
                 "{first} and {server} are not of one cluster: bucket {bucket} of one is not \
                  that of the other"
@@ -137,7 +137,7 @@ fn inspect_servers(
 
 /// Opens a bucket in a directory and reads the keys; creates nothing.
 fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreError> {
-    let bucket = &agent.bucket;
+    let bucket = &agent.bucket.name;
     let mut store = DirStore::new(base, bucket);
     if !store.exists() {
         return Ok(vec![format!("bucket {bucket}: does not exist yet")]);

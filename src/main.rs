@@ -168,16 +168,18 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
 
 /// Runs a command while a lock is held; returns the exit status.
 fn run_lock(args: &LockArgs, destination: Destination) -> Result<u8, Refusal> {
-    if let Location::Dir(base) = &args.location {
-        return lock::run_local(&args.request, base, &args.bucket, destination);
+    if let Location::Dir(base) = &args.bucket.location {
+        return lock::run_local(&args.request, base, &args.bucket.name, destination);
     }
     lock::run(&args.request, connect::lock_store(args, &variable), destination)
 }
 
 /// Gets a lock for a script, or releases it; returns the exit status.
 fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
-    let (text, status) = match &args.location {
-        Location::Dir(base) => grab::run_local(&args.request, base, &args.bucket, destination)?,
+    let (text, status) = match &args.bucket.location {
+        Location::Dir(base) => {
+            grab::run_local(&args.request, base, &args.bucket.name, destination)?
+        }
         Location::Nats(_) => {
             grab::run(&args.request, connect::grab_store(args, &variable)?, destination)?
         }
@@ -187,7 +189,7 @@ fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
 
 /// Does something with leases; returns the exit status.
 fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> {
-    let is_local = matches!(args.location, Location::Dir(_));
+    let is_local = matches!(args.bucket.location, Location::Dir(_));
     let store = connect::lease_store(args, &variable)?;
     let (text, status) = match &args.action {
         Action::Lease(request) => {

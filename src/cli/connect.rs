@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::access::Access;
 use super::lease::Action;
-use super::{AgentArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, context};
+use super::{AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, context};
 use crate::core::lease::command::REQUEST_MAX;
+use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -89,8 +90,8 @@ const LOCATION_ID_BYTES: usize = 8;
 /// Returns the properties that all instances of an agent share.
 pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
     Identity {
-        location: location_id(&args.location, var),
-        bucket: args.bucket.clone(),
+        location: location_id(&args.bucket.location, var),
+        bucket: args.bucket.name.clone(),
         key: args.guard.commands.key.clone(),
         token: args.guard.commands.token.clone(),
     }
@@ -114,56 +115,20 @@ pub struct StoreSettings {
 impl StoreSettings {
     /// Returns those of an agent.
     pub fn of_agent(args: &AgentArgs) -> StoreSettings {
-        let AgentArgs { bucket, replicas, allow_memory, guard, .. } = args;
-        let protocol::Settings { timing, commands, .. } = guard;
-        StoreSettings {
-            bucket: bucket.clone(),
-            replicas: *replicas,
-            allow_memory: *allow_memory,
-            name: format!("putex {} {}", commands.key, commands.token),
-            renewal: timing.renewal(),
-        }
+        let protocol::Settings { timing, commands, .. } = &args.guard;
+        let name = format!("{} {}", commands.key, commands.token);
+        StoreSettings::new(&args.bucket, &name, timing.renewal())
     }
 
-    /// Returns those of `putex grab` and `putex release`.
-    pub fn of_grab(args: &GrabArgs) -> StoreSettings {
-        let GrabArgs { bucket, replicas, allow_memory, request, .. } = args;
-        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-        StoreSettings {
-            bucket: bucket.clone(),
-            replicas: *replicas,
-            allow_memory: *allow_memory,
-            name: format!("putex grab {} {}", names.join(","), request.who),
-            renewal: request.answer_time(),
-        }
-    }
-
-    /// Returns those of `putex lease` and `putex put`.
-    pub fn of_lease(args: &LeaseArgs) -> StoreSettings {
-        let LeaseArgs { bucket, replicas, allow_memory, action, .. } = args;
-        let name = match action {
-            Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
-            Action::Put(put) => format!("put {} {}", put.key, put.holder),
-        };
+    /// Returns those of a connection of this name.
+    fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
+        let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket;
         StoreSettings {
             bucket: bucket.clone(),
             replicas: *replicas,
             allow_memory: *allow_memory,
             name: format!("putex {name}"),
-            renewal: REQUEST_MAX,
-        }
-    }
-
-    /// Returns those of `putex lock`.
-    pub fn of_lock(args: &LockArgs) -> StoreSettings {
-        let LockArgs { bucket, replicas, allow_memory, request, .. } = args;
-        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-        StoreSettings {
-            bucket: bucket.clone(),
-            replicas: *replicas,
-            allow_memory: *allow_memory,
-            name: format!("putex lock {} {}", names.join(","), request.token),
-            renewal: request.timing.renewal(),
+            renewal,
         }
     }
 }
@@ -174,7 +139,9 @@ impl StoreSettings {
 ///
 /// As of [`lock_store`].
 pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    complete_store(&args.location, StoreSettings::of_grab(args), var)
+    let GrabArgs { bucket, request } = args;
+    let name = format!("grab {} {}", joined(&request.names), request.who);
+    complete_store(bucket, &name, request.answer_time(), var)
 }
 
 /// Returns the store for `putex lease` and `putex put`, not yet opened.
@@ -183,7 +150,11 @@ pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, R
 ///
 /// As of [`lock_store`].
 pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    complete_store(&args.location, StoreSettings::of_lease(args), var)
+    let name = match &args.action {
+        Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
+        Action::Put(put) => format!("put {} {}", put.key, put.holder),
+    };
+    complete_store(&args.bucket, &name, REQUEST_MAX, var)
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -192,7 +163,7 @@ pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>,
 ///
 /// The first fault.
 pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
-    let location = args.location.complete(var)?;
+    let location = args.bucket.location.complete(var)?;
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
     if let Some(fault) = location.faults().into_iter().find(is_lasting) {
@@ -208,19 +179,26 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
 ///
 /// The first fault; also a file that is missing: a command is not kept waiting for it.
 pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    complete_store(&args.location, StoreSettings::of_lock(args), var)
+    let LockArgs { bucket, request } = args;
+    let name = format!("lock {} {}", joined(&request.names), request.token);
+    complete_store(bucket, &name, request.timing.renewal(), var)
 }
 
-/// Returns the store of a location, or the first fault of its files.
+fn joined(names: &[Name]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the store of a connection of this name, or the first fault of its files.
 fn complete_store(
-    location: &Location,
-    settings: StoreSettings,
+    args: &BucketArgs,
+    name: &str,
+    renewal: Duration,
     var: Lookup<'_>,
 ) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = location.complete(var)?;
+    let location = args.location.complete(var)?;
     match location.faults().into_iter().next() {
         Some(fault) => Err(fault.into()),
-        None => Ok(bucket(location, settings)),
+        None => Ok(bucket(location, StoreSettings::new(args, name, renewal))),
     }
 }
 

@@ -6,24 +6,17 @@ use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
-use super::value::{drift_ppm, replicas, seconds, status};
-use super::{Environment, Invocation, Location, lock, resolve, usage};
+use super::value::{drift_ppm, seconds, status};
+use super::{BucketArgs, Environment, Invocation, lock, resolve, usage};
 use crate::core::tickets::{self, Limits, LockTiming, Mode, grab};
 use crate::exit::{Exit, Refusal};
 use crate::grab::{Request, Task};
-use crate::store::name::valid_bucket;
 
 /// The arguments of `putex grab` or `putex release`, each of them valid.
 #[derive(Debug)]
 pub struct GrabArgs {
-    /// Where the lock is kept.
-    pub location: Location,
     /// The bucket.
-    pub bucket: String,
-    /// The number of replicas of a bucket that putex creates.
-    pub replicas: u32,
-    /// Whether a bucket in memory is accepted.
-    pub allow_memory: bool,
+    pub bucket: BucketArgs,
     /// What is asked for.
     pub request: Request,
 }
@@ -57,24 +50,14 @@ fn resolve(
     environment: &Environment<'_>,
 ) -> Option<GrabArgs> {
     let settings = faults.settings;
-    let location = resolve::location(faults, environment.var);
-    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
-    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
+    let bucket = resolve::bucket(faults, environment.var);
     let who = resolve::who(faults, Name::As, environment);
-    let replicas = faults.parse(Name::Replicas, replicas);
     let task = match of == Subcommand::Release {
         true => release(faults),
         false => grab(faults),
     };
     let level = resolve::level(settings, Level::Warn);
-    let allow_memory = settings.is_on(Name::AllowMemory);
-    Some(GrabArgs {
-        location: location?,
-        bucket: bucket?,
-        replicas: replicas?,
-        allow_memory,
-        request: Request { names, who: who?, task: task?, level },
-    })
+    Some(GrabArgs { bucket: bucket?, request: Request { names, who: who?, task: task?, level } })
 }
 
 fn grab(faults: &mut Faults<'_>) -> Option<Task> {

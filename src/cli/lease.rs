@@ -7,8 +7,8 @@ use log::Level;
 use super::resolve;
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand, nearest};
-use super::value::{drift_ppm, replicas, seconds};
-use super::{Environment, Invocation, Location, usage};
+use super::value::{drift_ppm, seconds};
+use super::{BucketArgs, Environment, Invocation, usage};
 use crate::core::Percent;
 use crate::core::lease::LeaseTask;
 use crate::core::tickets;
@@ -16,7 +16,7 @@ use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::core::timing::DRIFT_PPM_MAX;
 use crate::exit::{Exit, Refusal};
 use crate::lease::{Put, Request, Task};
-use crate::store::name::{is_own, valid_bucket, valid_key};
+use crate::store::name::{is_own, valid_key};
 
 /// What is done with leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +70,8 @@ const FOR_MAX: Duration = Duration::from_secs(75 * 60);
 /// The arguments of `putex lease` or `putex put`, each of them valid.
 #[derive(Debug)]
 pub struct LeaseArgs {
-    /// Where the leases are kept.
-    pub location: Location,
     /// The bucket.
-    pub bucket: String,
-    /// The number of replicas of a bucket that putex creates.
-    pub replicas: u32,
-    /// Whether a bucket in memory is accepted.
-    pub allow_memory: bool,
+    pub bucket: BucketArgs,
     /// What is asked for.
     pub action: Action,
 }
@@ -173,10 +167,7 @@ fn resolve(
     environment: &Environment<'_>,
 ) -> Option<LeaseArgs> {
     let settings = faults.settings;
-    let location = resolve::location(faults, environment.var);
-    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
-    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
-    let replicas = faults.parse(Name::Replicas, replicas);
+    let bucket = resolve::bucket(faults, environment.var);
     let level = resolve::level(settings, Level::Warn);
     let action = match words {
         Words::Lease(subcommand, name) => {
@@ -193,14 +184,7 @@ fn resolve(
             Action::Put(Put { lease, holder, key, value, level })
         }
     };
-    let allow_memory = settings.is_on(Name::AllowMemory);
-    Some(LeaseArgs {
-        location: location?,
-        bucket: bucket?,
-        replicas: replicas?,
-        allow_memory,
-        action,
-    })
+    Some(LeaseArgs { bucket: bucket?, action })
 }
 
 fn task(

@@ -8,24 +8,18 @@ use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
-use super::value::{count, drift_ppm, duration, replicas, seconds, slots, status};
-use super::{Environment, Invocation, Location, resolve, usage, utf8};
+use super::value::{count, drift_ppm, duration, seconds, slots, status};
+use super::{BucketArgs, Environment, Invocation, resolve, usage, utf8};
 use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft, check_id};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
-use crate::store::name::{valid_bucket, valid_token};
+use crate::store::name::valid_token;
 
 /// The arguments of `putex lock`, each of them valid.
 #[derive(Debug)]
 pub struct LockArgs {
-    /// Where the lock is kept.
-    pub location: Location,
     /// The bucket.
-    pub bucket: String,
-    /// The number of replicas of a bucket that putex creates.
-    pub replicas: u32,
-    /// Whether a bucket in memory is accepted.
-    pub allow_memory: bool,
+    pub bucket: BucketArgs,
     /// What is asked for.
     pub request: Request,
 }
@@ -146,12 +140,9 @@ fn resolve(
     environment: &Environment<'_>,
 ) -> Option<LockArgs> {
     let settings = faults.settings;
-    let location = resolve::location(faults, environment.var);
-    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
-    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
+    let bucket = resolve::bucket(faults, environment.var);
     let token = settings.text(Name::Token).unwrap_or(environment.host);
     let token = faults.collect(Name::Token, valid_token(token));
-    let replicas = faults.parse(Name::Replicas, replicas);
     let busy_status = faults.parse(Name::BusyStatus, status);
     let limit = faults.parse(Name::Wait, seconds);
     let wait = match settings.is_on(Name::NoWait) {
@@ -179,14 +170,7 @@ fn resolve(
         command,
         level: resolve::level(settings, Level::Warn),
     };
-    let allow_memory = settings.is_on(Name::AllowMemory);
-    Some(LockArgs {
-        location: location?,
-        bucket: bucket?,
-        replicas: replicas?,
-        allow_memory,
-        request,
-    })
+    Some(LockArgs { bucket: bucket?, request })
 }
 
 /// Resolves how many may hold the lock.

@@ -80,10 +80,8 @@ pub struct CheckArgs {
 /// The arguments of an agent, each of them valid.
 #[derive(Debug)]
 pub struct AgentArgs {
-    /// Where the lock is kept.
-    pub location: Location,
     /// The bucket.
-    pub bucket: String,
+    pub bucket: BucketArgs,
     /// What may change while the agent runs.
     pub reloadable: Reloadable,
     /// The settings that these arguments were made of.
@@ -95,10 +93,6 @@ pub struct AgentArgs {
     /// The time after the first start of a term in which a failing health check is only a
     /// warning.
     pub start_grace: Duration,
-    /// The number of replicas of a bucket that putex creates.
-    pub replicas: u32,
-    /// Whether a bucket in memory is accepted.
-    pub allow_memory: bool,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
     /// The settings that the guard needs too, but for its directory.
@@ -111,6 +105,19 @@ impl AgentArgs {
         let key = &self.guard.commands.key;
         Seat::all(self.seats).map(|seat| seat.key(key)).collect()
     }
+}
+
+/// Where the bucket of a command is, and how it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketArgs {
+    /// Where it is.
+    pub location: Location,
+    /// Its name.
+    pub name: String,
+    /// The number of replicas if putex creates it.
+    pub replicas: u32,
+    /// Whether it may be in memory.
+    pub allow_memory: bool,
 }
 
 /// Where the lock is kept.

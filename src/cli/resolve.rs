@@ -11,7 +11,7 @@ use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, failback, grace, priority,
     replicas, seats,
 };
-use super::{AgentArgs, Environment, Location, Lookup};
+use super::{AgentArgs, BucketArgs, Environment, Location, Lookup};
 use crate::command::Commands;
 use crate::core::{Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
@@ -83,8 +83,7 @@ pub(super) fn resolve(
 ) -> Resolved {
     let mut faults = Faults { settings, found };
     let location = location(&mut faults, environment.var);
-    let bucket = settings.text_or_default(Name::Bucket).map(str::to_owned);
-    let bucket = bucket.and_then(|it| faults.collect(Name::Bucket, valid_bucket(&it).map(|()| it)));
+    let bucket = bucket_at(location.clone(), &mut faults);
     let key = required(&mut faults, Name::Key);
     let key = key.and_then(|it| faults.collect(Name::Key, valid_key(&it).map(|()| it)));
     let timing = timing(&mut faults);
@@ -105,14 +104,12 @@ pub(super) fn resolve(
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
-    let replicas = faults.parse(Name::Replicas, replicas);
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
         let (start, stop, key, token) = (start?, stop?, key?, token?);
         // `putex finish` needs the arguments even if a setting that stop does not need is
         // faulty.
         Some(AgentArgs {
-            location: location.clone()?,
             bucket: bucket?,
             reloadable: Reloadable {
                 priority: priority.unwrap_or(Priority::FIRST),
@@ -122,8 +119,6 @@ pub(super) fn resolve(
             seats: seats.unwrap_or(1),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
-            replicas: replicas.unwrap_or(1),
-            allow_memory: settings.is_on(Name::AllowMemory),
             notify_fd,
             guard: protocol::Settings {
                 dir: String::new(),
@@ -142,6 +137,22 @@ pub(super) fn resolve(
     }
     let faults = faults.found;
     Resolved { args, location, device, faults }
+}
+
+/// Resolves the bucket of a command.
+pub(super) fn bucket(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<BucketArgs> {
+    let location = location(faults, var);
+    bucket_at(location, faults)
+}
+
+/// Resolves a bucket in this location, if there is one.
+fn bucket_at(location: Option<Location>, faults: &mut Faults<'_>) -> Option<BucketArgs> {
+    let name = faults.settings.text_or_default(Name::Bucket)?.to_owned();
+    let name = faults.collect(Name::Bucket, valid_bucket(&name).map(|()| name));
+    // `putex finish` needs no number of replicas. All others refuse a fault.
+    let replicas = faults.parse(Name::Replicas, replicas).unwrap_or(1);
+    let allow_memory = faults.settings.is_on(Name::AllowMemory);
+    Some(BucketArgs { location: location?, name: name?, replicas, allow_memory })
 }
 
 /// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the

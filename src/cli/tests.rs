@@ -43,7 +43,7 @@ fn a_blank_variable_counts_as_unset() {
     let location = |line: &str| -> Result<Location, Refusal> {
         let words = line.split(' ').map(OsString::from);
         match parse(words, &environment(&var, "alpha")) {
-            Ok(Invocation::Agent(args)) => Ok(args.location),
+            Ok(Invocation::Agent(args)) => Ok(args.bucket.location),
             Err(refusal) => Err(refusal),
             other => panic!("{other:?}"),
         }
@@ -93,10 +93,10 @@ fn the_flags_of_0_2_0_need_no_command() {
         "--nats nats://h:4222 --bucket locks --key web --token t --healthcheck ok --start up \
          --stop down -r 500 -f 4 -c 1 -v",
     );
-    assert_eq!(args.location, nats("nats://h:4222"));
+    assert_eq!(args.bucket.location, nats("nats://h:4222"));
     assert_eq!(
         (
-            args.bucket.as_str(),
+            args.bucket.name.as_str(),
             args.guard.commands.key.as_str(),
             args.guard.commands.token.as_str()
         ),
@@ -118,10 +118,10 @@ fn the_flags_of_0_2_0_need_no_command() {
 #[test]
 fn the_four_arguments_stand_for_four_flags() {
     let args = agent("agent nats://h locks web t --start up --stop down");
-    assert_eq!(args.location, nats("nats://h"));
+    assert_eq!(args.bucket.location, nats("nats://h"));
     assert_eq!(
         (
-            args.bucket.as_str(),
+            args.bucket.name.as_str(),
             args.guard.commands.key.as_str(),
             args.guard.commands.token.as_str()
         ),
@@ -139,8 +139,8 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
     let args = agent(BASE);
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).expect("safe");
     assert_eq!(args.guard.timing, timing);
-    assert_eq!((args.bucket.as_str(), args.guard.commands.token.as_str()), ("putex", "alpha"));
-    assert_eq!((args.guard.commands.check, args.replicas), (None, 1));
+    assert_eq!((args.bucket.name.as_str(), args.guard.commands.token.as_str()), ("putex", "alpha"));
+    assert_eq!((args.guard.commands.check, args.bucket.replicas), (None, 1));
     assert_eq!(args.guard.level, log::Level::Info as u64);
     assert_eq!(agent(&format!("{BASE} -qv")).guard.level, args.guard.level);
 }
@@ -158,7 +158,7 @@ fn an_agent_without_a_location_is_refused() {
 #[test]
 fn the_environment_names_servers_unless_a_directory_is_asked_for() {
     let place = |line: &str| match parse_at(line, Some("nats://env"), "alpha") {
-        Ok(Invocation::Agent(args)) => args.location,
+        Ok(Invocation::Agent(args)) => args.bucket.location,
         other => panic!("{other:?}"),
     };
     let settings = "--key web --start up --stop down";
@@ -391,7 +391,7 @@ fn finish_reports_a_faulty_setting_and_goes_on() {
             panic!("{line}: does not finish");
         };
         assert_eq!(
-            (args.guard.commands.start.as_str(), args.replicas, args.check_failures),
+            (args.guard.commands.start.as_str(), args.bucket.replicas, args.check_failures),
             ("up", 1, 1)
         );
         assert_eq!(faults.iter().map(|fault| fault.exit).collect::<Vec<_>>(), [exit], "{line}");

@@ -12,7 +12,8 @@ use crate::cli::access::Access;
 use crate::cli::lease::Action;
 use crate::cli::resolve::Resolved;
 use crate::cli::{
-    self, AgentArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs, Lookup,
+    self, AgentArgs, BucketArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
+    Lookup,
 };
 use crate::core::Instant;
 use crate::core::lease::{LeaseTask, LeaseTime};
@@ -101,7 +102,7 @@ fn checked(found: &Resolved) -> bool {
 pub(super) fn check_args(args: &AgentArgs) {
     let commands = &args.guard.commands;
     assert_eq!(valid_key(&commands.key), Ok(()));
-    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
     assert_one_line(&commands.token);
     assert!(!commands.token.is_empty() && commands.token.trim() == commands.token);
     let required = [Some(&commands.start), Some(&commands.stop)];
@@ -109,7 +110,7 @@ pub(super) fn check_args(args: &AgentArgs) {
     for command in required.into_iter().chain(perhaps).flatten() {
         assert!(!command.trim().is_empty());
     }
-    assert!((1..=5).contains(&args.replicas));
+    assert!((1..=5).contains(&args.bucket.replicas));
     assert!((1..=100).contains(&args.check_failures));
     assert!(args.start_grace.as_secs() <= 3600);
     let t = args.guard.timing;
@@ -125,7 +126,7 @@ pub(super) fn check_args(args: &AgentArgs) {
 /// Returns all of it but how the user wrote the settings.
 fn text_of(args: &AgentArgs) -> String {
     let text = format!("{args:?}").replace(&format!("{:?}", args.settings), "");
-    match &args.location {
+    match &args.bucket.location {
         Location::Nats(access) => text.replace(&format!("{:?}", access.files), ""),
         Location::Dir(_) => text,
     }
@@ -137,7 +138,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     let t = args.guard.timing;
     let mut words = vec![
         "agent".to_owned(),
-        format!("--bucket={}", args.bucket),
+        format!("--bucket={}", args.bucket.name),
         format!("--key={}", commands.key),
         format!("--token={}", commands.token),
         format!("--start={}", commands.start),
@@ -146,7 +147,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("-f={}", t.failures()),
         format!("-c{}", t.confirmations()),
         format!("--drift={}.{:04}%", t.drift_ppm() / 10_000, t.drift_ppm() % 10_000),
-        format!("--replicas={}", args.replicas),
+        format!("--replicas={}", args.bucket.replicas),
         format!("--check-failures={}", args.check_failures),
         format!("--priority={}", args.reloadable.priority),
         format!("--seats={}", args.seats),
@@ -160,14 +161,14 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("--watchdog={path}{}", if *required { ":required" } else { "" })
     }));
     words.extend(args.notify_fd.map(|number| format!("--notify-fd={number}")));
-    let switches = [("--allow-memory", args.allow_memory), ("--syslog", args.guard.syslog)];
+    let switches = [("--allow-memory", args.bucket.allow_memory), ("--syslog", args.guard.syslog)];
     words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
-    if let Location::Nats(access) = &args.location {
+    if let Location::Nats(access) = &args.bucket.location {
         words.extend(access_written_out(access));
     }
     words.extend(level_written_out(args.guard.level, Level::Info));
     let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-    if let Location::Dir(dir) = &args.location {
+    if let Location::Dir(dir) = &args.bucket.location {
         words.extend([OsString::from("--dir"), dir.into()]);
     }
     words
@@ -177,9 +178,9 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
 /// all of it is written out.
 fn check_lock(args: &LockArgs) {
     let Request { names, token, command, timing, .. } = &args.request;
-    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
     assert_one_line(token);
-    assert!((1..=5).contains(&args.replicas) && !command.is_empty());
+    assert!((1..=5).contains(&args.bucket.replicas) && !command.is_empty());
     check_names(names);
     assert!(timing.validity() > timing.renewal() * 2);
     let again = match cli::parse(lock_written_out(args), &environment(&|_| None, "beta")) {
@@ -200,8 +201,8 @@ fn check_names(names: &[tickets::Name]) {
 
 /// A lock for a script, which runs out in a time that others can read.
 fn check_grab(args: &GrabArgs) {
-    assert_eq!(valid_bucket(&args.bucket), Ok(()));
-    assert!((1..=5).contains(&args.replicas));
+    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
+    assert!((1..=5).contains(&args.bucket.replicas));
     check_names(&args.request.names);
     assert_one_line(&args.request.who);
     assert!(!args.request.who.trim().is_empty());
@@ -219,8 +220,8 @@ fn check_grab(args: &GrabArgs) {
 
 /// A lease that others can read, or a write to a key of the user.
 fn check_lease(args: &LeaseArgs) {
-    assert_eq!(valid_bucket(&args.bucket), Ok(()));
-    assert!((1..=5).contains(&args.replicas));
+    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
+    assert!((1..=5).contains(&args.bucket.replicas));
     match &args.action {
         Action::Lease(request) => {
             assert_one_line(&request.who);
@@ -242,7 +243,7 @@ fn check_lease(args: &LeaseArgs) {
 }
 
 fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
-    let LockArgs { location, bucket, replicas, allow_memory, request } = args;
+    let LockArgs { bucket: BucketArgs { location, name, replicas, allow_memory }, request } = args;
     let (timing, later) = (request.timing, Instant::from_boot(Duration::from_secs(1 << 40)));
     let (r, lifetime) = (timing.renewal(), timing.lifetime());
     let lost = (lifetime - timing.validity()).as_nanos() * 1_000_000;
@@ -251,7 +252,7 @@ fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
     let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
     let mut words = vec![
         "lock".to_owned(),
-        format!("--bucket={bucket}"),
+        format!("--bucket={name}"),
         format!("--replicas={replicas}"),
         format!("--token={}", request.token),
         format!("-E{}", request.busy_status),

@@ -14,7 +14,7 @@ fn location(line: &str, variables: &[&str]) -> Result<Location, String> {
         found.next().map(|(_, value)| value.into())
     };
     match parse(words, &environment(&var, "alpha")) {
-        Ok(Invocation::Agent(args)) => Ok(args.location),
+        Ok(Invocation::Agent(args)) => Ok(args.bucket.location),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err(refusal.text),
     }

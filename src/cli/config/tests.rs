@@ -159,8 +159,9 @@ const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
 #[test]
 fn options_come_before_the_environment_and_that_before_the_file() {
     let text = format!("{WHOLE}nats = file\nbucket = b\nrenewal = 4s\nquiet = yes\nsyslog = yes");
-    let place =
-        |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).location;
+    let place = |line: &str, variables: &[&str]| {
+        beside(&text, line, variables).expect(line).bucket.location
+    };
     assert_eq!(place("", &[]), nats("file"));
     assert_eq!(place("", &["NATS_URL=env"]), nats("env"));
     assert_eq!(place("", &["NATS_URL="]), nats("file"));
@@ -175,7 +176,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
     assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
     let args = beside(&text, "finish --bucket c", &[]).expect("fine");
-    assert_eq!((args.bucket.as_str(), args.guard.commands.start.as_str()), ("c", "up"));
+    assert_eq!((args.bucket.name.as_str(), args.guard.commands.start.as_str()), ("c", "up"));
     assert_eq!(args.guard.level, log::Level::Warn as u64);
 }
 
@@ -183,12 +184,14 @@ fn options_come_before_the_environment_and_that_before_the_file() {
 fn a_login_is_taken_whole_from_one_origin() {
     use crate::nats::{Login, Secret};
     let text = format!("{WHOLE}nats = h\nuser = u\npassword-file = p");
-    let login =
-        |line: &str, variables: &[&str]| match beside(&text, line, variables).expect(line).location
-        {
-            Location::Nats(access) => access.login,
-            other @ Location::Dir(_) => panic!("{line}: {other:?}"),
-        };
+    let login = |line: &str, variables: &[&str]| match beside(&text, line, variables)
+        .expect(line)
+        .bucket
+        .location
+    {
+        Location::Nats(access) => access.login,
+        other @ Location::Dir(_) => panic!("{line}: {other:?}"),
+    };
     let user = |name: &str, password| {
         let name = name.to_owned();
         Some(Login::User { name, password })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::tests::environment;
 use super::*;
 use crate::cli::config::ReadConfig;
-use crate::cli::parse;
+use crate::cli::{Location, parse};
 use crate::core::DRIFT_PPM_DEFAULT;
 use crate::exit::Exit;
 use crate::nats::file::TrustedFile;
@@ -64,9 +64,9 @@ const INSTEAD: &str = "a lock of putex lives as long as its command, and putex s
 
 #[test]
 fn defaults_are_those_of_the_page() {
-    let LockArgs { location, bucket, replicas, allow_memory, request } = lock("db true");
-    assert_eq!(location, Location::Dir("/d".into()));
-    assert_eq!((bucket.as_str(), replicas, allow_memory), ("putex", 1, false));
+    let LockArgs { bucket, request } = lock("db true");
+    let (location, name) = (Location::Dir("/d".into()), "putex".to_owned());
+    assert_eq!(bucket, BucketArgs { location, name, replicas: 1, allow_memory: false });
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(5 * second, 3, DRIFT_PPM_DEFAULT, 2 * second).expect("safe");
     assert_eq!(request.timing, timing);
@@ -385,7 +385,7 @@ fn a_store_has_to_be_named() {
     let (_, status) = refused("lock --dir d db true");
     assert_eq!(status, 64);
     let args = args_of(parse_with("lock db true", None, &[("NATS_URL", "nats://env")]));
-    assert_eq!(args.location, super::super::tests::nats("nats://env"));
+    assert_eq!(args.bucket.location, super::super::tests::nats("nats://env"));
 }
 
 #[test]
@@ -396,8 +396,9 @@ fn every_option_for_a_store_is_that_of_the_agent() {
     let of_agent = format!("agent {store} --key k --start a --stop b").replace("  ", " ");
     let Ok(Invocation::Agent(agent)) = parse_line(&of_agent) else { panic!("no agent") };
     let args = args_of(parse_line(&format!("lock {store} db true")));
-    assert_eq!(args.location, agent.location);
-    assert_eq!((args.bucket, args.replicas, args.allow_memory), ("b".to_owned(), 3, true));
+    assert_eq!(args.bucket, agent.bucket);
+    let BucketArgs { name, replicas, allow_memory, .. } = args.bucket;
+    assert_eq!((&*name, replicas, allow_memory), ("b", 3, true));
     assert_eq!(args.request.token, "me");
 }
 
@@ -406,7 +407,8 @@ fn of_the_file_the_store_and_the_drift_count() {
     let file = "dir = /of/file\nbucket = b\nrenewal = 50s\nfailures = 9\nconfirmations = junk\n\
                 drift = 2%\ntoken = me\nkey = k\nstart = up\nsyslog = yes\nquiet = yes\n";
     let args = args_of(parse_with("lock db true", Some(file), &[]));
-    assert_eq!((args.location, args.bucket), (Location::Dir("/of/file".into()), "b".to_owned()));
+    let BucketArgs { location, name, .. } = args.bucket;
+    assert_eq!((location, &*name), (Location::Dir("/of/file".into()), "b"));
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(5 * second, 3, 20_000, 2 * second).expect("safe");
     assert_eq!((args.request.timing, args.request.token.as_str()), (timing, "me"));
