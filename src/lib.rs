@@ -18,6 +18,7 @@
 //! | [`lock`] | `putex lock`: a command that runs while a lock is held |
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
+//! | [`status`] | `putex status`: who holds what |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -27,7 +28,7 @@
 //! start it. So it runs on at most one host at a time. This follows from eleven rules; each is
 //! enforced in the file that it names.
 //!
-//! 1. Every write is a compare-and-set on the revision seen: `src/store/nats.rs`.
+//! 1. Every write is a compare-and-set on the revision seen: `src/store/nats/write.rs`.
 //! 2. A write is stored, refused or unknown. An unknown one is repeated unchanged until the
 //!    outcome is known; the old validity stands until then: `src/core/pump/write.rs`.
 //! 3. An agent loses the lock as soon as it sees another revision, a rollback or another bucket:
@@ -62,7 +63,7 @@
 //! | Does a ticket in a directory stand? | `locked` | `src/store/lock_file.rs` |
 //! | Is a script told that it has a lock? | `decide` | `src/core/tickets/grab/deciding.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
-//! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats.rs` |
+//! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
 //! | When is a server left? | `unanswered` | `src/nats/pool.rs` |
 //! | Is a line of a command left out of the log? | `admits` | `src/log/limit.rs` |
@@ -79,6 +80,7 @@ pub mod lease;
 pub mod lock;
 pub mod log;
 pub mod nats;
+pub mod status;
 pub mod store;
 pub mod sys;
 

@@ -16,6 +16,7 @@ use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
     self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
+    StatusArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
@@ -25,6 +26,7 @@ use putex::lease;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
+use putex::status;
 use putex::sys;
 
 fn main() -> ExitCode {
@@ -46,25 +48,27 @@ fn main() -> ExitCode {
             | Invocation::Guard
             | Invocation::Lease(_)
             | Invocation::Lock(_)
-            | Invocation::Print(_),
+            | Invocation::Print(_)
+            | Invocation::Status(_),
         )
         | Err(_) => stderr,
     };
-    let status = |exit: Exit| exit as u8;
+    let number = |exit: Exit| exit as u8;
     let ended = invocation.and_then(|invocation| match invocation {
-        Invocation::Print(text) => print(&text).map(status),
-        Invocation::Agent(args) => run_agent(*args, destination).map(status),
-        Invocation::Check(args) => check(&args, destination).map(status),
+        Invocation::Print(text) => print(&text).map(number),
+        Invocation::Agent(args) => run_agent(*args, destination).map(number),
+        Invocation::Check(args) => check(&args, destination).map(number),
         Invocation::Finish(args, faults) => {
             for fault in faults {
                 destination.refuse(&fault);
             }
-            finish(&args, destination).map(status)
+            finish(&args, destination).map(number)
         }
         Invocation::Lock(args) => run_lock(&args, destination),
         Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Lease(args) => run_lease(&args, destination),
-        Invocation::Guard => guard::run(stderr).map(status),
+        Invocation::Status(args) => run_status(&args),
+        Invocation::Guard => guard::run(stderr).map(number),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
 }
@@ -199,6 +203,11 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
         Action::Put(put) => lease::run_put(put, store, is_local, destination)?,
     };
     print(&text).map(|_| status)
+}
+
+/// Shows who holds what; returns the exit status.
+fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
+    status::run(&args.request, connect::status_store(args, &variable)?, print)
 }
 
 /// Sees that an agent which has ended left no service behind.

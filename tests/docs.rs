@@ -146,18 +146,18 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     let (common, of_lock) = (statuses(common), statuses(of_lock));
     assert!(common.len() > 5 && of_lock.len() > 3, "{common:?} {of_lock:?}");
     let all: BTreeSet<u8> = common.union(&of_lock).copied().collect();
-    // Success is that of the command.
-    let locked = all.iter().copied().filter(|status| *status != 0).collect();
+    let locked = &all - &BTreeSet::from([0]);
     // No command is run.
-    let grabbed: BTreeSet<u8> =
-        all.iter().copied().filter(|status| ![70, 126, 127].contains(status)).collect();
-    let mut leased: BTreeSet<u8> = BTreeSet::clone(&grabbed);
+    let grabbed = &all - &BTreeSet::from([70, 126, 127]);
+    let mut leased = BTreeSet::clone(&grabbed);
     leased.insert(1);
+    let shown = &leased - &BTreeSet::from([75, 100]);
     for (page, known) in [
         (page(), common.clone()),
         (read("man/putex-lock.1"), locked),
         (read("man/putex-lease.1"), leased),
         (read("man/putex-grab.1"), grabbed),
+        (read("man/putex-status.1"), shown),
     ] {
         let items = items(&section(&page, "EXIT STATUS"));
         let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -88,16 +88,17 @@ _putex() {
             --slots | -j | --quiet-for | --hard-after | --timeout | \
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
-            --lease | --drift | --replicas | --notify-fd)
+            --lease | --is | -e | --print | --watch | -W | --drift | \
+            --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put)
+            agent | check | finish | lock | grab | release | lease | put | status)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
-                    --bucket --replicas --allow-memory --verbose -v --quiet -q' ;;
+                    --bucket' ;;
         esac
         case $verb in
             agent | check | finish)
@@ -129,7 +130,7 @@ _putex() {
                 options+=' --nb --nonblock --nonblocking -n --for' ;;
         esac
         case $verb in
-            grab | release | put)
+            grab | release | put | status)
                 options+=' --as' ;;
         esac
         case $verb in
@@ -145,6 +146,10 @@ _putex() {
                 options+=' --lease' ;;
         esac
         case $verb in
+            status)
+                options+=' --json --is -e --print --watch -W' ;;
+        esac
+        case $verb in
             put)
                 options+=' --lease' ;;
         esac
@@ -153,20 +158,25 @@ _putex() {
                 options+=' --drift' ;;
         esac
         case $verb in
+            agent | check | finish | lock | grab | release | lease | put)
+                options+=' --replicas --allow-memory --verbose -v --quiet -q' ;;
+        esac
+        case $verb in
             check)
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put timing help'
+        options='agent check finish lock grab release lease put status timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent tutorial lock grab release lease put theory config
-            trouble check finish help timing guard commands managers
-            environment files signals exit messages examples tls bucket
-            servers record states seats fencing limits caveats'
+        options='agent tutorial lock grab release lease put status theory
+            config trouble check finish help timing guard commands
+            managers environment files signals exit messages examples
+            tls bucket servers record states seats fencing limits
+            caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

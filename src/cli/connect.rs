@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use super::access::Access;
 use super::lease::Action;
-use super::{AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, context};
+use super::{
+    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, StatusArgs, context,
+};
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, ConnectOptions, Login, Server};
+use crate::status::ANSWER_MAX;
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
@@ -182,6 +185,15 @@ pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, R
     let LockArgs { bucket, request } = args;
     let name = format!("lock {} {}", joined(&request.names), request.token);
     complete_store(bucket, &name, request.timing.renewal(), var)
+}
+
+/// Returns the store for `putex status`, not yet opened.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn status_store(args: &StatusArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    complete_store(&args.bucket, "status", ANSWER_MAX, var)
 }
 
 fn joined(names: &[Name]) -> String {

@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock`, `grab`, `lease` | words to an [`Invocation`] |
+//! | `parse`, `lock`, `grab`, `lease`, `status` | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -22,6 +22,7 @@ mod lock;
 mod parse;
 pub mod resolve;
 pub mod settings;
+mod status;
 mod subcommand;
 pub mod table;
 pub mod timing;
@@ -40,6 +41,7 @@ pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
+pub use self::status::StatusArgs;
 use crate::core::{Reloadable, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
@@ -60,6 +62,8 @@ pub enum Invocation {
     Grab(Box<GrabArgs>),
     /// Do something with leases, or write under one.
     Lease(Box<LeaseArgs>),
+    /// Show who holds what.
+    Status(Box<StatusArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

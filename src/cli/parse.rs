@@ -10,7 +10,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, grab, help, lease, lock, timing, topics, usage, utf8,
+    CheckArgs, Environment, Invocation, grab, help, lease, lock, status, timing, topics, usage,
+    utf8,
 };
 use crate::exit::Refusal;
 
@@ -80,6 +81,9 @@ pub fn parse(
     }
     if let Some(of @ (Subcommand::Lease | Subcommand::Put)) = subcommand {
         return lease::invocation(of, settings, positionals, environment);
+    }
+    if subcommand == Some(Subcommand::Status) {
+        return status::invocation(settings, positionals, environment);
     }
     if subcommand.is_none() {
         check_arguments(&positionals, begins)?;

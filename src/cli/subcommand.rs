@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 11] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 12] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 11] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 12] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -42,6 +42,10 @@ subcommands! {
          putex lease list [options] [NAME]";
     Put "put" "write a value unless a lease has gone"
         "putex put --lease NAME [--as WHO] [options] KEY [VALUE]";
+    Status "status" "show who holds which lock or lease, since when and until when"
+        "putex status [--json] [-W SECONDS] [options] [KEY ...]\n       \
+         putex status -e QUESTION [options] KEY\n       \
+         putex status --print FIELD [options] KEY";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";

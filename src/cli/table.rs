@@ -41,6 +41,19 @@ const STORES: &[Subcommand] = &[
     Subcommand::Release,
     Subcommand::Lease,
     Subcommand::Put,
+    Subcommand::Status,
+];
+
+/// The commands that make the bucket if it does not exist, and have more to say than a result.
+const MAKERS: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Lock,
+    Subcommand::Grab,
+    Subcommand::Release,
+    Subcommand::Lease,
+    Subcommand::Put,
 ];
 
 /// The commands with a process that has a token.
@@ -74,13 +87,16 @@ const GRAB: &[Subcommand] = &[Subcommand::Grab];
 const RELEASE: &[Subcommand] = &[Subcommand::Release];
 
 /// The commands for a lock, or a lease, without a process.
-const ASKERS: &[Subcommand] = &[Subcommand::Grab, Subcommand::Release, Subcommand::Put];
+const ASKERS: &[Subcommand] =
+    &[Subcommand::Grab, Subcommand::Release, Subcommand::Put, Subcommand::Status];
 
 const LEASE: &[Subcommand] = &[Subcommand::Lease];
 
 const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
 
 const PUT: &[Subcommand] = &[Subcommand::Put];
+
+const STATUS: &[Subcommand] = &[Subcommand::Status];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -259,6 +275,14 @@ flags! {
         TimingLease: "lease" { value: "time" }
             "show what a lease for this time means instead: seconds, or with ms, s, m";
     }
+    STATUS {
+        Json: "json" {} "print an object of JSON";
+        Is: "is" { short: Some('e'), value: "question" }
+            "exit with 0 for yes and 1 for no: held, free, mine or holder=TOKEN";
+        Print: "print" { value: "field" } "print one value only: holder, host, state or term";
+        Watch: "watch" { short: Some('W'), value: "seconds" }
+            "repeat it so often: seconds, or with ms, s, m";
+    }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";
     }
@@ -266,7 +290,7 @@ flags! {
         Drift: "drift" { value: "percent", default: "1%" }
             "how far the rate of a host's clock may be off";
     }
-    STORES {
+    MAKERS {
         Replicas: "replicas" { value: "count", default: "1" }
             "servers that keep a copy of a bucket made by putex";
         AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
@@ -276,7 +300,7 @@ flags! {
             "descriptor that is written a line when this agent stands by";
         Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
     }
-    STORES {
+    MAKERS {
         Verbose: "verbose" { short: Some('v') } "say more";
         Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
     }

@@ -12,7 +12,7 @@
 //! [`Failure::revision`] reads a number from it, which is only a hint.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use data_encoding::BASE64;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
@@ -117,8 +117,8 @@ pub struct StreamInfo {
     pub subjects: Vec<String>,
     /// The name of its leader, which is the server that answered.
     pub leader: String,
-    /// Whether the answer has a time: then its server is nats-server 2.10 or later.
-    pub has_time: bool,
+    /// The time of the server when it answered; nats-server 2.10 or later tells it.
+    pub time: Option<SystemTime>,
     /// The name of the cluster, if the stream is in one.
     pub cluster: Option<String>,
 }
@@ -152,7 +152,7 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
         last_seq,
         has_leader: has_leader(&cluster),
         leader: text("leader").unwrap_or_default(),
-        has_time: ts.is_string(),
+        time: ts.as_str().map(time_of),
         cluster: text("name"),
         subjects,
         config,
@@ -228,6 +228,26 @@ pub struct Stored {
     pub headers: Vec<u8>,
     /// The value.
     pub data: Vec<u8>,
+}
+
+/// Returns the time in a text of the server. One that cannot be read is long ago.
+fn time_of(text: &str) -> SystemTime {
+    humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Reads the answer to MSG.GET for a sequence: when the message was stored; `None` if there is no
+/// such message any more.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub fn stored_at(payload: &[u8]) -> Result<Option<SystemTime>, Failure> {
+    let cut = without_content(payload);
+    let value = match cut.map_or_else(|| answer(payload), Ok) {
+        Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
+        other => other?,
+    };
+    Ok(Some(time_of(&text(&value["message"], "time")?)))
 }
 
 /// Reads the answer to MSG.GET for `subject`, `None` when there is no message.

@@ -48,6 +48,7 @@ use rustix::io::Errno;
 
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
+use super::name::EPOCH_KEY;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
     StoreError, StoreErrorKind, StoreResult,
@@ -214,6 +215,24 @@ impl Bucket for DirStore {
         let (queue, changed) = (queue.ok(), BTreeSet::new());
         self.open = Some(OpenFolder { folder, alarm, queue, subscribed, changed });
         Ok((info, entry))
+    }
+
+    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
+        self.open = None;
+        if !self.exists() {
+            return Ok(None);
+        }
+        self.open(FirstKey::Read(EPOCH_KEY), deadline).map(|(info, _)| Some(info))
+    }
+
+    fn ages(
+        &mut self,
+        entries: &[Entry],
+        _deadline: Instant,
+    ) -> StoreResult<Vec<Option<Duration>>> {
+        let folder = self.folder()?;
+        folder.verify()?;
+        entries.iter().map(|entry| folder.age(entry)).collect()
     }
 
     fn get(&mut self, key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {

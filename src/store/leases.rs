@@ -195,15 +195,17 @@ impl Leases {
         let prefixes = [below.map_or_else(|| ROOT.to_owned(), prefix)];
         let listing = self.bucket.list(Selection::all(&prefixes), by)?;
         self.bucket.verify(&self.epoch, by)?;
-        let last = last_element(&self.epoch);
-        let name = |key: &str| {
-            let path = key.strip_prefix(ROOT)?.strip_suffix(&*last)?;
-            Name::parse(&path.trim_matches('.').replace('.', "/")).ok()
-        };
         let entries = listing.entries.into_iter();
-        let named = entries.filter_map(|entry| Some((name(&entry.key)?, to_stored(Some(entry)))));
-        Ok((info, named.filter(|(_, stored)| stored.lease.is_some()).collect()))
+        Ok((info, entries.filter_map(|entry| of_entry(entry, &self.epoch)).collect()))
     }
+}
+
+/// Returns the lease of an entry in the bucket with this random id, with its name; `None` if it is
+/// that of no lease that stands.
+pub(crate) fn of_entry(entry: Entry, epoch: &str) -> Option<(Name, StoredLease)> {
+    let path = entry.key.strip_prefix(ROOT)?.strip_suffix(&*last_element(epoch))?;
+    let name = Name::parse(&path.trim_matches('.').replace('.', "/")).ok()?;
+    Some((name, to_stored(Some(entry)))).filter(|(_, stored)| stored.lease.is_some())
 }
 
 /// Returns how the keys of a lease begin.

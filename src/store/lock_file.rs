@@ -30,6 +30,7 @@
 
 mod deciding;
 pub(crate) mod format;
+mod listing;
 mod timed;
 
 use std::collections::BTreeMap;

@@ -33,6 +33,7 @@ pub mod record;
 pub mod tickets;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::core::{Instant, Revision, Written};
 
@@ -134,8 +135,12 @@ impl Expected<'_> {
     }
 }
 
-/// Returns whether `key` is `prefix`, a dot, and at least one more character.
+/// Returns whether `key` is `prefix`, a dot, and at least one more character. All keys are below a
+/// blank prefix.
 fn is_below(key: &str, prefix: &str) -> bool {
+    if prefix.is_empty() {
+        return true;
+    }
     let rest = key.strip_prefix(prefix);
     rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
@@ -143,7 +148,7 @@ fn is_below(key: &str, prefix: &str) -> bool {
 /// Which keys are listed.
 #[derive(Clone, Copy)]
 pub struct Selection<'a> {
-    /// The keys `prefix.…` of each of these.
+    /// The keys `prefix.…` of each of these; all keys of the bucket for a blank one.
     pub prefixes: &'a [String],
     /// One of them that has an entry in all likelihood: it is read with the names of the others.
     pub likely: Option<&'a str>,
@@ -238,6 +243,23 @@ pub trait Bucket: Send {
         first: FirstKey<'_>,
         deadline: Instant,
     ) -> StoreResult<(BucketInfo, Option<Entry>)>;
+
+    /// Connects where needed, and opens the bucket if it exists, to be read only: nothing is made
+    /// or written. Returns `None` if it does not exist; the random id of the bucket is blank if it
+    /// has none yet.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`]; the store is closed then.
+    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>>;
+
+    /// Returns how long ago these entries were written, by the clock of the store; `None` where the
+    /// store does not tell. An entry that was replaced since it was read counts as written now.
+    ///
+    /// # Errors
+    ///
+    /// When there was no answer by the deadline.
+    fn ages(&mut self, entries: &[Entry], deadline: Instant) -> StoreResult<Vec<Option<Duration>>>;
 
     /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
     /// none. Until a leader learns of its replacement, its entry may be older than the last

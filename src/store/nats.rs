@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! 1. Every write carries the revision that it expects: `NatsStore::publish_expected` is
-//!    the only way to a subject under `$KV`, and the revision cannot be empty.
+//! 1. Every write carries the revision that it expects: `NatsStore::publish_expected`, in
+//!    `write`, is the only way to a subject under `$KV`, and the revision cannot be empty.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.
@@ -26,10 +26,12 @@ mod inspect;
 mod open;
 mod read;
 mod retire;
+mod write;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+pub(crate) use self::write::sendable;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
@@ -46,10 +48,6 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
 /// Longest wait for one answer. A round trip around the world takes 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-
-/// First level of JetStream's API whose servers check a condition on another subject.
-/// Older servers ignore that header and check the written subject instead.
-const OTHER_SUBJECT_LEVEL: u64 = 1;
 
 /// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
@@ -215,91 +213,6 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
-    /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
-    /// account is reached through its API.
-    fn target(&self, subject: &str) -> String {
-        match &*self.settings.api {
-            API => subject.to_owned(),
-            api => format!("{api}.{subject}"),
-        }
-    }
-
-    /// Sends a compare-and-set beside these requests; returns its outcome and the replies to
-    /// them.
-    fn publish_expected(
-        &mut self,
-        subject: &str,
-        expected: Expected<'_>,
-        content: &Content,
-        ttl: Option<&str>,
-        beside: &[Outgoing<'_>],
-        deadline: Instant,
-    ) -> Result<(Written, Vec<Message>), RequestError> {
-        let expected = expected_headers(expected, &self.settings.bucket);
-        let expected = expected.iter().map(|(name, value)| (*name, &**value));
-        let ttl = ttl.map(|time| ("Nats-TTL", time));
-        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
-        let target = self.target(subject);
-        let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
-        let write = Outgoing { subject, headers, payload, repeats: false };
-        let mut replies = self.client.requests(&[&[write], beside].concat(), deadline)?;
-        let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
-        let written = answer::written(&self.stream, replicated, &replies.remove(0).payload);
-        Ok((written, replies))
-    }
-
-    /// Checks that the servers of this bucket enforce a condition on another key.
-    fn check_expected(&self, bucket: &OpenBucket, expected: Expected<'_>) -> Result<(), String> {
-        let Expected::OtherKey(key, _) = expected else { return Ok(()) };
-        name::valid_key(key)?;
-        if bucket.level < OTHER_SUBJECT_LEVEL {
-            return Err(format!(
-                "{}: its server is older than nats-server 2.11 and does not check a condition on \
-                 other keys",
-                self.stream
-            ));
-        }
-        Ok(())
-    }
-
-    /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
-    /// Returns the outcome, and the replies to the requests that were sent beside, if there are
-    /// any.
-    fn write(
-        &mut self,
-        key: &str,
-        expected: Expected<'_>,
-        content: &Content,
-        ttl: Option<&str>,
-        beside: &[Outgoing<'_>],
-        deadline: Instant,
-    ) -> (Written, Vec<Message>) {
-        let bucket = match &self.bucket {
-            Ok(bucket) => bucket,
-            Err(why) => return (Written::Unknown(format!("nothing sent: {why}")), Vec::new()),
-        };
-        let checked = name::valid_key(key).and_then(|()| content.check());
-        let checked = checked.and_then(|()| self.check_expected(bucket, expected));
-        if let Err(text) = checked {
-            return (Written::Denied(format!("nothing sent: {text}")), Vec::new());
-        }
-        let (subject, began) = (self.raw_subject(key), sys::now());
-        let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
-        let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let (written, replies) =
-            sent.unwrap_or_else(|error| (answer::unanswered(&subject, &error), Vec::new()));
-        let answered = !matches!(written, Written::Unknown(_));
-        self.unanswered_write = (!answered).then(sys::now);
-        self.client.note_answer(answered, began);
-        if no_stream {
-            self.close_if_deleted(deadline);
-            if let Err(gone) = &self.bucket {
-                return (Written::Unknown(format!("nothing stored: {gone}")), Vec::new());
-            }
-        }
-        (written, replies)
-    }
-
     /// Converts a message into a hint; `None` if it is none.
     fn to_hint(&self, message: &Message) -> Option<Hint> {
         let bucket = &self.settings.bucket;
@@ -313,30 +226,6 @@ impl NatsStore {
         let is_new = revision > self.listed && self.subscribed.contains(&key);
         is_new.then_some(Hint::Changed { key, revision: Some(revision) })
     }
-}
-
-/// Returns the headers that make a write a compare-and-set. With an empty value, or with
-/// another case of the name, the server would store unconditionally; a decimal number is
-/// never empty.
-fn expected_headers(expected: Expected<'_>, bucket: &str) -> Vec<(&'static str, String)> {
-    let mut headers = vec![
-        ("Nats-Expected-Last-Subject-Sequence", expected.revision().to_string()),
-        ("Nats-Expected-Stream", format!("KV_{bucket}")),
-    ];
-    if let Expected::OtherKey(key, _) = expected {
-        let subject = format!("$KV.{bucket}.{key}");
-        headers.push(("Nats-Expected-Last-Subject-Sequence-Subject", subject));
-    }
-    headers
-}
-
-/// Returns the headers that a message can carry: outer blanks are removed, and headers
-/// without a value are left out, because the server ignores an empty header of
-/// compare-and-set.
-pub(crate) fn sendable(content: &Content) -> Vec<(&str, &str)> {
-    let headers = content.headers.iter();
-    let trimmed = headers.map(|(name, value)| (name.as_str(), value.trim()));
-    trimmed.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// Returns the deadline of one request among several until `deadline`.
@@ -363,6 +252,21 @@ impl Bucket for NatsStore {
         let answered = !matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. }));
         self.client.note_answer(answered, began);
         opened
+    }
+
+    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
+        let opened = self.open_existing_now(deadline);
+        self.unanswered_write = None;
+        if !matches!(opened, Ok(Some(_))) {
+            self.bucket = Err(NOT_OPEN.to_owned());
+        }
+        opened
+    }
+
+    fn ages(&mut self, entries: &[Entry], deadline: Instant) -> StoreResult<Vec<Option<Duration>>> {
+        self.open_bucket()?;
+        let (began, ages) = (sys::now(), self.ages_now(entries, deadline));
+        self.finish_read(ages, began, deadline)
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>> {

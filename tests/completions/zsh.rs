@@ -126,6 +126,7 @@ pub(crate) fn script() -> String {
          lock|grab|release) flags+=(':name: ') ;;\n        \
          lease) flags+=('1:action:{_describe action actions}' ':name: ') ;;\n        \
          put) flags+=(':key: ' ':value: ') ;;\n        \
+         status) flags+=('*:key: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          else\n    \

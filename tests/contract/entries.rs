@@ -42,7 +42,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     no_call_begins_after_its_deadline(make);
 }
 
-fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
+pub(super) fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
     let mut store = make(bucket);
     store.open(FirstKey::Read("web"), soon()).expect("the store opens");
     store
@@ -53,7 +53,7 @@ fn content(headers: &[(&str, &str)], payload: &[u8]) -> Content {
     Content { headers: headers.iter().map(owned).collect(), payload: payload.to_vec() }
 }
 
-fn plain(text: &str) -> Content {
+pub(super) fn plain(text: &str) -> Content {
     content(&[], text.as_bytes())
 }
 
@@ -77,7 +77,7 @@ fn stored(store: &mut dyn Bucket, key: &str, expected: Expected<'_>, text: &str)
     revision
 }
 
-fn created(store: &mut dyn Bucket, key: &str) -> Revision {
+pub(super) fn created(store: &mut dyn Bucket, key: &str) -> Revision {
     stored(store, key, Expected::Key(Revision(0)), key)
 }
 

@@ -3,6 +3,7 @@
 //! A store passes with [`all`]. Nothing here knows how it keeps its records.
 
 pub(crate) mod entries;
+mod reading;
 pub(crate) mod seats;
 
 use std::os::fd::AsFd;
@@ -31,6 +32,7 @@ const QUIET: Duration = Duration::from_millis(100);
 /// servers check a condition on other keys.
 pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     entries::all(make, checks_other_keys);
+    reading::all(make);
     a_key_is_created_once(make);
     a_stale_revision_is_moved(make);
     one_of_eight_wins_every_race(make);

@@ -5,11 +5,17 @@ use putex::cli::table::{FLAGS, Flag, Subcommand};
 use super::mdoc::read;
 
 /// The commands for locks and leases, which have pages of their own.
-const LOCKS: [Subcommand; 5] =
-    [Subcommand::Lock, Subcommand::Grab, Subcommand::Release, Subcommand::Lease, Subcommand::Put];
+const LOCKS: [Subcommand; 6] = [
+    Subcommand::Lock,
+    Subcommand::Grab,
+    Subcommand::Release,
+    Subcommand::Lease,
+    Subcommand::Put,
+    Subcommand::Status,
+];
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 4] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 5] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
@@ -17,6 +23,7 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 4] {
         (read("man/putex.8"), of(&|it| !LOCKS.contains(it))),
         (read("man/putex-lock.1"), of(&|it| *it == LOCKS[0])),
         (read("man/putex-grab.1"), of(&|it| LOCKS[1..3].contains(it))),
-        (read("man/putex-lease.1"), of(&|it| LOCKS[3..].contains(it))),
+        (read("man/putex-lease.1"), of(&|it| LOCKS[3..5].contains(it))),
+        (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
     ]
 }

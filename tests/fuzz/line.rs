@@ -13,7 +13,7 @@ use crate::cli::lease::Action;
 use crate::cli::resolve::Resolved;
 use crate::cli::{
     self, AgentArgs, BucketArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
-    Lookup,
+    Lookup, StatusArgs,
 };
 use crate::core::Instant;
 use crate::core::lease::{LeaseTask, LeaseTime};
@@ -24,6 +24,7 @@ use crate::grab::Task;
 use crate::lease;
 use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
+use crate::status::{self, Form};
 use crate::store::name::{is_own, valid_bucket, valid_key};
 
 /// A password that no refusal may show.
@@ -69,11 +70,24 @@ pub fn cli(data: &[u8]) -> bool {
             check_lease(&args);
             return true;
         }
+        Ok(Invocation::Status(args)) => {
+            check_status(&args);
+            return true;
+        }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),
     }
     false
+}
+
+fn check_status(args: &StatusArgs) {
+    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
+    let status::Request { keys, form, every, .. } = &args.request;
+    let is_of_one = matches!(form, Form::Print(_) | Form::Exit(_));
+    assert!(!is_of_one || keys.len() == 1);
+    assert!(every.is_none_or(|every| every >= Duration::from_millis(100)));
+    assert!(keys.iter().all(|key| !key.trim().is_empty()));
 }
 
 /// Without a configuration file.

@@ -181,7 +181,7 @@ fn stream(data: &[u8]) -> bool {
     let cluster = json!({"leader": info.leader, "name": info.cluster, "replicas": unheard});
     let plain = json!({
         "cluster": if is_alone { Value::Null } else { cluster },
-        "ts": info.has_time.then_some("now"),
+        "ts": info.time.map(|time| humantime::format_rfc3339_nanos(time).to_string()),
         "config": info.config,
         "created": info.created,
         "state": {"last_seq": info.last_seq, "subjects": counts},

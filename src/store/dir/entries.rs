@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
@@ -46,6 +47,18 @@ impl Folder {
             return Err(self.damaged(SEQUENCE, &what));
         }
         Ok(entry)
+    }
+
+    /// Returns how long ago an entry was written, by the wall clock; `None` for one that was
+    /// removed by hand.
+    pub(super) fn age(&self, entry: &Entry) -> StoreResult<Option<Duration>> {
+        let path = self.path.join(Kind::Record.file_of(&entry.key));
+        // The file is replaced at each write: it may be a later one.
+        let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        let Ok(written) = written else { return Ok(None) };
+        let stands = self.record(&entry.key)?.is_some_and(|(at, _)| at == entry.revision);
+        let age = SystemTime::now().duration_since(written).unwrap_or_default();
+        Ok(Some(if stands { age } else { Duration::ZERO }))
     }
 
     /// Returns the revision and the content in the record file of a key.

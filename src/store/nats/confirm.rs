@@ -4,7 +4,8 @@
 //! in its condition. Where dozens of clients confirm the same entries, each begins with another
 //! one, and sends again what was refused so.
 
-use super::{NatsStore, answer, answer_by, expected_headers};
+use super::write::expected_headers;
+use super::{NatsStore, answer, answer_by};
 use crate::core::{Instant, Revision, Written};
 use crate::nats::Outgoing;
 use crate::store::{Expected, name};

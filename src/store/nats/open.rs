@@ -90,6 +90,35 @@ impl NatsStore {
         Ok((bucket, entry))
     }
 
+    /// Connects, and opens the bucket if it exists; makes and writes nothing.
+    pub(super) fn open_existing_now(
+        &mut self,
+        deadline: Instant,
+    ) -> StoreResult<Option<BucketInfo>> {
+        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
+        if !self.client.is_connected() {
+            self.subscribed.clear();
+            self.below.clear();
+            self.listed = Revision(0);
+        }
+        self.client.connect(deadline)?;
+        let deadline = deadline.min(sys::now().after(OPEN_MAX));
+        let Some(info) = self.find(deadline)? else { return Ok(None) };
+        let found = self.accept_bucket(&info)?;
+        let epoch = self.read(&self.raw_subject(name::EPOCH_KEY), answer_by(deadline))?;
+        Ok(Some(BucketInfo {
+            id: BucketId {
+                epoch: epoch.as_ref().and_then(epoch_of).unwrap_or_default(),
+                created: info.created,
+            },
+            last: Revision(info.last_seq),
+            age: None,
+            replicas: found.replicas,
+            remarks: found.remarks,
+            retires: self.retires(found.retirement),
+        }))
+    }
+
     /// Checks that the bucket has this epoch still; the store is closed if it has not.
     pub(super) fn verify_now(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
         let subject = self.raw_subject(name::EPOCH_KEY);
@@ -233,7 +262,7 @@ impl NatsStore {
     fn check_leader(&mut self, info: &StreamInfo) -> Result<(), StoreError> {
         let (bucket, server) = (&self.settings.bucket, self.client.server());
         let is_connected = |server: &ServerInfo| server.name == info.leader;
-        if info.has_time || server.is_some_and(is_connected) {
+        if info.time.is_some() || server.is_some_and(is_connected) {
             return Ok(());
         }
         let is_peer =

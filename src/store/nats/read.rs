@@ -1,6 +1,6 @@
 //! Reading keys, from the stream's leader.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
@@ -126,6 +126,33 @@ impl NatsStore {
         let entries = found.iter().filter_map(|it| answer::direct_entry(it, &self.stream));
         let is_asked = |entry: &Entry| subjects.contains(&self.raw_subject(&entry.key));
         entries.filter(is_asked).collect()
+    }
+
+    /// Returns how long ago entries were stored, by the clock of the server.
+    pub(super) fn ages_now(
+        &mut self,
+        entries: &[Entry],
+        deadline: Instant,
+    ) -> StoreResult<Vec<Option<Duration>>> {
+        let (target, mut stored) = (self.read_target(), Vec::new());
+        for entries in entries.chunks(READS_AT_ONCE) {
+            let body = |entry: &Entry| json!({ "seq": entry.revision.0 }).to_string();
+            let bodies: Vec<String> = entries.iter().map(body).collect();
+            let requests: Vec<_> = bodies.iter().map(|body| read_request(&target, body)).collect();
+            let replies = self.client.requests(&requests, answer_by(deadline));
+            let replies = replies.map_err(|error| self.request_error(&target, &error))?;
+            for reply in replies {
+                let at = jetstream::stored_at(&reply.payload);
+                stored.push(at.map_err(|failure| self.api_error("age of an entry", &failure))?);
+            }
+        }
+        let info = self.find(deadline)?;
+        let time = info.and_then(|info| info.time);
+        let age = |at: Option<SystemTime>| {
+            let time = time?;
+            Some(at.map_or(Duration::ZERO, |at| time.duration_since(at).unwrap_or_default()))
+        };
+        Ok(stored.into_iter().map(age).collect())
     }
 
     fn read_target(&self) -> String {
@@ -295,7 +322,10 @@ impl NatsStore {
 
     /// Returns the requests that list the keys below these prefixes.
     pub(super) fn listing_requests(&self, prefixes: &[String]) -> StoreResult<ListingRequests> {
-        let filter = |prefix: &String| Ok(format!("{}.>", self.subject(prefix)?));
+        let filter = |prefix: &String| match prefix.is_empty() {
+            true => Ok(self.raw_subject(">")),
+            false => Ok(format!("{}.>", self.subject(prefix)?)),
+        };
         let filters: Vec<_> = prefixes.iter().map(filter).collect::<StoreResult<_>>()?;
         Ok(self.info_requests(filters.into_iter()))
     }

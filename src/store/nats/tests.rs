@@ -1,3 +1,4 @@
+use super::write::expected_headers;
 use super::*;
 use crate::core::tickets::{Mode, Name, Seen, StoredTicket, Ticket, Unreadable};
 use crate::core::{Incarnation, Revision};

@@ -1,6 +1,7 @@
 //! Entries that a server may have read that is no leader any more, in a bucket of several copies.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::entry::{RELEASED, to_content, tombstone};
 use super::*;
@@ -24,6 +25,14 @@ impl Bucket for Shown {
         let info =
             BucketInfo { id, last, age: None, replicas, remarks: Vec::new(), retires: Ok(()) };
         Ok((info, None))
+    }
+
+    fn open_existing(&mut self, _: Instant) -> StoreResult<Option<BucketInfo>> {
+        panic!("it is not only looked at")
+    }
+
+    fn ages(&mut self, _: &[Entry], _: Instant) -> StoreResult<Vec<Option<Duration>>> {
+        panic!("it is not only looked at")
     }
 
     fn get(&mut self, _: &str, _: Instant) -> StoreResult<Option<Entry>> {
@@ -74,7 +83,7 @@ fn ticket(name: &str, mode: Mode) -> Ticket {
         mode,
         slot: None,
         held: Vec::new(),
-        lifetime: std::time::Duration::from_secs(15),
+        lifetime: Duration::from_secs(15),
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
@@ -100,7 +109,7 @@ fn list_among(entries: &[(&str, u64, Content)], answer: Written) -> (bool, Vec<(
     let bucket = Shown { entries, answer, named: Arc::clone(&named) };
     let own = ticket("db", Mode::Shared);
     let mut tickets = Tickets::new(Box::new(bucket), &own);
-    let by = Instant::from_boot(std::time::Duration::MAX);
+    let by = Instant::from_boot(Duration::MAX);
     tickets.open(by).expect("it opens");
     let listed = tickets.list(&EarlierKeys::default(), "0f", by).is_ok();
     let named = named.lock().expect("one thread").clone();

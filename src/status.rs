@@ -1,0 +1,187 @@
+//! `putex status`: who holds what, as the leader of the bucket has it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `assemble` | the status, from the entries of the bucket |
+//! | `model` | the status as an object of JSON |
+//! | `text` | the status as a table |
+//! | `answer` | questions about one name, answered by the exit status, and single values |
+//!
+//! Nothing is made or written, and nothing is guessed: what the leader does not show is not known.
+
+mod answer;
+mod assemble;
+mod model;
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::termios::tcgetwinsize;
+
+pub use self::answer::{Field, Question};
+use self::assemble::Aged;
+use self::model::{KeyStatus, Status};
+use crate::core::tickets::StoredTicket;
+use crate::core::{Instant, SEATS_MAX, Seat};
+use crate::exit::{Exit, Refusal};
+use crate::store::lock_file::LockFile;
+use crate::store::{Bucket, Entry, Selection, mark, name};
+use crate::sys::{self, Alarm};
+
+/// How long a server is waited for.
+pub const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The exit status of a question whose answer is no.
+const NO: u8 = 1;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The name of the bucket.
+    pub bucket: String,
+    /// The directory in which the bucket is, if it is in one.
+    pub dir: Option<PathBuf>,
+    /// The names; all if there are none.
+    pub keys: Vec<String>,
+    /// The form of the answer.
+    pub form: Form,
+    /// How often it is repeated.
+    pub every: Option<Duration>,
+}
+
+/// The form of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A table.
+    Table,
+    /// An object of JSON.
+    Json,
+    /// A value of the first key.
+    Print(Field),
+    /// The exit status, about the first key.
+    Exit(Question),
+}
+
+/// Prints what is asked for; returns the exit status. It ends when `print` fails, or was told that
+/// nobody reads.
+///
+/// # Errors
+///
+/// Why the bucket was not read.
+pub fn run(
+    request: &Request,
+    mut bucket: Box<dyn Bucket>,
+    print: impl Fn(&str) -> Result<Exit, Refusal>,
+) -> Result<u8, Refusal> {
+    let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+    loop {
+        let status = read(request, &mut *bucket)?;
+        let of_first = || request.keys.first().and_then(|key| find(&status, key));
+        let text = match &request.form {
+            Form::Table => text::table(&status, width()),
+            Form::Json => json(&status)? + "\n",
+            Form::Print(field) => field.text(of_first()),
+            Form::Exit(question) => {
+                return Ok(if question.answer(of_first()) { 0 } else { NO });
+            }
+        };
+        let Some(every) = request.every else { return print(&text).map(|exit| exit as u8) };
+        let clear = if width().is_some() { CLEAR } else { "" };
+        print(&format!("{clear}{text}"))?;
+        let next = sys::now().after(every);
+        while sys::now() < next {
+            alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
+        }
+    }
+}
+
+/// What makes a terminal empty.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// Returns the width of the terminal, if standard output is one.
+fn width() -> Option<usize> {
+    let size = tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+fn json(status: &Status) -> Result<String, Refusal> {
+    serde_json::to_string(status)
+        .map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
+}
+
+/// Returns what stands under a name: the key of agents, else the lock, else the lease.
+fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
+    let named = status.keys.iter().filter(|status| status.key == key);
+    named.min_by_key(|status| status.kind)
+}
+
+/// Reads the bucket.
+fn read(request: &Request, bucket: &mut dyn Bucket) -> Result<Status, Refusal> {
+    let Request { bucket: name, dir, keys: wanted, .. } = request;
+    let by = sys::now().after(ANSWER_MAX);
+    let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+    if let Some(base) = dir.as_ref().filter(|base| LockFile::exists(base, name)) {
+        tickets = local_tickets(base, name, by)?;
+    }
+    // Nothing is lost with the processes of a host that ends.
+    let mut settled = Duration::MAX;
+    let epoch = bucket.open_existing(by)?.map(|info| info.id.epoch);
+    if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
+        let mark = mark::read(bucket, by)?;
+        settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
+    }
+    if epoch.is_some() {
+        let mut of_locks = Vec::new();
+        for entry in entries(wanted, bucket, by)? {
+            match root(&entry.0.key) {
+                "lock" => of_locks.push(entry),
+                "lease" => leases.push(entry),
+                _ => agents.push(entry),
+            }
+        }
+        tickets.extend(assemble::tickets_of(of_locks));
+    }
+    let mut keys = assemble::agents(agents, wanted);
+    keys.extend(assemble::locks(&tickets, settled));
+    keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
+    keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
+    Ok(Status::new(name, epoch, keys))
+}
+
+/// Returns the entries that are asked for, with their ages. Tickets for other names may block those
+/// for the ones that are asked for.
+fn entries(
+    keys: &[String],
+    bucket: &mut dyn Bucket,
+    by: Instant,
+) -> Result<Vec<Aged<Entry>>, Refusal> {
+    let is_of = |key: &str| {
+        let is_seat = |name: &String| Seat::all(SEATS_MAX).any(|seat| seat.key(name) == key);
+        keys.is_empty() || keys.iter().any(is_seat)
+    };
+    let is_wanted = |key: &str| match root(key) {
+        "lock" | "lease" => true,
+        _ => !name::is_own(key) && is_of(key),
+    };
+    let all = [String::new()];
+    let selection = Selection { wanted: &is_wanted, ..Selection::all(&all) };
+    let entries = bucket.list(selection, by)?.entries;
+    let ages = bucket.ages(&entries, by)?;
+    Ok(entries.into_iter().zip(ages).collect())
+}
+
+/// Returns the first element of a key.
+fn root(key: &str) -> &str {
+    key.split('.').next().unwrap_or_default()
+}
+
+/// Returns the tickets in a directory. They say no age: they end with their processes.
+fn local_tickets(
+    base: &Path,
+    bucket: &str,
+    by: Instant,
+) -> Result<Vec<Aged<StoredTicket>>, Refusal> {
+    let tickets = LockFile::open(base, bucket)?.list(by)?;
+    Ok(tickets.into_iter().map(|ticket| (ticket, None)).collect())
+}

@@ -1,0 +1,250 @@
+//! The status of a bucket, from its entries. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::model::{
+    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, TimingStatus, Waiter, seconds,
+};
+use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
+use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
+use crate::core::{
+    DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, RecordState, Revision, Seat, Timing,
+    sanitize_field,
+};
+use crate::store::lock_key::to_key_state;
+use crate::store::tickets::entry::standing;
+use crate::store::{Entry, leases};
+
+/// An entry, and how long ago it was written if the store tells.
+pub(super) type Aged<T> = (T, Option<Duration>);
+
+/// Returns the keys of agents with what stands under them: those of entries that an agent has
+/// written, and those that are named.
+pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStatus> {
+    let mut found: BTreeMap<String, Aged<Entry>> = BTreeMap::new();
+    for (entry, age) in entries {
+        found.insert(entry.key.clone(), (entry, age));
+    }
+    let is_of_agent = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
+    found.retain(|key, (entry, _)| is_of_agent(entry) || named.contains(key));
+    let seat_of = |key: &str| {
+        let (first, number) = key.rsplit_once('.')?;
+        let seat = Seat(number.parse().ok()?);
+        (found.contains_key(first) && seat.key(first) == key).then(|| (first.to_owned(), seat))
+    };
+    let keys: Vec<String> = found.keys().cloned().collect();
+    let mut groups: BTreeMap<String, Vec<(Seat, String)>> = BTreeMap::new();
+    for key in &keys {
+        let (group, seat) = seat_of(key).unwrap_or((key.clone(), Seat(0)));
+        groups.entry(group).or_default().push((seat, key.clone()));
+    }
+    let status = |(key, mut seats): (String, Vec<(Seat, String)>)| {
+        seats.sort();
+        seats.dedup();
+        let has_seats = seats.len() > 1;
+        let holder = |(seat, key): &(Seat, String)| {
+            let (entry, age) = found.get(key)?;
+            agent(entry, *age, has_seats.then_some(*seat))
+        };
+        let holders = seats.iter().filter_map(holder).collect();
+        key_status(key, Kind::Agent, holders, Vec::new())
+    };
+    groups.into_iter().map(status).collect()
+}
+
+fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
+    let state = if holders.is_empty() { KeyState::Free } else { KeyState::Held };
+    KeyStatus { key, kind, state, holders, waiters }
+}
+
+/// Returns the agent that holds a key; `None` if nobody does.
+fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Holder> {
+    let KeyValue::Record(record) = to_key_state(Some(entry.clone())).value else { return None };
+    if record.token.trim().is_empty() {
+        return None;
+    }
+    let lease = record.lease.as_ref();
+    let timing = lease.and_then(|lease| {
+        let Lease { renewal, failures, confirmations, .. } = *lease;
+        Timing::new(renewal, failures, confirmations, DRIFT_PPM_DEFAULT).ok()
+    });
+    let lock = timing.map(|timing| (timing.lock_time(), timing.takeover_wait(timing.lock_time())));
+    let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
+    let state = match lease.map(|lease| lease.state) {
+        _ if is_overdue => HolderState::Overdue,
+        Some(RecordState::Taking) => HolderState::Taking,
+        Some(RecordState::Active | RecordState::Released) | None => HolderState::Active,
+    };
+    let (number, host) = (entry.revision, lease.map(|lease| sanitize_field(&lease.host)));
+    Some(Holder {
+        host: host.filter(|host| !host.is_empty()),
+        seat: seat.map(|Seat(number)| number),
+        priority: lease.and_then(|lease| lease.priority).map(|priority| priority.to_string()),
+        term: lease.map(|lease| lease.term.unwrap_or(number).0),
+        timing: timing.map(|timing| TimingStatus {
+            renewal_seconds: seconds(timing.renewal()),
+            failures: timing.failures(),
+            confirmations: timing.confirmations(),
+        }),
+        remark: lease.is_none().then(|| "not written by putex 0.3 or later".to_owned()),
+        ..holder(&record.token, state, number, age, lock)
+    })
+}
+
+/// Returns a holder of which no more is known. `lock`: how long after its last write others may
+/// have the name, at least and at most.
+fn holder(
+    token: &str,
+    state: HolderState,
+    revision: Revision,
+    age: Option<Duration>,
+    lock: Option<(Duration, Duration)>,
+) -> Holder {
+    Holder {
+        token: sanitize_field(token),
+        host: None,
+        seat: None,
+        priority: None,
+        mode: None,
+        slot: None,
+        state,
+        term: None,
+        revision: Some(revision.0),
+        renewed_age_seconds: age.map(seconds),
+        expires_in_seconds: lock.zip(age).map(|((least, most), age)| Bounds {
+            min: seconds(least.saturating_sub(age)),
+            max: seconds(most.saturating_sub(age)),
+        }),
+        timing: None,
+        remark: None,
+    }
+}
+
+/// Returns the tickets of entries.
+pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
+    entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
+}
+
+/// Waiters, each with the number of its ticket.
+type Queue = Vec<(Revision, Waiter)>;
+
+/// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
+/// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
+pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<KeyStatus> {
+    let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
+    let mut found: BTreeMap<Name, (Vec<Holder>, Queue)> = BTreeMap::new();
+    let mut unreadable = Vec::new();
+    for (stored, age) in tickets {
+        let ticket = match &stored.ticket {
+            Ok(ticket) => ticket,
+            Err(why) => {
+                let state = HolderState::Unreadable;
+                let holder = holder("?", state, stored.revision, *age, None);
+                let remark = Some(format!("{}: {}", stored.key, why.why));
+                unreadable.push(Holder { remark, ..holder });
+                continue;
+            }
+        };
+        let others: Vec<_> =
+            standing.iter().filter(|other| other.key != stored.key).cloned().collect();
+        let blockers = match tickets::decide(ticket, stored.number, &others) {
+            // It waits for the bucket.
+            Decision::Granted | Decision::Slot(_) if ticket.lifetime > settled => Some(1),
+            Decision::Granted | Decision::Slot(_) => None,
+            Decision::Wait { blockers, .. } => Some(blockers.len()),
+            Decision::OtherCount(_) => Some(0),
+        };
+        for name in &ticket.names {
+            let (holders, waiters) = found.entry(name.clone()).or_default();
+            match blockers {
+                None => holders.push(lock_holder(stored, ticket, *age)),
+                Some(ahead) => waiters.push((stored.number, waiter(stored, ticket, ahead, *age))),
+            }
+        }
+    }
+    let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Queue))| {
+        holders.sort_by_key(|holder| (holder.slot, holder.term));
+        waiters.sort_by_key(|(number, _)| *number);
+        let waiters = waiters.into_iter().map(|(_, waiter)| waiter).collect();
+        key_status(name.to_string(), Kind::Lock, holders, waiters)
+    };
+    let mut all: Vec<KeyStatus> = found.into_iter().map(status).collect();
+    // It blocks all others of its first element, and its names are not known.
+    if !unreadable.is_empty() {
+        all.push(key_status("?".to_owned(), Kind::Lock, unreadable, Vec::new()));
+    }
+    all
+}
+
+fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {
+    // A ticket in a directory ends with its processes, and says no time.
+    let lifetime = Some(ticket.lifetime).filter(|lifetime| !lifetime.is_zero());
+    let lock = lifetime.map(|lifetime| (lifetime, lengthened(lifetime)));
+    let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
+    let state = if is_overdue { HolderState::Overdue } else { HolderState::Active };
+    Holder {
+        mode: Some(ticket.mode.name()),
+        slot: ticket.slot,
+        term: Some(stored.number.0),
+        ..holder(&ticket.token, state, stored.revision, age, lock)
+    }
+}
+
+/// Returns a time as a clock counts it that is slow by the usual drift.
+fn lengthened(time: Duration) -> Duration {
+    time + time * DRIFT_PPM_DEFAULT / 1_000_000
+}
+
+fn waiter(stored: &StoredTicket, ticket: &Ticket, ahead: usize, age: Option<Duration>) -> Waiter {
+    Waiter {
+        token: sanitize_field(&ticket.token),
+        mode: ticket.mode.name(),
+        ahead,
+        term: stored.number.0,
+        renewed_age_seconds: age.map(seconds),
+    }
+}
+
+/// Returns the leases of entries in the bucket with this random id.
+pub(super) fn leases(entries: Vec<Aged<Entry>>, epoch: &str) -> Vec<KeyStatus> {
+    let lease = |(entry, age): Aged<Entry>| {
+        let (name, stored) = leases::of_entry(entry, epoch)?;
+        let (holder, is_over) = lease_holder(&stored, age)?;
+        let status = key_status(name.to_string(), Kind::Lease, vec![holder], Vec::new());
+        Some(if is_over { KeyStatus { state: KeyState::Free, ..status } } else { status })
+    };
+    entries.into_iter().filter_map(lease).collect()
+}
+
+/// Returns the holder of a lease, and whether it has surely run out.
+fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<(Holder, bool)> {
+    let StoredLease { revision, lease, .. } = stored;
+    let lease = match lease.as_ref()? {
+        Ok(lease) => lease,
+        Err(why) => {
+            let holder = holder("?", HolderState::Unreadable, *revision, age, None);
+            return Some((Holder { remark: Some(why.clone()), ..holder }, false));
+        }
+    };
+    let time = LeaseTime::stored(lease.duration, DRIFT_PPM_DEFAULT);
+    // On a clock of its own, which began when the lease was written.
+    let begin = Instant::from_boot(Duration::ZERO);
+    let (written, now) = (WriteBounds::of_own(begin, begin), age.map(Instant::from_boot));
+    let state = now.map(|now| time.state(written, now));
+    let bounds = now.and_then(|now| {
+        let (least, most) = (time.held_until(written)?, time.run_out_at(written));
+        Some(Bounds { min: seconds(least.since(now)), max: seconds(most.since(now)) })
+    });
+    let is_over = state == Some(LeaseState::RunOut);
+    let state = if is_over { HolderState::Overdue } else { HolderState::Active };
+    let holder = Holder {
+        term: Some(lease.term_at(*revision).0),
+        expires_in_seconds: bounds,
+        ..holder(&lease.holder, state, *revision, age, None)
+    };
+    Some((holder, is_over))
+}
+
+#[cfg(test)]
+mod tests;

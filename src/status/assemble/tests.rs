@@ -1,0 +1,177 @@
+//! What the entries of a bucket mean.
+
+use super::*;
+use crate::core::tickets::{Mode, Seen};
+use crate::core::{Incarnation, Priority, Record};
+use crate::store::Content;
+use crate::store::lock_key::to_content as record_content;
+use crate::store::tickets::entry::to_content as ticket_content;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(age_ms: u64) -> Option<Duration> {
+    Some(Duration::from_millis(age_ms))
+}
+
+/// The entry of an agent with R 1 s, F 3 and C 1, so T is 3 s.
+fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
+    let lease = Lease {
+        incarnation: Incarnation(1),
+        nonce: 1,
+        host: format!("on-{token}"),
+        boot: String::new(),
+        renewal: SECOND,
+        failures: 3,
+        confirmations: 1,
+        grace: SECOND,
+        term: Some(Revision(4)),
+        state,
+        priority: Priority::of(2),
+        released_to: None,
+    };
+    let content = record_content(&Record { token: token.to_owned(), lease: Some(lease) });
+    Entry { key: key.to_owned(), revision: Revision(revision), content }
+}
+
+fn ticket(key: &str, number: u64, token: &str, mode: Mode, names: &[&str]) -> Aged<Entry> {
+    let ticket = Ticket {
+        names: names.iter().map(|name| Name::parse(name).expect("a name")).collect(),
+        mode,
+        slot: None,
+        held: Vec::new(),
+        lifetime: 15 * SECOND,
+        token: token.to_owned(),
+        incarnation: Incarnation(1),
+        attempt: 1,
+        seen: Seen::default(),
+    };
+    let content = ticket_content(&ticket, None);
+    (Entry { key: key.to_owned(), revision: Revision(number), content }, at(1000))
+}
+
+fn names(all: &[KeyStatus]) -> Vec<(&str, KeyState)> {
+    all.iter().map(|status| (&*status.key, status.state)).collect()
+}
+
+fn who(holders: &[Holder]) -> Vec<(&str, Option<u32>, HolderState)> {
+    holders.iter().map(|holder| (&*holder.token, holder.seat, holder.state)).collect()
+}
+
+#[test]
+fn of_a_holder_the_record_says_who_and_its_age_until_when() {
+    let all = agents(vec![(record("web", 9, "h1", RecordState::Active), at(1200))], &[]);
+    let [KeyStatus { holders, state: KeyState::Held, .. }] = &all[..] else { panic!("{all:?}") };
+    let [holder] = &holders[..] else { panic!("{holders:?}") };
+    assert_eq!((&*holder.token, holder.host.as_deref()), ("h1", Some("on-h1")));
+    assert_eq!((holder.term, holder.revision), (Some(4), Some(9)));
+    assert_eq!(holder.priority.as_deref(), Some("2"));
+    // T is 3 s; another clock may count 1 % more.
+    assert_eq!(holder.expires_in_seconds, Some(Bounds { min: 1.8, max: 1.83 }));
+    let late = agents(vec![(record("web", 9, "h1", RecordState::Active), at(3031))], &[]);
+    assert_eq!(who(&late[0].holders), [("h1", None, HolderState::Overdue)]);
+    assert_eq!(late[0].state, KeyState::Held, "until another takes it");
+    let unknown = agents(vec![(record("web", 9, "h1", RecordState::Taking), None)], &[]);
+    assert_eq!(who(&unknown[0].holders), [("h1", None, HolderState::Taking)]);
+    assert_eq!(unknown[0].holders[0].expires_in_seconds, None);
+}
+
+#[test]
+fn seats_are_one_key_and_a_released_seat_has_no_holder() {
+    let entries = vec![
+        (record("web", 9, "h1", RecordState::Active), at(0)),
+        (record("web.1", 8, "", RecordState::Released), at(0)),
+        (record("web.2", 7, "h3", RecordState::Active), at(0)),
+        // Not a seat: there is no key db.
+        (record("db.1", 6, "h4", RecordState::Active), at(0)),
+        // Not a seat either.
+        (record("web.old", 5, "h5", RecordState::Active), at(0)),
+    ];
+    let all = agents(entries, &[]);
+    let due = [("db.1", KeyState::Held), ("web", KeyState::Held), ("web.old", KeyState::Held)];
+    assert_eq!(names(&all), due);
+    let seats = [("h1", Some(0), HolderState::Active), ("h3", Some(2), HolderState::Active)];
+    assert_eq!(who(&all[1].holders), seats);
+    assert_eq!(who(&all[0].holders), [("h4", None, HolderState::Active)]);
+}
+
+#[test]
+fn a_key_that_putex_030_has_not_written_is_shown_if_it_is_named() {
+    let plain = || {
+        let content = Content { headers: Vec::new(), payload: b"h1".to_vec() };
+        vec![(Entry { key: "web".to_owned(), revision: Revision(3), content }, at(0))]
+    };
+    assert_eq!(agents(plain(), &[]), []);
+    let all = agents(plain(), &["web".to_owned()]);
+    assert_eq!(who(&all[0].holders), [("h1", None, HolderState::Active)]);
+    assert!(all[0].holders[0].remark.is_some());
+}
+
+#[test]
+fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
+    let entries = vec![
+        ticket("lock.db.x.3", 3, "h3", Mode::Exclusive, &["db/x"]),
+        ticket("lock.db.x.1", 1, "h1", Mode::Shared, &["db/x"]),
+        ticket("lock._.4", 4, "h4", Mode::Exclusive, &["db", "web"]),
+        ticket("lock.db.x.2", 2, "h2", Mode::Shared, &["db/x"]),
+    ];
+    let all = locks(&tickets_of(entries.clone()), 15 * SECOND);
+    assert_eq!(
+        names(&all),
+        [("db", KeyState::Free), ("db/x", KeyState::Held), ("web", KeyState::Free)]
+    );
+    let holders: Vec<_> = all[1].holders.iter().map(|it| (&*it.token, it.mode)).collect();
+    assert_eq!(holders, [("h1", Some("shared")), ("h2", Some("shared"))]);
+    let waiters =
+        |at: usize| -> Vec<_> { all[at].waiters.iter().map(|it| (&*it.token, it.ahead)).collect() };
+    assert_eq!((waiters(0), waiters(1)), (vec![("h4", 3)], vec![("h3", 2)]));
+    assert_eq!(all[1].holders[0].expires_in_seconds, Some(Bounds { min: 14.0, max: 14.15 }));
+    // In a bucket that is too young nobody has a lock.
+    let young = locks(&tickets_of(entries), 14 * SECOND);
+    assert!(young.iter().all(|status| status.state == KeyState::Free), "{young:?}");
+}
+
+#[test]
+fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
+    let (mut entry, age) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
+    entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
+    let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, &["db"]);
+    let all = locks(&tickets_of(vec![(entry, age), other]), 15 * SECOND);
+    assert_eq!(names(&all), [("db", KeyState::Free), ("?", KeyState::Held)]);
+    assert_eq!(all[1].holders[0].state, HolderState::Unreadable);
+    assert_eq!(all[0].waiters[0].ahead, 1);
+}
+
+#[test]
+fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
+    let lease = |age| {
+        let headers = [("Putex-Life", "60000".to_owned()), ("Putex-Nonce", "7".to_owned())];
+        let content = Content::new(headers, b"h1");
+        let key = "lease.deploy.web.e8c3e".to_owned();
+        leases(vec![(Entry { key, revision: Revision(9), content }, age)], "8c3e")
+    };
+    for (age, state, of_holder) in [
+        (at(59_000), KeyState::Held, HolderState::Active),
+        (at(60_500), KeyState::Held, HolderState::Active),
+        (at(61_000), KeyState::Free, HolderState::Overdue),
+        (None, KeyState::Held, HolderState::Active),
+    ] {
+        let all = lease(age);
+        assert_eq!(names(&all), [("deploy/web", state)], "{age:?}");
+        assert_eq!(who(&all[0].holders), [("h1", None, of_holder)]);
+        assert_eq!(all[0].holders[0].term, Some(9));
+    }
+    assert_eq!(
+        leases(
+            vec![(
+                Entry {
+                    key: "lease.x.eold".to_owned(),
+                    revision: Revision(1),
+                    content: Content::default()
+                },
+                None
+            )],
+            "8c3e"
+        ),
+        []
+    );
+}

@@ -1,0 +1,186 @@
+//! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
+//! value that is not known.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The number of this form. A form that is not an extension of it has another number.
+const SCHEMA: u32 = 1;
+
+/// What stands in a bucket.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Status {
+    schema: u32,
+    /// The bucket.
+    pub bucket: String,
+    /// Its random id; `None` if it does not exist, or nothing has written to it.
+    pub epoch: Option<String>,
+    /// Which server has answered: always the leader of the bucket.
+    read: &'static str,
+    /// The locks of agents, the locks of commands and scripts, and the leases, in this order.
+    pub keys: Vec<KeyStatus>,
+}
+
+impl Status {
+    /// Returns the status of a bucket with these keys.
+    pub(super) fn new(bucket: &str, epoch: Option<String>, keys: Vec<KeyStatus>) -> Status {
+        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, read: "leader", keys }
+    }
+}
+
+/// What uses a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Agents: it is their key.
+    Agent,
+    /// `putex lock` and `putex grab`.
+    Lock,
+    /// `putex lease`.
+    Lease,
+}
+
+impl Kind {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Agent => "agent",
+            Kind::Lock => "lock",
+            Kind::Lease => "lease",
+        }
+    }
+}
+
+/// What stands under a name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KeyStatus {
+    /// The name: the key of agents, or the name of a lock or lease.
+    pub key: String,
+    /// What uses it.
+    pub kind: Kind,
+    /// Whether somebody holds it.
+    pub state: KeyState,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who waits for it, in the order in which they get it.
+    pub waiters: Vec<Waiter>,
+}
+
+/// Whether somebody holds a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyState {
+    /// Somebody does, or nobody else may have it yet.
+    Held,
+    /// Nobody does.
+    Free,
+}
+
+impl KeyState {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyState::Held => "held",
+            KeyState::Free => "free",
+        }
+    }
+}
+
+/// How far a holder has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HolderState {
+    /// An agent has taken the lock, and does not run the service yet.
+    Taking,
+    /// An agent holds the lock, and runs the service; or somebody has a lock or a lease.
+    Active,
+    /// It was not renewed for so long that others may have it: the holder seems to be gone.
+    Overdue,
+    /// The entry cannot be read: it is damaged, or was written by something else.
+    Unreadable,
+}
+
+impl HolderState {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            HolderState::Taking => "taking",
+            HolderState::Active => "active",
+            HolderState::Overdue => "overdue",
+            HolderState::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Who holds a name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    /// The token of an agent, or who has a lock or a lease.
+    pub token: String,
+    /// The host of an agent.
+    pub host: Option<String>,
+    /// The seat of an agent, from 0.
+    pub seat: Option<u32>,
+    /// The priority of an agent: 1 to 15, or `never`.
+    pub priority: Option<String>,
+    /// The mode of a lock.
+    pub mode: Option<&'static str>,
+    /// The slot of a lock that has slots, from 0.
+    pub slot: Option<u32>,
+    /// How far it has got.
+    pub state: HolderState,
+    /// The number of its take, grant or claim.
+    pub term: Option<u64>,
+    /// The revision of its last write.
+    pub revision: Option<u64>,
+    /// How long ago it was written last, by the clock of the store.
+    pub renewed_age_seconds: Option<f64>,
+    /// When others may have it unless it is written again, by the clock of the store.
+    pub expires_in_seconds: Option<Bounds>,
+    /// R, F and C of an agent.
+    pub timing: Option<TimingStatus>,
+    /// What is wrong with the entry.
+    pub remark: Option<String>,
+}
+
+/// Bounds of a time that is not known more precisely.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bounds {
+    /// Not before.
+    pub min: f64,
+    /// Not after.
+    pub max: f64,
+}
+
+/// R, F and C of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimingStatus {
+    /// R.
+    pub renewal_seconds: f64,
+    /// F.
+    pub failures: u32,
+    /// C.
+    pub confirmations: u32,
+}
+
+/// Who waits for a name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Waiter {
+    /// Who waits.
+    pub token: String,
+    /// The mode of the lock that is waited for.
+    pub mode: &'static str,
+    /// How many come first.
+    #[serde(rename = "place")]
+    pub ahead: usize,
+    /// The number of its ticket.
+    pub term: u64,
+    /// How long ago its ticket was written last, by the clock of the store.
+    pub renewed_age_seconds: Option<f64>,
+}
+
+/// Returns a time in seconds, in whole milliseconds.
+pub(super) fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}

@@ -1,0 +1,42 @@
+//! The tickets that stand, for people: nothing is added or removed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{LockFile, NAME};
+use crate::core::Instant;
+use crate::core::tickets::StoredTicket;
+use crate::store::{StoreErrorKind, StoreResult};
+use crate::sys::{self, Alarm};
+
+/// How long a listing pauses before it tries the door again.
+const DOOR_POLL: Duration = Duration::from_millis(5);
+
+impl LockFile {
+    /// Returns whether there is such a file for this bucket.
+    pub fn exists(base: &Path, bucket: &str) -> bool {
+        base.join(bucket).join(NAME).exists()
+    }
+
+    /// Returns the tickets that stand.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged, or others hold its door until the deadline.
+    pub fn list(&self, deadline: Instant) -> StoreResult<Vec<StoredTicket>> {
+        let alarm = Alarm::new().map_err(|error| self.failed("wait for", &error))?;
+        while !self.try_to_enter()? {
+            let now = sys::now();
+            if now >= deadline {
+                let text =
+                    format!("{} is in use by a process that does not go on", self.path.display());
+                return Err(StoreErrorKind::Unreachable.error(text));
+            }
+            let until = now.after(DOOR_POLL).min(deadline);
+            alarm.wait([], Some(until)).map_err(|error| self.failed("wait for", &error))?;
+        }
+        let loaded = self.load();
+        self.leave()?;
+        Ok(self.standing(&loaded?))
+    }
+}

@@ -1,0 +1,53 @@
+//! Buckets that are only looked at.
+
+use std::slice;
+use std::time::Duration;
+
+use putex::core::event::Written;
+use putex::store::{Bucket, Expected, Selection};
+use putex::sys::now;
+
+use super::entries::{created, open, plain};
+use super::{Make, QUIET, soon};
+
+/// Runs every story, each in buckets of its own.
+pub(crate) fn all(make: Make<'_>) {
+    a_bucket_that_is_only_looked_at_is_not_made(make);
+    of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make);
+}
+
+fn a_bucket_that_is_only_looked_at_is_not_made(make: Make<'_>) {
+    let mut looker = make("looked-at");
+    assert_eq!(looker.open_existing(soon()), Ok(None));
+    assert_eq!(looker.open_existing(soon()), Ok(None));
+    assert!(looker.list(Selection::all(&[String::new()]), soon()).is_err(), "it is not open");
+    let mut store = open(make, "looked-at");
+    let revision = created(&mut *store, "web");
+    let info = looker.open_existing(soon()).expect("an answer").expect("a bucket");
+    assert!(!info.id.epoch.is_empty() && info.last >= revision);
+    let wanted = |key: &str| key != "putex.epoch";
+    let all = [String::new()];
+    let selection = Selection { wanted: &wanted, ..Selection::all(&all) };
+    let listing = looker.list(selection, soon()).expect("a listing");
+    assert_eq!(listing.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["web"]);
+}
+
+/// Servers before 2.10 do not tell the time.
+fn of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make: Make<'_>) {
+    let mut store = open(make, "aged");
+    created(&mut *store, "web");
+    let first = store.get("web", soon()).expect("an answer").expect("an entry");
+    let ages = |store: &mut dyn Bucket| store.ages(slice::from_ref(&first), soon()).expect("ages");
+    if ages(&mut *store) == [None] {
+        return;
+    }
+    let (mut age, deadline) = (Duration::ZERO, soon());
+    while age < QUIET {
+        assert!(now() < deadline, "{age:?}");
+        age = ages(&mut *store)[0].expect("an age");
+    }
+    let expected = Expected::Key(first.revision);
+    let written = store.compare_and_set("web", expected, &plain("again"), soon());
+    assert!(matches!(written, Written::Stored(_)), "{written:?}");
+    assert!(ages(&mut *store)[0].is_some_and(|again| again < age));
+}

@@ -1,0 +1,217 @@
+//! `putex status`, as its users see it: the real program beside agents, locks and leases.
+
+#[path = "status/schema.rs"]
+mod schema;
+mod support;
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::agent::Agent;
+use crate::support::clock::until_true;
+use crate::support::programs;
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::Server;
+use crate::support::wire::Client;
+
+/// A host, and the options for its store.
+struct Site {
+    sandbox: Sandbox,
+    store: [String; 2],
+}
+
+impl Site {
+    fn on(server: &Server) -> Site {
+        let url = server.url("nats", "127.0.0.1");
+        Site { sandbox: Sandbox::new("status"), store: ["--nats".to_owned(), url] }
+    }
+
+    fn in_directory() -> Site {
+        let sandbox = Sandbox::new("status");
+        let dir = sandbox.subfolder("locks").display().to_string();
+        Site { sandbox, store: ["--dir".to_owned(), dir] }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.sandbox.putex();
+        command.arg(words[0]).args(&self.store).args(&words[1..]);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        self.sandbox.run(&mut self.command(words))
+    }
+
+    /// Starts an agent whose service is nothing, with R 500 ms and T 1.5 s.
+    fn agent(&self, token: &str, more: &[&str]) -> Agent {
+        let timing = ["-r", "500ms", "-f", "3", "-c", "1"];
+        let of_service = ["--start", "true", "--stop", "true", "--token", token];
+        let words = [&["agent"][..], &timing, &of_service, more].concat();
+        Agent::start(&mut self.command(&words))
+    }
+
+    /// Returns the status as JSON, which is as the schema says.
+    fn json(&self, words: &[&str]) -> Value {
+        let run = self.run(&[&["status", "--json"][..], words].concat());
+        assert_eq!(run.status, Some(0), "{run:?}");
+        let value = serde_json::from_str(&run.shown).expect("an object");
+        let text = std::fs::read_to_string("contrib/status.schema.json").expect("a schema");
+        let schema = serde_json::from_str(&text).expect("a schema");
+        assert_eq!(schema::faults(&schema, &value, "status"), Vec::<String>::new(), "{value:#}");
+        value
+    }
+
+    fn answer(&self, words: &[&str]) -> Option<i32> {
+        let run = self.run(&[&["status", "-e"][..], words].concat());
+        assert_eq!((&*run.shown, &*run.said), ("", ""));
+        run.status
+    }
+}
+
+/// Returns the token and the state of each holder of a key.
+fn holders(status: &Value, key: &str) -> Vec<(String, String)> {
+    let keys = status["keys"].as_array().expect("keys");
+    let found = keys.iter().find(|found| found["key"] == key);
+    let holders = found.and_then(|found| found["holders"].as_array());
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let holders = holders.into_iter().flatten();
+    holders.map(|holder| (text(&holder["token"]), text(&holder["state"]))).collect()
+}
+
+fn server() -> Option<Server> {
+    programs::nats_server().map(|binary| Server::start(&binary, ""))
+}
+
+fn of(token: &str, state: &str) -> Vec<(String, String)> {
+    vec![(token.to_owned(), state.to_owned())]
+}
+
+#[test]
+fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let empty = site.json(&[]);
+    assert_eq!((&empty["epoch"], &empty["keys"]), (&Value::Null, &Value::Array(Vec::new())));
+    assert_eq!(site.answer(&["held", "web"]), Some(1));
+    let run = site.run(&["status"]);
+    assert_eq!((run.status, &*run.shown), (Some(0), "bucket putex: does not exist yet\n"));
+    // Nothing was made by looking at it.
+    let mut client = Client::connect(server.port()).expect("a connection");
+    let info = client.call("STREAM.INFO.KV_putex", "");
+    assert!(info.expect_err("there is no bucket").contains("stream not found"));
+
+    let first = site.agent("h1", &["--key", "web", "--priority", "3"]);
+    until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+    let holder = &site.json(&["web"])["keys"][0]["holders"][0];
+    assert_eq!((&holder["priority"], &holder["seat"]), (&Value::from("3"), &Value::Null));
+    assert_eq!(holder["timing"]["renewal_seconds"], 0.5);
+    assert!(holder["expires_in_seconds"]["max"].as_f64().expect("a number") < 1.52);
+    for (question, status) in
+        [("held", 0), ("free", 1), ("holder=h1", 0), ("holder=h2", 1), ("mine", 1)]
+    {
+        assert_eq!(site.answer(&[question, "web"]), Some(status), "{question}");
+    }
+    assert_eq!(site.answer(&["mine", "--as", "h1", "web"]), Some(0));
+    assert_eq!(site.run(&["status", "--print", "holder", "web"]).shown, "h1\n");
+
+    // It is held until another takes it.
+    first.kill();
+    until_true("a holder that is gone", || holders(&site.json(&[]), "web") == of("h1", "overdue"));
+    assert_eq!(site.answer(&["held", "web"]), Some(0));
+    let mut second = site.agent("h2", &["--key", "web"]);
+    until_true("another holder", || holders(&site.json(&[]), "web") == of("h2", "active"));
+    second.signal(Signal::TERM);
+    second.wait_end();
+    assert_eq!(site.answer(&["free", "web"]), Some(0));
+    let run = site.run(&["status", "web"]);
+    assert_eq!(run.shown, "putex/web  agent: free\n");
+}
+
+#[test]
+fn agents_locks_and_leases_of_one_bucket_are_told_apart() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let _agents = ["h1", "h2"].map(|token| site.agent(token, &["--key", "web", "--seats", "2"]));
+    until_true("two seats", || holders(&site.json(&[]), "web").len() == 2);
+    let first = site.run(&["grab", "--for", "70m", "--as", "a", "web"]);
+    assert_eq!(first.status, Some(75), "a new bucket");
+    let status = site.json(&[]);
+    let kinds: Vec<_> =
+        status["keys"].as_array().expect("keys").iter().map(|it| &it["kind"]).collect();
+    assert_eq!(kinds, ["agent", "lock"]);
+    let lock = &status["keys"][1];
+    assert_eq!((&lock["state"], &lock["waiters"][0]["token"]), (&"free".into(), &"a".into()));
+    let seats: Vec<_> = status["keys"][0]["holders"].as_array().expect("holders").iter().collect();
+    assert_eq!((&seats[0]["seat"], &seats[1]["seat"]), (&0.into(), &1.into()));
+    // The agents count first.
+    assert_eq!(site.answer(&["held", "web"]), Some(0));
+}
+
+#[test]
+fn in_a_directory_locks_have_holders_and_a_queue() {
+    let site = Site::in_directory();
+    let words = ["lock", "--token", "h1", "db/x", "sleep", "3600"];
+    let mut holder = site.command(&words).spawn().expect("it can be run");
+    until_true("a lock", || holders(&site.json(&[]), "db/x") == of("h1", "active"));
+    let run = site.run(&["grab", "--as", "h2", "db"]);
+    assert_eq!(run.status, Some(75));
+    let status = site.json(&["db"]);
+    assert_eq!(status["keys"][0]["waiters"][0]["token"], "h2");
+    assert_eq!(site.run(&["lease", "claim", "--for", "60", "--as", "h3", "night"]).status, Some(0));
+    assert_eq!(holders(&site.json(&[]), "night"), of("h3", "active"));
+    assert_eq!(site.answer(&["held", "db/x"]), Some(0));
+    support::process::signal(holder.id(), Signal::TERM);
+    holder.wait().expect("it ends");
+    assert_eq!(site.answer(&["held", "db/x"]), Some(1));
+}
+
+/// It is not a lock that it cannot see.
+#[test]
+fn without_an_answer_of_the_leader_nothing_is_shown() {
+    let Some(binary) = programs::nats_server() else { return };
+    let Ok(mut servers) = Server::start_cluster(&binary, "") else { panic!("no cluster") };
+    let site = Site::on(&servers[0]);
+    let agent = site.agent("h1", &["--key", "web", "--replicas", "3"]);
+    until_true("an active agent", || {
+        site.run(&["status", "--print", "holder", "web"]).shown == "h1\n"
+    });
+    servers[1].signal(Signal::STOP);
+    servers[2].signal(Signal::STOP);
+    // The leader remembers for some seconds that it is one.
+    until_true("a minority", || {
+        let run = site.run(&["status", "web"]);
+        let is_refused = run.status == Some(69) && run.shown.is_empty();
+        assert!(is_refused || run.status == Some(0), "{run:?}");
+        is_refused
+    });
+    assert_eq!(site.run(&["status", "-e", "free", "web"]).status, Some(69));
+    drop(agent);
+    servers.iter_mut().for_each(Server::kill);
+    let run = site.run(&["status", "--json"]);
+    assert_eq!((run.status, &*run.shown), (Some(69), ""));
+}
+
+#[test]
+fn a_user_without_rights_is_told_so() {
+    let Some(binary) = programs::nats_server() else { return };
+    let users = "authorization { users = [
+        { user: all, password: p }
+        { user: none, password: p, permissions: { publish: [\"x\"], subscribe: [\"_INBOX.>\"] } }
+        { user: reader, password: p, permissions: {
+            publish: [\"$JS.API.STREAM.INFO.KV_putex\", \"$JS.API.STREAM.MSG.GET.KV_putex\"]
+            subscribe: [\"_INBOX.>\"] } }
+    ] }";
+    let server = Server::start(&binary, users);
+    let site = |user: &str| {
+        let url = server.url("nats", &format!("{user}:p@127.0.0.1"));
+        Site { sandbox: Sandbox::new("status"), store: ["--nats".to_owned(), url] }
+    };
+    let all = site("all");
+    let _agent = all.agent("h1", &["--key", "web"]);
+    until_true("an active agent", || holders(&all.json(&[]), "web") == of("h1", "active"));
+    let run = site("none").run(&["status", "web"]);
+    assert_eq!((run.status, &*run.shown), (Some(77), ""), "{run:?}");
+    assert_eq!(holders(&site("reader").json(&["web"]), "web"), of("h1", "active"));
+}
