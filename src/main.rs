@@ -136,6 +136,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
+    let is_local = matches!(args.bucket.location, Location::Dir(_));
     let AgentArgs { guard, start_grace, check_failures, reloadable, seats, .. } = args;
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
@@ -163,6 +164,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         base: connect::runtime_base(),
         identity,
         store,
+        is_local,
         service_manager,
         signals,
     });
@@ -207,7 +209,8 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
 
 /// Shows who holds what; returns the exit status.
 fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
-    status::run(&args.request, connect::status_store(args, &variable)?, print)
+    let store = connect::status_store(args, &variable)?;
+    status::run(&args.request, store, &connect::runtime_base(), print)
 }
 
 /// Sees that an agent which has ended left no service behind.

@@ -2,6 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `agents` | what the agents say of themselves |
 //! | `assemble` | the status, from the entries of the bucket |
 //! | `model` | the status as an object of JSON |
 //! | `text` | the status as a table |
@@ -9,19 +10,22 @@
 //!
 //! Nothing is made or written, and nothing is guessed: what the leader does not show is not known.
 
+mod agents;
 mod answer;
 mod assemble;
 mod model;
 mod text;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
+use self::agents::Answers;
 pub use self::answer::{Field, Question};
 use self::assemble::Aged;
-use self::model::{KeyStatus, Status};
+use self::model::{KeyStatus, Kind, Status};
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
@@ -40,8 +44,8 @@ const NO: u8 = 1;
 pub struct Request {
     /// The name of the bucket.
     pub bucket: String,
-    /// The directory in which the bucket is, if it is in one.
-    pub dir: Option<PathBuf>,
+    /// The directory in which the bucket is, if it is in one, and the digest of that location.
+    pub dir: Option<(PathBuf, String)>,
     /// The names; all if there are none.
     pub keys: Vec<String>,
     /// The form of the answer.
@@ -63,7 +67,8 @@ pub enum Form {
     Exit(Question),
 }
 
-/// Prints what is asked for; returns the exit status. It ends when `print` fails, or was told that
+/// Prints what is asked for; returns the exit status. `base` is the directory for files of this
+/// host. It ends when `print` fails, or was told that
 /// nobody reads.
 ///
 /// # Errors
@@ -72,11 +77,12 @@ pub enum Form {
 pub fn run(
     request: &Request,
     mut bucket: Box<dyn Bucket>,
+    base: &Path,
     print: impl Fn(&str) -> Result<Exit, Refusal>,
 ) -> Result<u8, Refusal> {
     let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
     loop {
-        let status = read(request, &mut *bucket)?;
+        let status = read(request, &mut *bucket, base)?;
         let of_first = || request.keys.first().and_then(|key| find(&status, key));
         let text = match &request.form {
             Form::Table => text::table(&status, width()),
@@ -117,12 +123,13 @@ fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
 }
 
 /// Reads the bucket.
-fn read(request: &Request, bucket: &mut dyn Bucket) -> Result<Status, Refusal> {
-    let Request { bucket: name, dir, keys: wanted, .. } = request;
+fn read(request: &Request, bucket: &mut dyn Bucket, base: &Path) -> Result<Status, Refusal> {
+    let Request { bucket: bucket_name, dir, keys: wanted, .. } = request;
     let by = sys::now().after(ANSWER_MAX);
+    let began = sys::now();
     let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    if let Some(base) = dir.as_ref().filter(|base| LockFile::exists(base, name)) {
-        tickets = local_tickets(base, name, by)?;
+    if let Some((base, _)) = dir.as_ref().filter(|(base, _)| LockFile::exists(base, bucket_name)) {
+        tickets = local_tickets(base, bucket_name, by)?;
     }
     // Nothing is lost with the processes of a host that ends.
     let mut settled = Duration::MAX;
@@ -146,7 +153,20 @@ fn read(request: &Request, bucket: &mut dyn Bucket) -> Result<Status, Refusal> {
     keys.extend(assemble::locks(&tickets, settled));
     keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
     keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
-    Ok(Status::new(name, epoch, keys))
+    if epoch.is_some() && matches!(request.form, Form::Table | Form::Json) {
+        let of_agents = keys.iter().filter(|status| status.kind == Kind::Agent);
+        let may_be = |key: &&String| name::valid_key(key).is_ok() && !name::is_own(key);
+        let of_agents = of_agents.map(|status| &status.key).chain(wanted.iter().filter(may_be));
+        let of_agents: BTreeSet<String> = of_agents.cloned().collect();
+        let answers = match dir {
+            None => Answers::Messages,
+            Some((_, location)) => Answers::Files { base, location, bucket: bucket_name },
+        };
+        let read_took = sys::now().since(began);
+        let said = agents::request(&of_agents, bucket, &answers, read_took)?;
+        assemble::add_agents(&mut keys, said);
+    }
+    Ok(Status::new(bucket_name, epoch, keys))
 }
 
 /// Returns the entries that are asked for, with their ages. Tickets for other names may block those

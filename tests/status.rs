@@ -80,6 +80,18 @@ fn holders(status: &Value, key: &str) -> Vec<(String, String)> {
     holders.map(|holder| (text(&holder["token"]), text(&holder["state"]))).collect()
 }
 
+/// Returns the token, the state and the candidacy of each agent of a key that says something.
+fn agents(status: &Value, key: &str) -> Vec<(String, String, bool)> {
+    let keys = status["keys"].as_array().expect("keys");
+    let found = keys.iter().find(|found| found["key"] == key);
+    let agents = found.and_then(|found| found["agents"].as_array());
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let agents = agents.into_iter().flatten();
+    let one =
+        |agent: &Value| (text(&agent["token"]), text(&agent["state"]), agent["candidate"] == true);
+    agents.map(one).collect()
+}
+
 fn server() -> Option<Server> {
     programs::nats_server().map(|binary| Server::start(&binary, ""))
 }
@@ -213,5 +225,45 @@ fn a_user_without_rights_is_told_so() {
     until_true("an active agent", || holders(&all.json(&[]), "web") == of("h1", "active"));
     let run = site("none").run(&["status", "web"]);
     assert_eq!((run.status, &*run.shown), (Some(77), ""), "{run:?}");
-    assert_eq!(holders(&site("reader").json(&["web"]), "web"), of("h1", "active"));
+    // What agents say of themselves needs another right.
+    let status = site("reader").json(&["web"]);
+    assert_eq!(holders(&status, "web"), of("h1", "active"));
+    assert_eq!(agents(&status, "web"), []);
+    let shown = site("reader").run(&["status", "web"]).shown;
+    assert!(shown.contains("says nothing of itself"), "{shown}");
+}
+
+/// They are asked by messages, or in a directory answer by files.
+#[test]
+fn agents_say_what_they_are_doing_and_why() {
+    let Some(server) = server() else { return };
+    for site in [Site::on(&server), Site::in_directory()] {
+        let _active = site.agent("h1", &["--key", "web"]);
+        let due = |token: &str, state: &str, is: bool| (token.to_owned(), state.to_owned(), is);
+        until_true("an active agent", || {
+            agents(&site.json(&[]), "web") == [due("h1", "active", true)]
+        });
+        let sick = ["--key", "web", "--healthcheck", "false", "--priority", "never"];
+        let _others = [site.agent("h2", &["--key", "web"]), site.agent("h3", &sick)];
+        // One that answers late is shown the next time.
+        until_true("three agents", || {
+            agents(&site.json(&["web"]), "web")
+                == [
+                    due("h1", "active", true),
+                    due("h2", "standby", true),
+                    due("h3", "standby", false),
+                ]
+        });
+        let shown = site.run(&["status", "web"]).shown;
+        assert!(
+            shown.contains("h1     active   ") && shown.contains("taken from nobody"),
+            "{shown}"
+        );
+        assert!(shown.contains("no candidate: priority never"), "{shown}");
+        // Of a key that nobody has held, agents are shown if it is named.
+        let _waiting = site.agent("h4", &["--key", "new", "--healthcheck", "false"]);
+        until_true("an agent of a new key", || {
+            agents(&site.json(&["new"]), "new") == [due("h4", "standby", false)]
+        });
+    }
 }

@@ -34,12 +34,14 @@ use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::upgrade::Program;
+use crate::core::report::Report;
 use crate::core::{
-    AgentId, Config, Effect, Ending, Event, Ms, Notice, Priority, Pump, Reloadable, SLACK, bounce,
+    AgentId, Config, Effect, Ending, Event, Instant, Ms, Notice, Priority, Pump, Reloadable, SLACK,
+    bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
+use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir, status_file};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
 use crate::sys;
@@ -75,6 +77,8 @@ pub struct Setup<'a> {
     pub identity: Identity,
     /// Where the lock is kept.
     pub store: LockKey,
+    /// Whether the lock is in a directory of this host.
+    pub is_local: bool,
     /// The service manager.
     pub service_manager: ServiceManager,
     /// The signals that the agent takes.
@@ -107,6 +111,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path.display().to_string();
+    let dir_path = dir.path.clone();
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
@@ -131,6 +136,11 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         log: setup.log,
         inbox: &inbox,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
+        last_move: (sys::now(), "started".to_owned()),
+        taken: String::new(),
+        dir: dir_path,
+        identity: setup.identity,
+        is_local: setup.is_local,
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, startup_lines))
@@ -222,6 +232,9 @@ fn turn_until_end(
             performer.service_manager.send_stopping(performer.end_within);
         }
         let now = sys::now();
+        if let Event::StatusRequested(number) = &event {
+            performer.send_status(number, &pump, now);
+        }
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
         for effect in effects {
@@ -281,6 +294,15 @@ struct Performer<'a> {
     inbox: &'a Inbox<Event>,
     /// How long the exit may take.
     end_within: Duration,
+    /// When the state has changed last, and why.
+    last_move: (Instant, String),
+    /// What the last take was of; blank without one.
+    taken: String,
+    /// The directory of this agent on this host, and what it is of.
+    dir: PathBuf,
+    identity: Identity,
+    /// The bucket is a directory: those who want to know the status are on this host.
+    is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     queued_events: VecDeque<Event>,
 }
@@ -309,6 +331,9 @@ impl Performer<'_> {
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
+                if let Report::Moved { to, why, .. } = &report {
+                    self.note_move(to, why.to_string());
+                }
                 let (level, text) = (report.level(), report.to_string());
                 say(level, &text);
                 self.service_manager.note(level, &text);
@@ -326,6 +351,32 @@ impl Performer<'_> {
             }
         }
         None
+    }
+
+    /// Notes why the state has changed. An active agent is so because of what it has taken.
+    fn note_move(&mut self, to: &str, why: String) {
+        let why = match to {
+            "taking" => {
+                self.taken = format!("taken {why}");
+                why
+            }
+            "active" if !self.taken.is_empty() => std::mem::take(&mut self.taken),
+            _ => why,
+        };
+        self.last_move = (sys::now(), why);
+    }
+
+    /// Sends the status of this agent to whoever has requested it. In a directory one message would
+    /// replace that of another agent: there it is a file.
+    fn send_status(&mut self, number: &str, pump: &Pump, now: Instant) {
+        let (moved_at, why) = &self.last_move;
+        let status = pump.status(*moved_at, why, now);
+        if self.is_local {
+            // Best effort: it is requested again.
+            let _ = status_file::write(&self.dir, &self.identity, number, status);
+        } else {
+            self.ask_store(StoreRequest::SendStatus(number.to_owned(), Box::new(status)));
+        }
     }
 
     fn ask_store(&mut self, request: StoreRequest) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StoreError,
+    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StoreError,
     StoreErrorKind as Kind, Written,
 };
 use crate::log::panic_if_asked;
@@ -42,6 +42,7 @@ pub(super) enum StoreRequest {
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
     RequestFailback(FailbackRequest),
+    SendStatus(String, Box<AgentStatus>),
 }
 
 /// The pump's handle to the store thread.
@@ -89,7 +90,9 @@ impl StoreHandle {
             StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
             // Best effort: it is asked for again while the other agent lives.
-            StoreRequest::Announce(_) | StoreRequest::RequestFailback(_) => None,
+            StoreRequest::Announce(_)
+            | StoreRequest::RequestFailback(_)
+            | StoreRequest::SendStatus(..) => None,
         }
     }
 }
@@ -172,6 +175,10 @@ impl StoreThread {
                 }
                 StoreRequest::RequestFailback(request) => {
                     self.store.request_failback(&request);
+                    continue;
+                }
+                StoreRequest::SendStatus(number, status) => {
+                    self.store.send_status(&number, &status);
                     continue;
                 }
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::settings::{Faults, Settings};
 use super::table::{Name, nearest};
 use super::value::seconds;
-use super::{BucketArgs, Environment, Invocation, Location, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, Location, connect, resolve, usage};
 use crate::exit::Refusal;
 use crate::status::{Field, Form, Question, Request};
 
@@ -47,7 +47,9 @@ fn resolve(
     // A bucket in memory is shown, and none is made.
     let bucket = BucketArgs { allow_memory: true, ..bucket? };
     let dir = match &bucket.location {
-        Location::Dir(dir) => Some(dir.clone()),
+        Location::Dir(dir) => {
+            Some((dir.clone(), connect::location_id(&bucket.location, environment.var)))
+        }
         Location::Nats(_) => None,
     };
     let request = Request { bucket: bucket.name.clone(), dir, keys, form: form?, every: every? };

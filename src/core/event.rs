@@ -37,6 +37,9 @@ pub enum Event {
     DuplicateToken(Notice),
     /// An agent of a higher priority requests the lock.
     FailbackRequested(FailbackRequest),
+    /// Somebody wants to know the status of this agent, in an answer to the request of this number.
+    /// The thread that runs the pump answers, by [`Pump::status`](crate::core::Pump::status).
+    StatusRequested(String),
     /// The health check ended.
     CheckEnded(Outcome),
     /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.

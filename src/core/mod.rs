@@ -10,6 +10,7 @@
 //! | [`command`] | the operator's commands, what each is told, how each ended |
 //! | [`level`] | how much a message matters |
 //! | [`report`] | what the pump tells the operator |
+//! | [`agent_status`] | what an agent says of itself when it is asked for its status |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
 //! | [`protocol`] | what agent and guard tell each other |
 //! | [`service_report`] | what the guard tells the operator |
@@ -21,6 +22,7 @@
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 
+pub mod agent_status;
 pub mod command;
 pub mod event;
 pub mod guard;
@@ -44,6 +46,7 @@ pub mod timing;
 pub mod watchdog_timeout;
 
 // The names that the other rooms use.
+pub use self::agent_status::AgentStatus;
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
     Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Reloadable, StoreError,

@@ -5,6 +5,7 @@
 //! | `agent.lock` | locked by the agent: there is one at a time |
 //! | `lock` | locked by the guard for as long as it lives; its content is [`super::note`] |
 //! | `socket` | where the guard takes the connection of the next agent |
+//! | `status` | what the agent says of itself, see [`super::status_file`] |
 //!
 //! Nobody else may write to the directory, or to one above it: whoever could bind the socket
 //! or hold the locks could keep a service from being stopped.
@@ -39,7 +40,7 @@ pub struct Identity {
 }
 
 /// The directory of all private directories, beside those of buckets: no bucket's name has a dot.
-const AGENTS_DIR: &str = ".agents";
+pub(super) const AGENTS_DIR: &str = ".agents";
 
 /// The file that the agent locks.
 pub const AGENT_LOCK: &str = "agent.lock";

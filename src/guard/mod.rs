@@ -3,6 +3,7 @@
 //! | file | part |
 //! |---|---|
 //! | `start` | how a guard begins |
+//! | [`status_file`] | what an agent says of itself where the lock is in a directory |
 //! | `process` | the main loop; decides by [`crate::core::guard`] |
 //! | `finish` | `putex finish`: a guard without an agent |
 //! | `protocol` | the messages between agent and guard as packets |
@@ -27,6 +28,7 @@ pub mod protocol;
 mod runner;
 mod socket;
 mod start;
+pub mod status_file;
 
 pub use self::device::inspect as inspect_device;
 pub use self::finish::finish;

@@ -9,7 +9,7 @@ use super::model::{
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
 use crate::core::{
-    DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, RecordState, Revision, Seat, Timing,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, RecordState, Revision, Seat, Timing,
     sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
@@ -53,9 +53,33 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
     groups.into_iter().map(status).collect()
 }
 
+/// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
+/// is added for them.
+pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStatus)>) {
+    for (key, status) in said {
+        let is_of = |known: &&mut KeyStatus| known.kind == Kind::Agent && known.key == key;
+        match keys.iter_mut().find(is_of) {
+            Some(known) => known.agents.push(status),
+            None => {
+                let new = key_status(key, Kind::Agent, Vec::new(), Vec::new());
+                keys.push(KeyStatus { agents: vec![status], ..new });
+            }
+        }
+    }
+    for known in keys.iter_mut() {
+        let order = |it: &AgentStatus| {
+            let (seat, term) = (it.seat.unwrap_or(u32::MAX), it.term.is_none());
+            (term, seat, it.token.clone(), it.incarnation.clone())
+        };
+        known.agents.sort_by_key(order);
+        known.agents.dedup_by(|a, b| a.incarnation == b.incarnation);
+    }
+    keys.sort_by(|a, b| (a.kind, &a.key).cmp(&(b.kind, &b.key)));
+}
+
 fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
     let state = if holders.is_empty() { KeyState::Free } else { KeyState::Held };
-    KeyStatus { key, kind, state, holders, waiters }
+    KeyStatus { key, kind, state, holders, waiters, agents: Vec::new() }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::core::AgentStatus;
+
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
 
@@ -65,6 +67,8 @@ pub struct KeyStatus {
     pub holders: Vec<Holder>,
     /// Who waits for it, in the order in which they get it.
     pub waiters: Vec<Waiter>,
+    /// What the agents of this key say of themselves.
+    pub agents: Vec<AgentStatus>,
 }
 
 /// Whether somebody holds a name.

@@ -1,6 +1,7 @@
 //! The status of a bucket as a table for people. Pure.
 
 use super::model::{Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, Status};
+use crate::core::AgentStatus;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -30,14 +31,20 @@ pub(super) fn table(status: &Status, width: Option<usize>) -> String {
 }
 
 /// Returns the line about a name.
-fn headline(bucket: &str, KeyStatus { key, kind, state, holders, waiters }: &KeyStatus) -> String {
+fn headline(bucket: &str, status: &KeyStatus) -> String {
+    let KeyStatus { key, kind, state, holders, waiters, agents } = status;
     let held = match (kind, state, &holders[..]) {
         (Kind::Lease, KeyState::Free, _) => "has run out".to_owned(),
         (_, KeyState::Free, _) => "free".to_owned(),
         (_, KeyState::Held, [Holder { state: HolderState::Unreadable, .. }]) => {
             "cannot be read".to_owned()
         }
-        (_, KeyState::Held, [holder]) => format!("held by {}", holder.token),
+        (_, KeyState::Held, [holder]) => {
+            let of_holder = agents.iter().find(|agent| is_of(agent, holder));
+            let since = of_holder.filter(|agent| agent.state == "active");
+            let since = since.map(|agent| format!(" for {}", brief(agent.state_seconds)));
+            format!("held by {}{}", holder.token, since.unwrap_or_default())
+        }
         (_, KeyState::Held, several) => format!("held by {}", several.len()),
     };
     let timing = holders.iter().find_map(|holder| holder.timing).map(|timing| {
@@ -52,46 +59,108 @@ fn headline(bucket: &str, KeyStatus { key, kind, state, holders, waiters }: &Key
     format!("{bucket}/{key}  {}: {held}{waiting}{timing}", kind.name())
 }
 
+/// Returns whether this agent has written the record of a holder, for all that is known.
+fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
+    agent.token == holder.token && agent.term.is_some() && agent.term == holder.term
+}
+
 /// Returns the rows of a name, the first of them with the names of the columns.
 fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
-    if status.holders.is_empty() && status.waiters.is_empty() {
-        return Vec::new();
-    }
-    let has_seats = status.holders.iter().any(|holder| holder.seat.is_some());
-    let has_slots = status.holders.iter().any(|holder| holder.slot.is_some());
-    let first = match status.kind {
-        Kind::Agent if has_seats => vec!["SEAT", "PRIO"],
-        Kind::Agent => vec!["PRIO"],
-        Kind::Lock if has_slots => vec!["PLACE", "MODE", "SLOT"],
-        Kind::Lock => vec!["PLACE", "MODE"],
-        Kind::Lease => Vec::new(),
+    let rows = match status.kind {
+        Kind::Agent => agent_rows(status),
+        Kind::Lock => lock_rows(status),
+        Kind::Lease => status.holders.iter().map(|holder| holder_cells(holder, true)).collect(),
     };
-    let names = first.into_iter().chain(["TOKEN", "STATE", "TERM", "WRITTEN", "WHY"]);
-    let mut rows = vec![names.map(str::to_owned).collect()];
-    for holder in &status.holders {
-        let number = |number: Option<u32>| number.map_or("-".to_owned(), |it| it.to_string());
-        let mut row = match status.kind {
-            Kind::Agent if has_seats => vec![number(holder.seat), or_dash(&holder.priority)],
-            Kind::Agent => vec![or_dash(&holder.priority)],
-            Kind::Lock if has_slots => vec![dash(), mode(holder.mode), number(holder.slot)],
-            Kind::Lock => vec![dash(), mode(holder.mode)],
-            Kind::Lease => Vec::new(),
-        };
-        row.push(holder.token.clone());
-        row.push(holder.state.name().to_owned());
-        row.push(holder.term.map_or(dash(), |term| term.to_string()));
-        row.push(ago(holder.renewed_age_seconds));
-        row.push(why(status.kind, holder));
-        rows.push(row);
+    if rows.is_empty() {
+        return rows;
     }
-    for waiter in &status.waiters {
-        let mut row = vec![waiter.ahead.to_string(), waiter.mode.to_owned()];
-        row.extend(has_slots.then(dash));
-        row.extend([waiter.token.clone(), "waiting".to_owned(), waiter.term.to_string()]);
-        row.push(ago(waiter.renewed_age_seconds));
-        rows.push(row);
+    let names: &[&str] = match status.kind {
+        Kind::Agent => &["SEAT", "PRIO", "TOKEN", "STATE", "TERM", "SINCE", "WHY"],
+        Kind::Lock => &["PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "WRITTEN", "WHY"],
+        Kind::Lease => &["TOKEN", "STATE", "TERM", "WRITTEN", "WHY"],
+    };
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut rows: Vec<Vec<String>> = [names].into_iter().chain(rows).collect();
+    // A column that says nothing is left out.
+    for name in ["SEAT", "SLOT"] {
+        let at = rows[0].iter().position(|cell| cell == name);
+        if let Some(at) = at.filter(|at| rows[1..].iter().all(|row| row[*at] == "-")) {
+            rows.iter_mut().for_each(|row| drop(row.remove(at)));
+        }
     }
     rows
+}
+
+/// Returns the rows of the holders that say nothing of themselves, and of the agents that do.
+fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
+    let silent = |holder: &&Holder| !status.agents.iter().any(|agent| is_of(agent, holder));
+    let of_record = status.holders.iter().filter(silent).map(|holder| {
+        let [token, state, term, written, why] = cells_of(holder, false);
+        let texts = [format!("written {written}"), why, "says nothing of itself".to_owned()];
+        let why = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+        vec![number(holder.seat), or_dash(&holder.priority), token, state, term, dash(), why]
+    });
+    let of_agents = status.agents.iter().map(|agent| {
+        let host = Some(&agent.host).filter(|host| **host != agent.token);
+        let host = host.map(|host| format!("on host {host}"));
+        let candidate = match &agent.not_candidate_why {
+            Some(why) => format!("no candidate: {why}"),
+            None => "candidate".to_owned(),
+        };
+        let candidate = Some(candidate).filter(|_| agent.term.is_none());
+        let why = candidate.unwrap_or_else(|| agent.why.clone());
+        let texts = [Some(why), host].into_iter().flatten().collect::<Vec<_>>();
+        vec![
+            number(agent.seat),
+            agent.priority.clone(),
+            agent.token.clone(),
+            agent.state.clone(),
+            agent.term.map_or_else(dash, |term| term.to_string()),
+            brief(agent.state_seconds),
+            texts.join("; "),
+        ]
+    });
+    of_record.chain(of_agents).collect()
+}
+
+fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
+    let of_holders = status.holders.iter().map(|holder| {
+        let first = vec![dash(), holder.mode.unwrap_or("-").to_owned(), number(holder.slot)];
+        [first, holder_cells(holder, true)].concat()
+    });
+    let of_waiters = status.waiters.iter().map(|waiter| {
+        vec![
+            waiter.ahead.to_string(),
+            waiter.mode.to_owned(),
+            dash(),
+            waiter.token.clone(),
+            "waiting".to_owned(),
+            waiter.term.to_string(),
+            ago(waiter.renewed_age_seconds),
+            String::new(),
+        ]
+    });
+    of_holders.chain(of_waiters).collect()
+}
+
+fn holder_cells(holder: &Holder, runs_out: bool) -> Vec<String> {
+    cells_of(holder, runs_out).to_vec()
+}
+
+/// Returns the token, the state, the term, the age and the rest. `runs_out`: the name is free after
+/// some time, and not taken over.
+fn cells_of(holder: &Holder, runs_out: bool) -> [String; 5] {
+    [
+        holder.token.clone(),
+        holder.state.name().to_owned(),
+        holder.term.map_or_else(dash, |term| term.to_string()),
+        ago(holder.renewed_age_seconds),
+        why(holder, runs_out),
+    ]
+}
+
+fn number(number: Option<u32>) -> String {
+    number.map_or_else(dash, |number| number.to_string())
 }
 
 fn dash() -> String {
@@ -102,30 +171,25 @@ fn or_dash(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(dash)
 }
 
-fn mode(mode: Option<&str>) -> String {
-    mode.unwrap_or("-").to_owned()
-}
-
 fn ago(seconds: Option<f64>) -> String {
     seconds.map_or_else(dash, |seconds| format!("{} ago", brief(seconds)))
 }
 
 /// Returns what else is known of a holder.
-fn why(kind: Kind, holder: &Holder) -> String {
+fn why(holder: &Holder, runs_out: bool) -> String {
     let mut texts = Vec::new();
     if let Some(host) = holder.host.as_ref().filter(|host| **host != holder.token) {
         texts.push(format!("on host {host}"));
     }
-    match (kind, holder.state, holder.expires_in_seconds) {
-        (Kind::Agent, HolderState::Overdue, _) => {
-            texts.push("not renewed: others may take it over".to_owned());
+    match (holder.state, holder.expires_in_seconds) {
+        (HolderState::Overdue, _) => texts.push("not renewed: others may have it".to_owned()),
+        (_, Some(Bounds { min, .. })) if runs_out => {
+            texts.push(format!("runs out in {}", brief(min)));
         }
-        (Kind::Agent, _, Some(Bounds { min, .. })) => {
-            texts.push(format!("unless renewed, taken over in {}", brief(min)));
+        (_, Some(Bounds { min, .. })) => {
+            texts.push(format!("taken over in {} unless renewed", brief(min)));
         }
-        (_, HolderState::Overdue, _) => texts.push("others may have it".to_owned()),
-        (_, _, Some(Bounds { min, .. })) => texts.push(format!("runs out in {}", brief(min))),
-        (_, _, None) => {}
+        (_, None) => {}
     }
     texts.extend(holder.remark.clone());
     texts.join("; ")

@@ -10,6 +10,10 @@
 //! | `Putex-Failback-Seat` | decimal |
 //! | `Putex-Priority` | 1 to 15 |
 //! | `Putex-Fit-Ms` | decimal |
+//!
+//! A request for the status of all agents has the header `Putex-Status-Request`, a random number.
+//! An agent answers with a message that has that number in `Putex-Status`, and an [`AgentStatus`]
+//! as JSON.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -18,8 +22,8 @@ use super::name::valid_token;
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
 use crate::core::{
-    Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Seat,
-    Written, sanitize,
+    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Record,
+    Revision, Seat, Written, sanitize,
 };
 use crate::sys;
 
@@ -28,6 +32,15 @@ const NOTICE_INCARNATION: &str = "Putex-Incarnation";
 
 /// The header of a notice with the host name of its sender.
 const NOTICE_HOST: &str = "Putex-Host";
+
+/// The header of a request for the status of all agents.
+const STATUS_REQUEST: &str = "Putex-Status-Request";
+
+/// The header of a status, with the number of the request.
+const STATUS: &str = "Putex-Status";
+
+/// An agent answers no more often than that, however often its status is requested.
+const STATUS_EVERY: Duration = Duration::from_millis(50);
 
 /// The headers of a request for failback.
 const REQUEST_SEAT: &str = "Putex-Failback-Seat";
@@ -42,6 +55,8 @@ pub struct LockKey {
     keys: Vec<SeatKey>,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
+    /// When the status was requested last.
+    status_requested_at: Option<Instant>,
 }
 
 /// The key of a seat.
@@ -61,7 +76,7 @@ impl LockKey {
     pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
         let keys = Seat::all(seats.max(1));
         let keys = keys.map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
-        LockKey { bucket, keys, announced: None }
+        LockKey { bucket, keys, announced: None, status_requested_at: None }
     }
 
     /// Opens the bucket, subscribes to the key of each seat and reads it.
@@ -138,9 +153,16 @@ impl LockKey {
         self.bucket.announce(&self.keys[0].key, &request_to_content(request));
     }
 
-    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`] or [`Event::FailbackRequested`].
-    /// Returns `None` when `wake` is readable or `deadline` has passed; without a deadline it may
-    /// wait for ever.
+    /// Sends the status of this agent, as an answer to the request of this number. Best effort.
+    pub fn send_status(&mut self, number: &str, status: &AgentStatus) {
+        if let Some(content) = status_to_content(number, status) {
+            self.bucket.announce(&self.keys[0].key, &content);
+        }
+    }
+
+    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`] or
+    /// [`Event::StatusRequested`]. Returns `None` when `wake` is readable or `deadline` has passed;
+    /// without a deadline it may wait for ever.
     ///
     /// # Errors
     ///
@@ -163,6 +185,13 @@ impl LockKey {
                 // Of another key below: it may be that of other agents.
                 Hint::Announced { key, .. } if key != self.keys[0].key => {}
                 Hint::Announced { content, .. } => {
+                    if let Some(number) = content.header(STATUS_REQUEST) {
+                        let now = sys::now();
+                        let last = self.status_requested_at.replace(now);
+                        if last.is_none_or(|last| now.since(last) >= STATUS_EVERY) {
+                            return Ok(Some(Event::StatusRequested(number.to_owned())));
+                        }
+                    }
                     if let Some(request) = request_from_content(&content) {
                         return Ok(Some(Event::FailbackRequested(request)));
                     }
@@ -238,6 +267,25 @@ pub(crate) fn request_from_content(content: &Content) -> Option<FailbackRequest>
         priority: content.header(REQUEST_PRIORITY)?.parse().ok()?,
         fit_for: Duration::from_millis(content.header(REQUEST_FIT_MS)?.parse().ok()?),
     })
+}
+
+/// Returns the message that requests the status of all agents of a key.
+pub(crate) fn status_request(number: &str) -> Content {
+    Content::new([(STATUS_REQUEST, number.to_owned())], b"")
+}
+
+/// Converts a status into a message; `None` if it cannot be.
+pub(crate) fn status_to_content(number: &str, status: &AgentStatus) -> Option<Content> {
+    let payload = serde_json::to_vec(status).ok()?;
+    Some(Content::new([(STATUS, sanitize(number))], &payload))
+}
+
+/// Converts a message into the status that it sends in an answer to the request of this number.
+pub(crate) fn status_from_content(number: &str, content: &Content) -> Option<AgentStatus> {
+    let is_answer = content.header(STATUS) == Some(number);
+    let status: AgentStatus =
+        is_answer.then(|| serde_json::from_slice(&content.payload).ok()).flatten()?;
+    Some(status.sanitized())
 }
 
 /// Describes the holder of the lock for the operator.

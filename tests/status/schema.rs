@@ -51,6 +51,7 @@ fn is_of_type(value: &Value, name: &str) -> bool {
         "string" => value.is_string(),
         "integer" => value.is_u64(),
         "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         other => panic!("{other}: a type that this suite does not know"),
     }

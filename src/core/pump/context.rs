@@ -120,7 +120,10 @@ impl Context {
             }
             Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
             Event::Upgrade => self.upgrade = true,
-            Event::Tick | Event::FailbackRequested(_) | Event::Shutdown(_) => {}
+            Event::Tick
+            | Event::FailbackRequested(_)
+            | Event::StatusRequested(_)
+            | Event::Shutdown(_) => {}
         }
     }
 

@@ -58,6 +58,7 @@ mod hold;
 mod holders;
 mod looking;
 mod standby;
+mod status;
 mod stopping;
 mod store_view;
 mod takeover;

@@ -244,6 +244,25 @@ impl Standby {
         seat.or_else(|| context.due(Timer::ReadKey, read_at(&next), now).then_some(next))
     }
 
+    /// Returns why this agent takes no lock that may be had; `None` if it does.
+    pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
+        if !context.config.reloadable.priority.is_candidate() {
+            Some("priority never".to_owned())
+        } else if !context.is_open() {
+            Some("the store is out of reach".to_owned())
+        } else if let Some(why) = context.guard.unfit() {
+            Some(why.to_owned())
+        } else if !context.guard.is_down() {
+            Some("the service is not known to be down here".to_owned())
+        } else if self.healthy == Some(false) {
+            Some("the health check has failed".to_owned())
+        } else if context.config.check && self.healthy.is_none() {
+            Some("no health check has ended yet".to_owned())
+        } else {
+            None
+        }
+    }
+
     /// Returns the seat that this agent may have first, its own one before all others, and what
     /// stands under its key.
     fn takeable<'a>(&self, context: &'a Context) -> Option<(Seat, &'a Seen)> {

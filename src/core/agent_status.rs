@@ -1,0 +1,69 @@
+//! What an agent says of itself when it is asked for its status.
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::text::sanitize_field;
+
+/// What an agent says of itself. Times are seconds, in whole milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its token.
+    pub token: String,
+    /// The name of its host.
+    pub host: String,
+    /// The random number of this instance, 32 hexadecimal digits.
+    pub incarnation: String,
+    /// The version of putex.
+    pub version: String,
+    /// Its state: `looking`, `standby`, `taking`, `confirming`, `active`, `stopping` or `ended`.
+    pub state: String,
+    /// For how long it has been in this state.
+    pub state_seconds: f64,
+    /// Why it is in this state.
+    pub why: String,
+    /// Its seat, if it has one of several.
+    pub seat: Option<u32>,
+    /// The number of its take, while it holds the lock.
+    pub term: Option<u64>,
+    /// For how much longer the lock is valid, while it holds the lock.
+    pub valid_seconds: Option<f64>,
+    /// Its priority: 1 to 15, or `never`.
+    pub priority: String,
+    /// How long an agent of a higher priority must have been fit before it gets the lock back;
+    /// `None` for never.
+    pub failback_seconds: Option<f64>,
+    /// Whether it takes the lock when that may be had.
+    pub candidate: bool,
+    /// Why it does not, if so.
+    pub not_candidate_why: Option<String>,
+    /// Whether its store is open.
+    pub store_up: bool,
+    /// Whether its guard answers.
+    pub guard_up: bool,
+    /// R, in seconds.
+    pub renewal_seconds: f64,
+    /// F.
+    pub failures: u32,
+    /// C.
+    pub confirmations: u32,
+}
+
+impl AgentStatus {
+    /// Returns the status with all texts made safe to show: anybody who may send messages may have
+    /// chosen them.
+    #[must_use]
+    pub fn sanitized(self) -> AgentStatus {
+        let clean = |text: String| sanitize_field(&text);
+        AgentStatus {
+            token: clean(self.token),
+            host: clean(self.host),
+            incarnation: clean(self.incarnation),
+            version: clean(self.version),
+            state: clean(self.state),
+            why: clean(self.why),
+            priority: clean(self.priority),
+            not_candidate_why: self.not_candidate_why.map(clean),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What the agent says of itself when it is asked for its status.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::hold::Hold;
+use super::{Pump, State};
+use crate::core::agent_status::AgentStatus;
+use crate::core::time::Instant;
+
+impl Pump {
+    /// Returns the status of this agent, which has been in its state since `moved_at` for the
+    /// reason `why`.
+    pub fn status(&self, moved_at: Instant, why: &str, now: Instant) -> AgentStatus {
+        let Pump { state, context } = self;
+        let (config, id) = (&context.config, &context.id);
+        let hold = state.hold();
+        let not_candidate_why = state.why_no_candidate(context);
+        AgentStatus {
+            token: id.token.clone(),
+            host: id.host.clone(),
+            incarnation: id.incarnation.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: state.name().to_owned(),
+            state_seconds: seconds(now.since(moved_at)),
+            why: why.to_owned(),
+            seat: hold.filter(|_| config.seats > 1).map(|_| context.seat.0),
+            term: hold.map(|hold| hold.term.0),
+            valid_seconds: hold.map(|hold| seconds(hold.valid_until.since(now))),
+            priority: config.reloadable.priority.to_string(),
+            failback_seconds: config.reloadable.failback.map(seconds),
+            candidate: not_candidate_why.is_none(),
+            not_candidate_why,
+            store_up: context.is_open(),
+            guard_up: context.guard.report().is_some(),
+            renewal_seconds: seconds(config.timing.renewal()),
+            failures: config.timing.failures(),
+            confirmations: config.timing.confirmations(),
+        }
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
+impl State {
+    fn hold(&self) -> Option<&Hold> {
+        match self {
+            State::Confirming(confirming) => Some(&confirming.hold),
+            State::Active(active) => Some(&active.hold),
+            State::Looking(_)
+            | State::Standby(_)
+            | State::Taking(_)
+            | State::Stopping(_)
+            | State::Ended => None,
+        }
+    }
+
+    /// Returns why this agent does not take the lock; `None` if it does, or holds it.
+    fn why_no_candidate(&self, context: &Context) -> Option<String> {
+        match self {
+            State::Standby(standby) => standby.why_no_candidate(context),
+            State::Looking(_) => Some("the key has not been read yet".to_owned()),
+            State::Stopping(_) => Some("the service is being stopped".to_owned()),
+            State::Ended => Some("it ends".to_owned()),
+            State::Taking(_) | State::Confirming(_) | State::Active(_) => None,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The status of an agent whose lock is in a directory: a file in its private directory, written
+//! when somebody requests it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `status` | JSON: the number of the request, whose status it is, and the status |
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use libc::O_NOFOLLOW;
+use serde::{Deserialize, Serialize};
+
+use super::instance_dir::{AGENTS_DIR, Identity};
+use crate::core::AgentStatus;
+
+const FILE: &str = "status";
+
+/// Where it is written before it replaces the file.
+const NEW_FILE: &str = "status.new";
+
+/// The largest file that is read.
+const BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Deserialize, Serialize)]
+struct Stored {
+    number: String,
+    location: String,
+    bucket: String,
+    key: String,
+    status: AgentStatus,
+}
+
+/// Writes the status of an agent into its private directory, as an answer to the request of this
+/// number.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn write(dir: &Path, identity: &Identity, number: &str, status: AgentStatus) -> io::Result<()> {
+    let Identity { location, bucket, key, .. } = identity.clone();
+    let text =
+        serde_json::to_vec(&Stored { number: number.to_owned(), location, bucket, key, status })?;
+    let path = dir.join(NEW_FILE);
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(O_NOFOLLOW);
+    options.open(&path)?.write_all(&text)?;
+    fs::rename(path, dir.join(FILE))
+}
+
+/// Returns the statuses that agents of this user have written for the request of this number, of
+/// the keys of a bucket in a directory, each with its key.
+pub fn read(base: &Path, location: &str, bucket: &str, number: &str) -> Vec<(String, AgentStatus)> {
+    let Ok(dirs) = fs::read_dir(base.join(AGENTS_DIR)) else { return Vec::new() };
+    let stored = |dir: io::Result<fs::DirEntry>| {
+        let mut options = File::options();
+        options.read(true).custom_flags(O_NOFOLLOW);
+        let file = options.open(dir.ok()?.path().join(FILE)).ok()?;
+        let mut text = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
+        let stored: Stored = serde_json::from_slice(&text).ok()?;
+        let is_wanted =
+            |it: &Stored| it.number == number && it.location == location && it.bucket == bucket;
+        Some(stored).filter(is_wanted).map(|stored| (stored.key, stored.status.sanitized()))
+    };
+    dirs.filter_map(stored).collect()
+}
