@@ -37,6 +37,8 @@ pub enum Event {
     DuplicateToken(Notice),
     /// An agent of a higher priority requests the lock.
     FailbackRequested(FailbackRequest),
+    /// An operator wants another agent to have the lock.
+    SwitchoverRequested(SwitchoverRequest),
     /// Somebody wants to know the status of this agent, in an answer to the request of this number.
     /// The thread that runs the pump answers, by [`Pump::status`](crate::core::Pump::status).
     StatusRequested(String),
@@ -186,6 +188,19 @@ pub struct FailbackRequest {
     pub priority: Priority,
     /// How long it has been fit without a break.
     pub fit_for: Duration,
+}
+
+/// The request of an operator to the holder of a lock: to give it to another agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchoverRequest {
+    /// The seat.
+    pub seat: Seat,
+    /// The term of the lock: the request is for no later one.
+    pub term: Revision,
+    /// Token of the agent that is to have it.
+    pub to: String,
+    /// From here on nobody begins to carry it out.
+    pub until: Instant,
 }
 
 /// What the pump wants done. Effects are performed in their order.

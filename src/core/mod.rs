@@ -50,7 +50,7 @@ pub use self::agent_status::AgentStatus;
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
     Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Reloadable, StoreError,
-    StoreErrorKind, Written,
+    StoreErrorKind, SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;

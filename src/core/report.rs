@@ -225,6 +225,8 @@ pub enum Reason {
     CheckHangs(Ms),
     /// {0} of priority {1} has been fit for {2}
     Failback(String, Priority, Ms),
+    /// switchover to {0}
+    Switchover(String),
     /// the guard cannot do what is required of it
     Unfit,
     /// the guard has stopped the service

@@ -369,6 +369,7 @@ impl World<'_> {
             | Event::Hint(..)
             | Event::DuplicateToken(_)
             | Event::FailbackRequested(_)
+            | Event::SwitchoverRequested(_)
             | Event::StatusRequested(_)
             | Event::CheckEnded(Outcome::Succeeded)
             | Event::Upgrade => {}

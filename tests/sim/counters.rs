@@ -49,6 +49,7 @@ listed! {
         SleptOverV,
         UnfitSeen,
         Sigterm,
+        Switchover,
         OutlivedStopFailed,
         OutlivedLied,
         OutlivedAway,

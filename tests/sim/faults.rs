@@ -24,6 +24,9 @@ listed! {
         PowerLoss,
         /// The agent is told to end, and started again.
         Sigterm,
+        /// An operator wants another agent to have the lock: perhaps one that does not exist, or
+        /// the lock of another term.
+        Switchover,
         /// The agent is told to execute its program anew.
         Upgrade,
         /// A second agent of the same identity is started on the host.
@@ -146,11 +149,11 @@ impl Kind {
             | DeviceFail | GuardSlow | NoGuard => 120,
             Plain => 70,
             CrashAgent | CrashGuard | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,
-            PauseGuard | Suspend | Sigterm | Upgrade | CutOut | CutIn | ServerDown | Unfit
-            | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet | HintLost
-            | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang | StartFail
-            | StartStuck | StartEscape | StopFail | StopHang | SpawnFail | SpawnHang
-            | MessageLate | Mixed => 220,
+            PauseGuard | Suspend | Sigterm | Switchover | Upgrade | CutOut | CutIn | ServerDown
+            | Unfit | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet
+            | HintLost | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang
+            | StartFail | StartStuck | StartEscape | StopFail | StopHang | SpawnFail
+            | SpawnHang | MessageLate | Mixed => 220,
         }
     }
 }

@@ -3,7 +3,8 @@
 use putex::core::command::Outcome;
 use putex::core::event::{Event, FailbackRequest, Written};
 use putex::core::protocol::{Grant, ServiceState};
-use putex::core::record::{KeyState, RecordState};
+use putex::core::record::{KeyState, RecordState, Revision};
+use putex::core::seat::Seat;
 
 use super::faults::Kind;
 use super::world::World;
@@ -23,6 +24,7 @@ impl World<'_> {
                     || self.guard_objects(id)
                     || self.lock_is_over(site)
                     || self.is_given_back(id, event)
+                    || self.is_switched_over(id, event)
             }
             ("looking" | "taking", _) => !self.could_be_adopted(id),
             _ => false,
@@ -39,6 +41,24 @@ impl World<'_> {
         let (site, own) = (self.agents[id].site, self.agents[id].reloadable);
         let given = own.failback.is_some_and(|least| request.fit_for >= least);
         given && request.priority < own.priority && request.token != self.sc.sites[site].token
+    }
+
+    /// Whether an operator wants another agent to have this very lock, in time.
+    fn is_switched_over(&self, id: usize, event: &Event) -> bool {
+        let Event::SwitchoverRequested(request) = event else { return false };
+        let site = self.agents[id].site;
+        let in_time = self.clock(site) < request.until;
+        let is_own = self.last_term(id).is_some_and(|term| term == request.term);
+        in_time && is_own && request.seat == Seat(0) && request.to != self.sc.sites[site].token
+    }
+
+    /// Returns the term of the last record of this agent that was stored.
+    fn last_term(&self, id: usize) -> Option<Revision> {
+        let me = self.agents[id].me;
+        self.store.log.iter().rev().find_map(|entry| {
+            let lease = entry.value.lease().filter(|lease| lease.incarnation == me)?;
+            Some(lease.term.unwrap_or(Revision(entry.revision)))
+        })
     }
 
     /// An agent asks for the lock: it must have stood by, and been fit, for as long as it says.

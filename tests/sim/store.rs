@@ -67,7 +67,7 @@ pub struct Store {
     pub last: u64,
     pub losses: Vec<Loss>,
     epoch: u64,
-    log: Vec<Entry>,
+    pub log: Vec<Entry>,
 }
 
 impl Store {

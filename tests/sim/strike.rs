@@ -1,7 +1,8 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::Event;
-use putex::core::record::{KeyValue, Record};
+use putex::core::event::{Event, SwitchoverRequest};
+use putex::core::record::{KeyValue, Record, Revision};
+use putex::core::seat::Seat;
 
 use super::clock::MS;
 use super::counters::Sometimes;
@@ -66,6 +67,7 @@ impl World<'_> {
                     self.tell(id, Event::Shutdown("SIGTERM"));
                 }
             }
+            Kind::Switchover => self.request_switchover(site),
             Kind::Upgrade => {
                 if let Some(id) = self.living(site) {
                     self.tell(id, Event::Upgrade);
@@ -103,6 +105,23 @@ impl World<'_> {
             _ => self.tamper(kind),
         }
         false
+    }
+
+    /// Has the agent of a site be asked to give its lock to another.
+    fn request_switchover(&mut self, site: usize) {
+        let Some(id) = self.living(site) else { return };
+        let current = self.store.current();
+        let lease = current.value.lease();
+        let term = lease.and_then(|lease| lease.term).unwrap_or(current.revision);
+        let old = self.chance.chance(100);
+        let term = Revision(term.0.saturating_sub(u64::from(old)));
+        let other = self.chance.below(self.sc.sites.len() as u64 + 1) as usize;
+        let to = self.sc.sites.get(other).map_or("nobody", |site| &site.token).to_owned();
+        let lasts = self.sc.sites[site].timing.lock_time();
+        let until = self.clock(site).after(lasts * self.chance.below(3) as u32);
+        let seat = Seat(u32::from(self.chance.chance(50)));
+        self.count(Sometimes::Switchover);
+        self.tell(id, Event::SwitchoverRequested(SwitchoverRequest { seat, term, to, until }));
     }
 
     /// What is done to the bucket.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Reloadable, StoreErrorKind, Written,
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Reloadable, StoreErrorKind,
+    SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
@@ -171,6 +172,12 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             token: words.word(0)?.to_owned(),
             priority: words.priority()?.ok_or("no priority")?,
             fit_for: words.duration("fit", 0)?,
+        }),
+        "switchover" => Event::SwitchoverRequested(SwitchoverRequest {
+            seat: Seat(words.count("seat", 0)?),
+            term: Revision(words.number("term", 0)?),
+            to: words.word(0)?.to_owned(),
+            until: Instant::from_boot(words.duration("until", 0)?),
         }),
         "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),

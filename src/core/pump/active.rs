@@ -11,10 +11,11 @@ use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
 use crate::core::command::{Outcome, Role};
-use crate::core::event::{Effect, Event};
+use crate::core::event::{Effect, Event, SwitchoverRequest};
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::report::{Excuse, Reason, Report};
+use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 
 #[derive(Clone, Debug)]
@@ -107,8 +108,23 @@ impl Active {
             let lock = ServiceLock::HeldFor(self.hold, request.token.clone());
             return Stopping::begin(context, lock, why, now);
         }
+        if let Event::SwitchoverRequested(request) = event
+            && self.is_to_follow(context, request, now)
+        {
+            let why = Reason::Switchover(sanitize_field(&request.to));
+            let lock = ServiceLock::HeldFor(self.hold, request.to.clone());
+            return Stopping::begin(context, lock, why, now);
+        }
         self.advance(context, now);
         Next::Stay(State::Active(self))
+    }
+
+    /// Returns whether a request is for this very lock, in time, and to another agent. Without a
+    /// store the lock could not be released to that.
+    fn is_to_follow(&self, context: &Context, request: &SwitchoverRequest, now: Instant) -> bool {
+        let SwitchoverRequest { seat, term, to, until } = request;
+        let is_of_this = *seat == context.seat && *term == self.hold.term;
+        is_of_this && now < *until && *to != context.id.token && context.is_open()
     }
 
     /// Returns the reason to stop the service, if the guard's report rules out a running

@@ -122,6 +122,7 @@ impl Context {
             Event::Upgrade => self.upgrade = true,
             Event::Tick
             | Event::FailbackRequested(_)
+            | Event::SwitchoverRequested(_)
             | Event::StatusRequested(_)
             | Event::Shutdown(_) => {}
         }

@@ -314,7 +314,10 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                     let sure = stopping.order().stake == Stake::Assurance;
                     if sure && why == Reason::Refused {
                         Level::Debug
-                    } else if matches!(why, Reason::Told(_) | Reason::Failback(..)) {
+                    } else if matches!(
+                        why,
+                        Reason::Told(_) | Reason::Failback(..) | Reason::Switchover(_)
+                    ) {
                         Level::Info
                     } else {
                         Level::Warn
