@@ -19,6 +19,7 @@
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
 //! | [`status`] | `putex status`: who holds what |
+//! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -82,6 +83,7 @@ pub mod log;
 pub mod nats;
 pub mod status;
 pub mod store;
+pub mod switchover;
 pub mod sys;
 
 #[cfg(any(test, fuzzing))]

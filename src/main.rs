@@ -16,7 +16,7 @@ use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
     self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
-    StatusArgs,
+    StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
@@ -27,6 +27,7 @@ use putex::lock;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::status;
+use putex::switchover;
 use putex::sys;
 
 fn main() -> ExitCode {
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
             | Invocation::Lease(_)
             | Invocation::Lock(_)
             | Invocation::Print(_)
-            | Invocation::Status(_),
+            | Invocation::Status(_)
+            | Invocation::Switchover(_),
         )
         | Err(_) => stderr,
     };
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Lease(args) => run_lease(&args, destination),
         Invocation::Status(args) => run_status(&args),
+        Invocation::Switchover(args) => run_switchover(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -211,6 +214,14 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
 fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
     let store = connect::status_store(args, &variable)?;
     status::run(&args.request, store, &connect::runtime_base(), print)
+}
+
+/// Moves a lock to another agent; returns the exit status.
+fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8, Refusal> {
+    let store = connect::switchover_store(args, &variable)?;
+    let base = connect::runtime_base();
+    let (text, status) = switchover::run(&args.request, store, &base, destination)?;
+    print(&text).map(|_| status)
 }
 
 /// Sees that an agent which has ended left no service behind.

@@ -25,7 +25,8 @@ use rustix::termios::tcgetwinsize;
 use self::agents::Answers;
 pub use self::answer::{Field, Question};
 use self::assemble::Aged;
-use self::model::{KeyStatus, Kind, Status};
+use self::model::Status;
+pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind};
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
@@ -123,7 +124,15 @@ fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
 }
 
 /// Reads the bucket.
-fn read(request: &Request, bucket: &mut dyn Bucket, base: &Path) -> Result<Status, Refusal> {
+///
+/// # Errors
+///
+/// Why it was not read.
+pub(crate) fn read(
+    request: &Request,
+    bucket: &mut dyn Bucket,
+    base: &Path,
+) -> Result<Status, Refusal> {
     let Request { bucket: bucket_name, dir, keys: wanted, .. } = request;
     let by = sys::now().after(ANSWER_MAX);
     let began = sys::now();

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "seats/group.rs"]
 mod group;
+#[path = "seats/switchover.rs"]
+mod switchover;
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -88,13 +88,13 @@ _putex() {
             --slots | -j | --quiet-for | --hard-after | --timeout | \
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
-            --lease | --is | -e | --print | --watch | -W | --drift | \
-            --replicas | --notify-fd)
+            --lease | --is | -e | --print | --watch | -W | --from | --to | \
+            --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -150,6 +150,10 @@ _putex() {
                 options+=' --json --is -e --print --watch -W' ;;
         esac
         case $verb in
+            switchover)
+                options+=' --from --to --timeout --wait -w' ;;
+        esac
+        case $verb in
             put)
                 options+=' --lease' ;;
         esac
@@ -159,24 +163,28 @@ _putex() {
         esac
         case $verb in
             agent | check | finish | lock | grab | release | lease | put)
-                options+=' --replicas --allow-memory --verbose -v --quiet -q' ;;
+                options+=' --replicas --allow-memory' ;;
+        esac
+        case $verb in
+            agent | check | finish | lock | grab | release | lease | put | switchover)
+                options+=' --verbose -v --quiet -q' ;;
         esac
         case $verb in
             check)
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status timing help'
+        options='agent check finish lock grab release lease put status switchover timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent tutorial lock grab release lease put status theory
-            config trouble check finish help timing guard commands
-            managers environment files signals exit messages examples
-            tls bucket servers record states seats fencing limits
-            caveats'
+        options='agent tutorial lock grab release lease put status switchover
+            theory config trouble check finish help timing guard
+            commands managers environment files signals exit messages
+            examples tls bucket servers record states seats fencing
+            limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

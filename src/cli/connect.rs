@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::access::Access;
 use super::lease::Action;
 use super::{
-    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, StatusArgs, context,
+    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, StatusArgs,
+    SwitchoverArgs, context,
 };
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
@@ -100,6 +101,9 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
     }
 }
 
+/// The part of R that a read may take which the agent does not wait for, as a divisor.
+const READ_SHARE: u32 = 4;
+
 /// What a store depends on besides its location.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -173,7 +177,8 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
         return Err(fault.into());
     }
     let store = bucket(location, StoreSettings::of_agent(args));
-    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats))
+    let read_max = args.guard.timing.renewal() / READ_SHARE;
+    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats).with_reads_of(read_max))
 }
 
 /// Returns the store for `putex lock` in NATS, not yet opened.
@@ -194,6 +199,19 @@ pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, R
 /// As of [`lock_store`].
 pub fn status_store(args: &StatusArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     complete_store(&args.bucket, "status", ANSWER_MAX, var)
+}
+
+/// Returns the store for `putex switchover`, not yet opened.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn switchover_store(
+    args: &SwitchoverArgs,
+    var: Lookup<'_>,
+) -> Result<Box<dyn Bucket>, Refusal> {
+    let name = format!("switchover {}", args.request.key);
+    complete_store(&args.bucket, &name, ANSWER_MAX, var)
 }
 
 fn joined(names: &[Name]) -> String {

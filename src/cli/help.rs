@@ -17,6 +17,9 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Subcommand::Lease | Subcommand::Put => {
             text + "\nThe rest is told by putex help lease, putex-lease(1).\n"
         }
+        Subcommand::Switchover => {
+            text + "\nThe rest is told by putex help switchover, putex-switchover(1).\n"
+        }
         Subcommand::Status => text + "\nThe rest is told by putex help status, putex-status(1).\n",
         Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
         Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,
@@ -87,6 +90,7 @@ fn is_of_locks(flag: &Flag) -> bool {
         Subcommand::Lease,
         Subcommand::Put,
         Subcommand::Status,
+        Subcommand::Switchover,
     ];
     flag.subcommands.iter().all(|of| of_locks.contains(of))
 }

@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock`, `grab`, `lease`, `status` | words to an [`Invocation`] |
+//! | `parse`, `lock`, `grab`, `lease`, `status`, `switchover` | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -24,6 +24,7 @@ pub mod resolve;
 pub mod settings;
 mod status;
 mod subcommand;
+mod switchover;
 pub mod table;
 pub mod timing;
 pub mod topics;
@@ -42,6 +43,7 @@ pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
 pub use self::status::StatusArgs;
+pub use self::switchover::SwitchoverArgs;
 use crate::core::{Reloadable, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
@@ -64,6 +66,8 @@ pub enum Invocation {
     Lease(Box<LeaseArgs>),
     /// Show who holds what.
     Status(Box<StatusArgs>),
+    /// Move a lock to another agent.
+    Switchover(Box<SwitchoverArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

@@ -10,8 +10,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, grab, help, lease, lock, status, timing, topics, usage,
-    utf8,
+    CheckArgs, Environment, Invocation, grab, help, lease, lock, status, switchover, timing,
+    topics, usage, utf8,
 };
 use crate::exit::Refusal;
 
@@ -73,22 +73,26 @@ pub fn parse(
         };
         settings.set(flag.name, typed(text, "flag", written));
     }
-    if subcommand == Some(Subcommand::Lock) {
-        return Err(lock::refuse_no_name());
-    }
-    if let Some(of @ (Subcommand::Grab | Subcommand::Release)) = subcommand {
-        return grab::invocation(of, settings, positionals, environment);
-    }
-    if let Some(of @ (Subcommand::Lease | Subcommand::Put)) = subcommand {
-        return lease::invocation(of, settings, positionals, environment);
-    }
-    if subcommand == Some(Subcommand::Status) {
-        return status::invocation(settings, positionals, environment);
-    }
     if subcommand.is_none() {
         check_arguments(&positionals, begins)?;
     }
-    invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
+    match subcommand.unwrap_or(Subcommand::Agent) {
+        Subcommand::Lock => Err(lock::refuse_no_name()),
+        of @ (Subcommand::Grab | Subcommand::Release) => {
+            grab::invocation(of, settings, positionals, environment)
+        }
+        of @ (Subcommand::Lease | Subcommand::Put) => {
+            lease::invocation(of, settings, positionals, environment)
+        }
+        Subcommand::Status => status::invocation(settings, positionals, environment),
+        Subcommand::Switchover => switchover::invocation(settings, positionals, environment),
+        of @ (Subcommand::Agent
+        | Subcommand::Check
+        | Subcommand::Finish
+        | Subcommand::Timing
+        | Subcommand::Help
+        | Subcommand::Guard) => invocation(of, settings, positionals, environment),
+    }
 }
 
 /// Checks the number of arguments of an agent; `begins`: the line begins with one.

@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 12] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 13] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 12] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 13] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -46,6 +46,8 @@ subcommands! {
         "putex status [--json] [-W SECONDS] [options] [KEY ...]\n       \
          putex status -e QUESTION [options] KEY\n       \
          putex status --print FIELD [options] KEY";
+    Switchover "switchover" "move the service to another agent, and say what became of it"
+        "putex switchover [--from WHO] [--to WHO] [-w SECONDS] [options] KEY";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";

@@ -42,9 +42,23 @@ const STORES: &[Subcommand] = &[
     Subcommand::Lease,
     Subcommand::Put,
     Subcommand::Status,
+    Subcommand::Switchover,
 ];
 
-/// The commands that make the bucket if it does not exist, and have more to say than a result.
+/// The commands that have more to say than a result.
+const SPEAKERS: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Lock,
+    Subcommand::Grab,
+    Subcommand::Release,
+    Subcommand::Lease,
+    Subcommand::Put,
+    Subcommand::Switchover,
+];
+
+/// The commands that make the bucket if it does not exist.
 const MAKERS: &[Subcommand] = &[
     Subcommand::Agent,
     Subcommand::Check,
@@ -97,6 +111,8 @@ const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
 const PUT: &[Subcommand] = &[Subcommand::Put];
 
 const STATUS: &[Subcommand] = &[Subcommand::Status];
+
+const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -283,6 +299,14 @@ flags! {
         Watch: "watch" { short: Some('W'), value: "seconds" }
             "repeat it so often: seconds, or with ms, s, m";
     }
+    SWITCHOVER {
+        From: "from" { value: "who" } "the agent that gives its lock; needed if several have one";
+        To: "to" { value: "who", default: "the best candidate" } "the agent that is to have it";
+        SwitchoverWait: "timeout" {
+            short: Some('w'), others: &["--wait"], value: "seconds", default: "30s"
+        }
+            "withdraw it if the holder has not begun after so long: seconds, or with ms, s, m";
+    }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";
     }
@@ -300,7 +324,7 @@ flags! {
             "descriptor that is written a line when this agent stands by";
         Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
     }
-    MAKERS {
+    SPEAKERS {
         Verbose: "verbose" { short: Some('v') } "say more";
         Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
     }

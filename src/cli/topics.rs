@@ -44,6 +44,9 @@ pub const LEASE: Page = page!("putex-lease.1");
 /// putex-status(1).
 pub const STATUS: Page = page!("putex-status.1");
 
+/// putex-switchover(1).
+pub const SWITCHOVER: Page = page!("putex-switchover.1");
+
 /// putex.conf(5).
 pub const CONFIG: Page = page!("putex.conf.5");
 
@@ -95,6 +98,7 @@ pub const TOPICS: &[Topic] = &[
     topic("lease", LEASE, "", "putex-lease(1): leases, which outlive what has claimed them"),
     topic("put", LEASE, "   Write under", "a write that is refused unless a lease stands"),
     topic("status", STATUS, "", "putex-status(1): who holds which lock or lease"),
+    topic("switchover", SWITCHOVER, "", "putex-switchover(1): move a service to another agent"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

@@ -12,7 +12,7 @@ const SCHEMA: u32 = 1;
 
 /// What stands in a bucket.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Status {
+pub(crate) struct Status {
     schema: u32,
     /// The bucket.
     pub bucket: String,

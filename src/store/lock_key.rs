@@ -13,17 +13,18 @@
 //!
 //! A request for the status of all agents has the header `Putex-Status-Request`, a random number.
 //! An agent answers with a message that has that number in `Putex-Status`, and an [`AgentStatus`]
-//! as JSON.
+//! as JSON. A message with the header `Putex-Switchover` has them read the request of an operator,
+//! see [`switchover`].
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::name::valid_token;
 use super::record::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
+use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, switchover};
 use crate::core::{
     AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Record,
-    Revision, Seat, Written, sanitize,
+    Revision, Seat, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
@@ -39,8 +40,14 @@ const STATUS_REQUEST: &str = "Putex-Status-Request";
 /// The header of a status, with the number of the request.
 const STATUS: &str = "Putex-Status";
 
-/// An agent answers no more often than that, however often its status is requested.
-const STATUS_EVERY: Duration = Duration::from_millis(50);
+/// The header of a message that says that there is a request for switchover, with its revision.
+const SWITCHOVER: &str = "Putex-Switchover";
+
+/// An agent follows such messages no more often than that, however many are sent.
+const REQUEST_EVERY: Duration = Duration::from_millis(50);
+
+/// How long the read of a request for switchover may take, unless the caller says otherwise.
+const READ_MAX: Duration = Duration::from_millis(250);
 
 /// The headers of a request for failback.
 const REQUEST_SEAT: &str = "Putex-Failback-Seat";
@@ -55,8 +62,14 @@ pub struct LockKey {
     keys: Vec<SeatKey>,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
-    /// When the status was requested last.
-    status_requested_at: Option<Instant>,
+    /// When somebody has requested something last that is answered seldom.
+    requested_at: Option<Instant>,
+    /// Whether the request for switchover is to be read.
+    reads_switchover: bool,
+    /// No write was stored since the bucket was opened.
+    is_new: bool,
+    /// How long that may take.
+    read_max: Duration,
 }
 
 /// The key of a seat.
@@ -76,7 +89,22 @@ impl LockKey {
     pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
         let keys = Seat::all(seats.max(1));
         let keys = keys.map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
-        LockKey { bucket, keys, announced: None, status_requested_at: None }
+        LockKey {
+            bucket,
+            keys,
+            announced: None,
+            requested_at: None,
+            reads_switchover: false,
+            is_new: true,
+            read_max: READ_MAX,
+        }
+    }
+
+    /// Has a read that the caller has not requested end so soon. The caller's own requests wait for
+    /// it.
+    #[must_use]
+    pub fn with_reads_of(self, read_max: Duration) -> LockKey {
+        LockKey { read_max, ..self }
     }
 
     /// Opens the bucket, subscribes to the key of each seat and reads it.
@@ -89,6 +117,8 @@ impl LockKey {
         let (mut bucket, entry) = self.bucket.open(first, deadline)?;
         let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
         let mut entries = vec![entry];
+        self.bucket.subscribe(&[&*switchover::key_of(&self.keys[0].key)])?;
+        (self.reads_switchover, self.is_new) = (false, true);
         if !others.is_empty() {
             self.bucket.subscribe(&others)?;
             for key in others {
@@ -138,6 +168,8 @@ impl LockKey {
         let written = self.bucket.compare_and_set(&key.key, expected, &content, deadline);
         if let Written::Stored(revision) = written {
             key.known = revision;
+            // What was requested while the store was out of reach; a renewal comes first.
+            self.reads_switchover |= std::mem::take(&mut self.is_new);
         }
         written
     }
@@ -160,9 +192,9 @@ impl LockKey {
         }
     }
 
-    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`] or
-    /// [`Event::StatusRequested`]. Returns `None` when `wake` is readable or `deadline` has passed;
-    /// without a deadline it may wait for ever.
+    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`],
+    /// [`Event::SwitchoverRequested`] or [`Event::StatusRequested`]. Returns `None` when `wake` is
+    /// readable or `deadline` has passed; without a deadline it may wait for ever.
     ///
     /// # Errors
     ///
@@ -172,8 +204,13 @@ impl LockKey {
         wake: BorrowedFd<'_>,
         deadline: Option<Instant>,
     ) -> Result<Option<Event>, String> {
+        let switchover_key = switchover::key_of(&self.keys[0].key);
         loop {
+            if let Some(request) = self.read_switchover() {
+                return Ok(Some(Event::SwitchoverRequested(request)));
+            }
             match self.bucket.wait(wake, deadline) {
+                Hint::Changed { key, .. } if key == switchover_key => self.reads_switchover = true,
                 Hint::Changed { key, revision } => {
                     let seat = self.keys.iter().position(|seat| seat.key == key);
                     if let Some(seat) = seat
@@ -185,20 +222,8 @@ impl LockKey {
                 // Of another key below: it may be that of other agents.
                 Hint::Announced { key, .. } if key != self.keys[0].key => {}
                 Hint::Announced { content, .. } => {
-                    if let Some(number) = content.header(STATUS_REQUEST) {
-                        let now = sys::now();
-                        let last = self.status_requested_at.replace(now);
-                        if last.is_none_or(|last| now.since(last) >= STATUS_EVERY) {
-                            return Ok(Some(Event::StatusRequested(number.to_owned())));
-                        }
-                    }
-                    if let Some(request) = request_from_content(&content) {
-                        return Ok(Some(Event::FailbackRequested(request)));
-                    }
-                    let own = self.announced.as_ref();
-                    let notice = notice_from_content(&content);
-                    if let Some(notice) = notice.filter(|it| own != Some(&it.incarnation)) {
-                        return Ok(Some(Event::DuplicateToken(notice)));
+                    if let Some(event) = self.announced(&content) {
+                        return Ok(Some(event));
                     }
                 }
                 Hint::Woken | Hint::Elapsed => return Ok(None),
@@ -209,6 +234,44 @@ impl LockKey {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns what a message means, if it means something.
+    fn announced(&mut self, content: &Content) -> Option<Event> {
+        if content.header(SWITCHOVER).is_some() {
+            self.reads_switchover |= self.is_seldom();
+            return None;
+        }
+        if let Some(number) = content.header(STATUS_REQUEST) {
+            return self.is_seldom().then(|| Event::StatusRequested(number.to_owned()));
+        }
+        if let Some(request) = request_from_content(content) {
+            return Some(Event::FailbackRequested(request));
+        }
+        let own = self.announced.as_ref();
+        let notice = notice_from_content(content);
+        let others = notice.filter(|it| own != Some(&it.incarnation));
+        others.map(Event::DuplicateToken)
+    }
+
+    /// Returns whether the last request was long enough ago for this one to be followed.
+    fn is_seldom(&mut self) -> bool {
+        let now = sys::now();
+        let is_seldom = self.requested_at.is_none_or(|last| now.since(last) >= REQUEST_EVERY);
+        if is_seldom {
+            self.requested_at = Some(now);
+        }
+        is_seldom
+    }
+
+    /// Reads the request for switchover if it may be another than before. One that cannot be read
+    /// is not followed: whoever has made it says so again.
+    fn read_switchover(&mut self) -> Option<SwitchoverRequest> {
+        if !std::mem::take(&mut self.reads_switchover) {
+            return None;
+        }
+        let by = sys::now().after(self.read_max);
+        switchover::read(&mut *self.bucket, &self.keys[0].key, by).ok().flatten()
     }
 }
 
@@ -286,6 +349,12 @@ pub(crate) fn status_from_content(number: &str, content: &Content) -> Option<Age
     let status: AgentStatus =
         is_answer.then(|| serde_json::from_slice(&content.payload).ok()).flatten()?;
     Some(status.sanitized())
+}
+
+/// Returns the message which says to the agents of a key that a request for switchover stands at
+/// this revision.
+pub(crate) fn switchover_notice(at: Revision) -> Content {
+    Content::new([(SWITCHOVER, at.to_string())], b"")
 }
 
 /// Describes the holder of the lock for the operator.

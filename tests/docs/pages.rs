@@ -5,17 +5,18 @@ use putex::cli::table::{FLAGS, Flag, Subcommand};
 use super::mdoc::read;
 
 /// The commands for locks and leases, which have pages of their own.
-const LOCKS: [Subcommand; 6] = [
+const LOCKS: [Subcommand; 7] = [
     Subcommand::Lock,
     Subcommand::Grab,
     Subcommand::Release,
     Subcommand::Lease,
     Subcommand::Put,
     Subcommand::Status,
+    Subcommand::Switchover,
 ];
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 5] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 6] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
@@ -25,5 +26,6 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 5] {
         (read("man/putex-grab.1"), of(&|it| LOCKS[1..3].contains(it))),
         (read("man/putex-lease.1"), of(&|it| LOCKS[3..5].contains(it))),
         (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
+        (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
     ]
 }

@@ -26,6 +26,7 @@ use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
 use crate::status::{self, Form};
 use crate::store::name::{is_own, valid_bucket, valid_key};
+use crate::switchover;
 
 /// A password that no refusal may show.
 const SECRET: &str = "hunter2";
@@ -72,6 +73,12 @@ pub fn cli(data: &[u8]) -> bool {
         }
         Ok(Invocation::Status(args)) => {
             check_status(&args);
+            return true;
+        }
+        Ok(Invocation::Switchover(args)) => {
+            let switchover::Request { key, wait, .. } = &args.request;
+            assert_eq!((valid_key(key), valid_bucket(&args.bucket.name)), (Ok(()), Ok(())));
+            assert!((1..=3600).contains(&wait.as_secs()));
             return true;
         }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),

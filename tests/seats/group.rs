@@ -129,13 +129,18 @@ impl Group {
 
     /// Kills all processes of a host, as a power cut does; returns when its lock was renewed last.
     pub(crate) fn kill_host(&mut self, number: usize) -> At {
+        self.kill_host_without_lock(number);
+        self.hosts[number].proxy.last_renewal().expect("it had the lock").at
+    }
+
+    /// Kills all processes of a host, which may have no lock.
+    pub(crate) fn kill_host_without_lock(&mut self, number: usize) {
         let host = &mut self.hosts[number];
         if let Some(agent) = &host.agent {
             agent.signal(Signal::KILL);
         }
         host.sandbox.kill_all();
         host.agent = None;
-        host.proxy.last_renewal().expect("it had the lock").at
     }
 
     /// Freezes the link of a host; returns when its lock was renewed last, for all that it knows.

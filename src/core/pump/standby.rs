@@ -244,6 +244,13 @@ impl Standby {
         seat.or_else(|| context.due(Timer::ReadKey, read_at(&next), now).then_some(next))
     }
 
+    /// Returns whether the guard asserts stop for the stroke, and is in time. A lock that may be
+    /// had waits for it.
+    fn is_asserting_stop(&self, context: &Context) -> bool {
+        let is_of_stroke = matches!(self.phase, Phase::Stopping { .. });
+        is_of_stroke && context.guard.service() == Some(&ServiceState::Stopping { overdue: false })
+    }
+
     /// Returns why this agent takes no lock that may be had; `None` if it does.
     pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
         if !context.config.reloadable.priority.is_candidate() {
@@ -252,7 +259,7 @@ impl Standby {
             Some("the store is out of reach".to_owned())
         } else if let Some(why) = context.guard.unfit() {
             Some(why.to_owned())
-        } else if !context.guard.is_down() {
+        } else if !context.guard.is_down() && !self.is_asserting_stop(context) {
             Some("the service is not known to be down here".to_owned())
         } else if self.healthy == Some(false) {
             Some("the health check has failed".to_owned())

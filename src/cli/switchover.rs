@@ -1,0 +1,103 @@
+//! The command line of `putex switchover`.
+
+use std::time::Duration;
+
+use log::Level;
+
+use super::settings::{Faults, Settings};
+use super::table::Name;
+use super::value::seconds;
+use super::{BucketArgs, Environment, Invocation, Location, connect, resolve, usage};
+use crate::exit::Refusal;
+use crate::store::name::{is_own, valid_key, valid_token};
+use crate::switchover::Request;
+use crate::sys;
+
+/// The arguments of `putex switchover`, each of them valid.
+#[derive(Debug)]
+pub struct SwitchoverArgs {
+    /// The bucket.
+    pub bucket: BucketArgs,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// For how long a holder may begin.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Returns the invocation with these options and words.
+pub(super) fn invocation(
+    settings: Settings,
+    words: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    let key = match &words[..] {
+        [key] => key.clone(),
+        [] => {
+            let why = "KEY is missing; write putex switchover [--to WHO] KEY";
+            return Err(usage(why.to_owned()));
+        }
+        [_, more, ..] => {
+            return Err(usage(format!("{more}: unexpected argument; one key at a time")));
+        }
+    };
+    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
+    if is_own(&key) {
+        return Err(usage(format!("KEY: {key}: is no key of agents")));
+    }
+    let resolve = |faults: &mut Faults<'_>| resolve(faults, key, environment);
+    let args = resolve::all(settings, environment, resolve)?;
+    Ok(Invocation::Switchover(Box::new(args)))
+}
+
+/// Resolves the settings; `None` if there is a fault.
+fn resolve(
+    faults: &mut Faults<'_>,
+    key: String,
+    environment: &Environment<'_>,
+) -> Option<SwitchoverArgs> {
+    let bucket = resolve::bucket(faults, environment.var);
+    let [from, to] = [Name::From, Name::To].map(|name| who(faults, name));
+    let wait = wait(faults);
+    let level = resolve::level(faults.settings, Level::Warn);
+    // None is made.
+    let bucket = BucketArgs { allow_memory: true, ..bucket? };
+    let dir = match &bucket.location {
+        Location::Dir(dir) => {
+            Some((dir.clone(), connect::location_id(&bucket.location, environment.var)))
+        }
+        Location::Nats(_) => None,
+    };
+    let (name, by) = (bucket.name.clone(), by(environment));
+    let request = Request { bucket: name, dir, key, from: from?, to: to?, wait: wait?, by, level };
+    Some(SwitchoverArgs { bucket, request })
+}
+
+/// Returns who asks, for people.
+fn by(environment: &Environment<'_>) -> String {
+    let user = (environment.var)("USER").and_then(|user| user.into_string().ok());
+    let user = user.unwrap_or_else(|| format!("user {}", sys::user_id()));
+    format!("{user}@{}", environment.host)
+}
+
+/// Resolves a token; `None` in it if none is given.
+fn who(faults: &mut Faults<'_>, name: Name) -> Option<Option<String>> {
+    let Some(token) = faults.settings.text(name).filter(|_| faults.settings.get(name).is_some())
+    else {
+        return Some(None);
+    };
+    faults.collect(name, valid_token(token)).map(Some)
+}
+
+/// Resolves for how long the holder may begin.
+fn wait(faults: &mut Faults<'_>) -> Option<Duration> {
+    let wait = faults.parse(Name::SwitchoverWait, seconds)?;
+    if (WAIT_MIN..=WAIT_MAX).contains(&wait) {
+        return Some(wait);
+    }
+    faults.usage(Name::SwitchoverWait, "write 1s to 60m")
+}
+
+#[cfg(test)]
+mod tests;

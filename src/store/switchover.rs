@@ -1,0 +1,178 @@
+//! The request of an operator that a lock goes to another agent, as an entry of a [`Bucket`].
+//!
+//! | key | entry |
+//! |---|---|
+//! | `putex.switchover.<key>` | the last request for the agents of a key, or a tombstone |
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Seat` | decimal |
+//! | `Putex-Term` | the term of the lock that is to go |
+//! | `Putex-Life` | for how many milliseconds it may be begun |
+//! | `Putex-Nonce` | decimal: by it, whoever has written a request knows it |
+//! | `Putex-From`, `Putex-By` | the holder, and who has requested it, for people |
+//!
+//! The payload is the token of the agent that is to have the lock. The request lasts by the clock
+//! of the store: it may be read long after it was written.
+
+use std::time::Duration;
+
+use super::mark::{LIFE, lifetime};
+use super::name::valid_token;
+use super::{Bucket, Content, Entry, Expected, OPERATION, StoreResult};
+use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
+use crate::sys;
+
+const SEAT: &str = "Putex-Seat";
+const TERM: &str = "Putex-Term";
+const FROM: &str = "Putex-From";
+const BY: &str = "Putex-By";
+const NUMBER: &str = "Putex-Nonce";
+
+/// The request of an operator that a lock goes to another agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switchover {
+    /// The seat.
+    pub seat: Seat,
+    /// The term of the lock that is to go.
+    pub term: Revision,
+    /// Token of the holder, for people.
+    pub from: String,
+    /// Token of the agent that is to have it.
+    pub to: String,
+    /// For how long it may be begun.
+    pub lasts: Duration,
+    /// Who has requested it, for people.
+    pub by: String,
+    /// A random number, by which whoever has written it knows it.
+    pub number: u64,
+}
+
+/// Returns the key of the requests for the agents of a key.
+pub(crate) fn key_of(key: &str) -> String {
+    format!("putex.switchover.{key}")
+}
+
+fn to_content(switchover: &Switchover) -> Content {
+    let Switchover { seat, term, from, to, lasts, by, number } = switchover;
+    let headers = [
+        (SEAT, seat.to_string()),
+        (TERM, term.to_string()),
+        (LIFE, lasts.as_millis().to_string()),
+        (NUMBER, number.to_string()),
+        (FROM, sanitize(from)),
+        (BY, sanitize(by)),
+    ];
+    Content::new(headers, to.as_bytes())
+}
+
+/// Converts the content of an entry into a request; `None` if it is over, or none.
+pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
+    if content.is_tombstone() {
+        return None;
+    }
+    let text = |name: &str| content.header(name).map(sanitize_field).unwrap_or_default();
+    Some(Switchover {
+        seat: Seat(content.header(SEAT)?.parse().ok()?),
+        term: Revision(content.header(TERM)?.parse().ok()?),
+        from: text(FROM),
+        to: valid_token(str::from_utf8(&content.payload).ok()?).ok()?,
+        lasts: lifetime(content)?,
+        by: text(BY),
+        number: content.header(NUMBER)?.parse().ok()?,
+    })
+}
+
+/// Returns the request in an entry, and how long it lasts still, by the clock of the store; `None`
+/// if it is over, also where the store does not tell: servers before nats-server 2.10.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(crate) fn standing(
+    bucket: &mut dyn Bucket,
+    entry: &Entry,
+    deadline: Instant,
+) -> StoreResult<Option<(Switchover, Duration)>> {
+    let Some(switchover) = from_content(&entry.content) else { return Ok(None) };
+    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
+    let age = ages.first().copied().flatten();
+    let left = age.map_or(Duration::ZERO, |age| switchover.lasts.saturating_sub(age));
+    Ok(Some((switchover, left)).filter(|(_, left)| !left.is_zero()))
+}
+
+/// Reads the request for the agents of a key as their holder is to follow it; `None` if there is
+/// none, or it is over.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(crate) fn read(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    deadline: Instant,
+) -> StoreResult<Option<SwitchoverRequest>> {
+    let began = sys::now();
+    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(None) };
+    let standing = standing(bucket, &entry, deadline)?;
+    Ok(standing.map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
+        seat,
+        term,
+        to,
+        until: began.after(left),
+    }))
+}
+
+/// Writes a request in the place of this revision.
+pub(crate) fn write(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    at: Revision,
+    switchover: &Switchover,
+    deadline: Instant,
+) -> Written {
+    let content = to_content(switchover);
+    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+}
+
+/// Ends the request that stands at this revision.
+pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
+    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
+    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switchover() -> Switchover {
+        Switchover {
+            seat: Seat(1),
+            term: Revision(118),
+            from: "h1".to_owned(),
+            to: "h 2".to_owned(),
+            lasts: Duration::from_secs(30),
+            by: "root@h3".to_owned(),
+            number: 7,
+        }
+    }
+
+    #[test]
+    fn a_request_survives_the_way_through_an_entry() {
+        assert_eq!(from_content(&to_content(&switchover())), Some(switchover()));
+    }
+
+    #[test]
+    fn an_entry_that_is_damaged_or_over_is_no_request() {
+        let whole = to_content(&switchover());
+        for at in 0..4 {
+            let mut damaged = whole.clone();
+            damaged.headers[at].1 = "-x".to_owned();
+            assert_eq!(from_content(&damaged), None, "{:?}", whole.headers[at]);
+        }
+        let blank = Content { payload: Vec::new(), ..whole.clone() };
+        let mut over = whole;
+        over.headers.push((OPERATION.to_owned(), "DEL".to_owned()));
+        assert_eq!((from_content(&blank), from_content(&over)), (None, None));
+    }
+}

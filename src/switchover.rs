@@ -1,0 +1,375 @@
+//! `putex switchover`: the lock of one agent goes to another, as an operator wants it.
+//!
+//! The request is an entry of the bucket that ends by itself. The holder that reads it stops the
+//! service and releases its lock to the other agent. What became of it is read from the lock
+//! itself, never guessed: it is done, refused before anything was written, withdrawn, or has gone
+//! elsewhere.
+
+mod judge;
+
+use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use log::Level;
+
+use self::judge::{Renewals, Seen, judge};
+use crate::core::{
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, Revision, Seat, StoreErrorKind, Timing,
+    Written,
+};
+use crate::exit::{LockExit, Refusal};
+use crate::log::Destination;
+use crate::status::{self, Form, Holder, HolderState, KeyStatus};
+use crate::store::lock_key::{switchover_notice, to_key_state};
+use crate::store::switchover::{self as wanted, Switchover};
+use crate::store::{Bucket, Entry, Hint, StoreResult};
+use crate::sys::{self, Alarm, Waker};
+
+/// How long a server is waited for.
+pub const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// How often the lock is looked at if no hint comes.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the agents are told again that there is a request.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the request is written again after an answer that leaves open whether it was stored.
+const WRITES_MAX: u32 = 5;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The name of the bucket.
+    pub bucket: String,
+    /// The directory in which the bucket is, if it is in one, and the digest of that location.
+    pub dir: Option<(PathBuf, String)>,
+    /// The key of the agents.
+    pub key: String,
+    /// The token of the holder; `None` for the only one.
+    pub from: Option<String>,
+    /// The token of the agent that is to have the lock; `None` for the best candidate.
+    pub to: Option<String>,
+    /// For how long the holder may begin.
+    pub wait: Duration,
+    /// Who asks, for people.
+    pub by: String,
+    /// The lowest level that is logged.
+    pub level: u64,
+}
+
+/// How it has ended: what is printed, and the exit status.
+pub type Ended = (String, u8);
+
+/// Does what is asked for. `base` is the directory for files of this host.
+///
+/// # Errors
+///
+/// Why it is not known what has become of it, or why nothing was asked for.
+pub fn run(
+    request: &Request,
+    bucket: Box<dyn Bucket>,
+    base: &Path,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    let mut process = Process { request, bucket, destination };
+    let status_of_key = process.read_status(base)?;
+    let chosen = match choose(request, status_of_key.as_ref()) {
+        Ok(chosen) => chosen,
+        Err(Unchosen::Done(text)) => {
+            process.tell(Level::Info, &text);
+            return Ok((String::new(), 0));
+        }
+        Err(Unchosen::Refused(reasons)) => {
+            reasons.iter().for_each(|why| process.tell(Level::Warn, why));
+            return Ok((String::new(), LockExit::NotHad as u8));
+        }
+    };
+    process.carry_out(&chosen)
+}
+
+/// Which lock is to go, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chosen {
+    seat: Seat,
+    term: Revision,
+    from: String,
+    to: String,
+    timing: Timing,
+}
+
+/// Why nothing is to be done.
+#[derive(Debug, PartialEq, Eq)]
+enum Unchosen {
+    /// It is as it should be.
+    Done(String),
+    /// It cannot be done: why, a line for each host.
+    Refused(Vec<String>),
+}
+
+/// Chooses the holder and the agent that is to have its lock.
+fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen, Unchosen> {
+    let refuse = |why: String| Unchosen::Refused(vec![why]);
+    let (holders, agents) =
+        status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
+    let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
+    if let Some(to) = &request.to
+        && let Some(holder) = holders.iter().find(|holder| holder.token == *to)
+    {
+        return Err(Unchosen::Done(format!("{} has it already", holder.token)));
+    }
+    let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
+    let holder = match (&from[..], &request.from) {
+        ([holder], _) => holder,
+        ([], Some(token)) => return Err(refuse(format!("{token} does not hold it"))),
+        ([], None) => return Err(refuse("nobody holds it".to_owned())),
+        ([_, _, ..], _) => {
+            let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
+            let tokens = tokens.join(" and ");
+            return Err(refuse(format!("it is held by {tokens}; write --from with one of them")));
+        }
+    };
+    let from = holder.token.clone();
+    let why = match holder.state {
+        HolderState::Active => None,
+        HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
+        HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
+        HolderState::Unreadable => Some("has a record that cannot be read"),
+    };
+    let timing = holder.timing.and_then(|timing| {
+        let renewal = Duration::from_secs_f64(timing.renewal_seconds);
+        Timing::new(renewal, timing.failures, timing.confirmations, DRIFT_PPM_DEFAULT).ok()
+    });
+    let (term, timing) = match (why, holder.term, timing) {
+        (None, Some(term), Some(timing)) => (Revision(term), timing),
+        (Some(why), _, _) => return Err(refuse(format!("{from}: {why}"))),
+        (None, _, _) => {
+            let why = "is an agent of another version, which follows no such request";
+            return Err(refuse(format!("{from}: {why}")));
+        }
+    };
+    if holder.renewed_age_seconds.is_none() {
+        let why = "its server does not tell the time; a switchover needs nats-server 2.10 or later";
+        return Err(refuse(why.to_owned()));
+    }
+    let to = candidate(request, &from, agents)?.token.clone();
+    Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
+}
+
+/// Returns the agent that is to have the lock.
+fn candidate<'a>(
+    request: &Request,
+    from: &str,
+    agents: &'a [AgentStatus],
+) -> Result<&'a AgentStatus, Unchosen> {
+    let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, &*agent.state) {
+        (Some(why), _) => Some(why.clone()),
+        (None, "standby") if !agent.guard_up => Some("its guard does not answer".to_owned()),
+        (None, "standby") => None,
+        (None, state) => Some(format!("it is {state}")),
+    };
+    let others: Vec<_> = agents.iter().filter(|agent| agent.token != from).collect();
+    let wanted = |agent: &&&AgentStatus| request.to.as_ref().is_none_or(|it| agent.token == *it);
+    let fit = others.iter().filter(wanted).filter(|agent| why_not(agent).is_none());
+    let first = |agent: &&&AgentStatus| {
+        let priority = agent.priority.parse().unwrap_or(Priority::Never);
+        (priority, agent.token.clone())
+    };
+    if let Some(agent) = fit.min_by_key(first) {
+        return Ok(agent);
+    }
+    let mut reasons: Vec<String> = others
+        .iter()
+        .filter_map(|agent| Some(format!("{}: no candidate: {}", agent.token, why_not(agent)?)))
+        .collect();
+    let answers = |token: &String| others.iter().any(|agent| agent.token == *token);
+    if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
+        let why = "no answer: there is no such agent, or it is cut off, or an old version";
+        reasons.insert(0, format!("{to}: {why}"));
+    } else if others.is_empty() {
+        reasons.push("no other agent has answered".to_owned());
+    }
+    Err(Unchosen::Refused(reasons))
+}
+
+struct Process<'a> {
+    request: &'a Request,
+    bucket: Box<dyn Bucket>,
+    destination: Destination,
+}
+
+impl Process<'_> {
+    fn tell(&self, level: Level, text: &str) {
+        // A person who waits sees what for.
+        let level = if level == Level::Info && is_terminal() { Level::Warn } else { level };
+        if self.request.level >= level as u64 {
+            self.destination.tell(&format!("{}: {text}", self.request.key));
+        }
+    }
+
+    /// Reads who holds the lock, and what the agents say of themselves.
+    fn read_status(&mut self, base: &Path) -> Result<Option<KeyStatus>, Refusal> {
+        let Request { bucket, dir, key, .. } = self.request;
+        let of_status = status::Request {
+            bucket: bucket.clone(),
+            dir: dir.clone(),
+            keys: vec![key.clone()],
+            form: Form::Table,
+            every: None,
+        };
+        let status_of_key = status::read(&of_status, &mut *self.bucket, base)?;
+        Ok(status_of_key
+            .keys
+            .into_iter()
+            .find(|status_of_key| status_of_key.kind == status::Kind::Agent))
+    }
+
+    /// Writes the request, and waits for what becomes of it.
+    fn carry_out(&mut self, chosen: &Chosen) -> Result<Ended, Refusal> {
+        let Chosen { seat, term, from, to, .. } = chosen;
+        let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
+        let (by, lasts) = (self.request.by.clone(), self.request.wait);
+        let (from, to) = (from.clone(), to.clone());
+        let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
+        // Nobody begins after that: it is written later than now.
+        let began = sys::now();
+        let at = match self.write(&own)? {
+            Ok(at) => at,
+            Err(other) => {
+                self.tell(Level::Warn, &other);
+                return Ok((String::new(), LockExit::NotHad as u8));
+            }
+        };
+        let until = sys::now().max(began).after(lengthened(lasts));
+        self.tell(Level::Info, &format!("{} is to give it to {}", chosen.from, chosen.to));
+        let end = self.follow(chosen, at, until);
+        // Best effort: it ends by itself.
+        let by = sys::now().after(ANSWER_MAX);
+        let _ = wanted::end(&mut *self.bucket, &self.request.key, at, by);
+        end
+    }
+
+    /// Writes the request; returns its revision, or why there is another.
+    fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
+        let (key, mut last) = (self.request.key.clone(), String::new());
+        for _ in 0..WRITES_MAX {
+            let by = sys::now().after(ANSWER_MAX);
+            let entry = self.bucket.get(&wanted::key_of(&key), by)?;
+            let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+            if let Some(entry) = &entry
+                && let Some((other, left)) = wanted::standing(&mut *self.bucket, entry, by)?
+            {
+                if other == *own {
+                    return Ok(Ok(at));
+                }
+                if other.term == own.term && other.seat == own.seat {
+                    let Switchover { to, by, .. } = &other;
+                    let left = Ms(left);
+                    return Ok(Err(format!("{by} is about to move it to {to}, for {left} still")));
+                }
+            }
+            match wanted::write(&mut *self.bucket, &key, at, own, by) {
+                Written::Stored(at) => return Ok(Ok(at)),
+                Written::Moved(_) => {}
+                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
+                Written::Unknown(why) => last = why,
+            }
+        }
+        Err(StoreErrorKind::Unreachable.error(format!("the request may be written: {last}")).into())
+    }
+
+    /// Follows the lock until it is known what has become of the request at this revision, which
+    /// nobody begins to follow after `until`.
+    fn follow(&mut self, chosen: &Chosen, at: Revision, until: Instant) -> Result<Ended, Refusal> {
+        let Chosen { seat, term, from, to, timing } = chosen;
+        let no_wait = Refusal::system("cannot wait: ");
+        let (wake, alarm) = (Waker::new().map_err(&no_wait)?, Alarm::new().map_err(&no_wait)?);
+        let key = seat.key(&self.request.key);
+        let takeover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
+        // The stop of the old service, the T of the other agent, and those who come after it.
+        let last = until.after(takeover * 3);
+        let (mut renewals, mut told, mut told_at) = (Renewals::default(), None, None);
+        loop {
+            let now = sys::now();
+            let seen = self.read_lock(&key).map(|entry| judge(&to_key_state(entry), *term, to));
+            let not_had = |text: String| (text, LockExit::NotHad as u8);
+            let ended = match &seen {
+                Ok(Seen::Done(new)) => {
+                    return Ok((format!("from={from} to={to} term={new}\n"), 0));
+                }
+                Ok(Seen::Elsewhere(token)) => Some(not_had(format!("{token} has it, not {to}"))),
+                Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => Some(not_had(
+                    format!("withdrawn: {from} has not begun to give it, and keeps it"),
+                )),
+                Ok(Seen::Released) if now >= last => {
+                    Some(not_had(format!("{from} has released it, and nobody has taken it yet")))
+                }
+                Ok(Seen::Gone) if now >= last => Some(not_had("the key was deleted".to_owned())),
+                Ok(Seen::Held(_) | Seen::Taken) if now >= last => {
+                    Some(not_had(format!("{from} does not renew it, and {to} does not have it")))
+                }
+                Err(error) if now >= last => return Err(error.clone().into()),
+                Ok(_) | Err(_) => None,
+            };
+            if let Some((text, status)) = ended {
+                self.tell(Level::Warn, &text);
+                return Ok((String::new(), status));
+            }
+            let seen = seen.ok();
+            if let Some(seen) = &seen
+                && told.as_ref().is_none_or(|told| !is_alike(told, seen))
+            {
+                self.tell(Level::Info, &waiting(seen, chosen));
+            }
+            told = seen.or(told);
+            if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
+                told_at = Some(now);
+                self.bucket.announce(&self.request.key, &switchover_notice(at));
+            }
+            let next = sys::now().after(LOOK_EVERY);
+            if let Hint::Gone(_) = self.bucket.wait(wake.as_fd(), Some(next)) {
+                alarm.wait([], Some(next)).map_err(&no_wait)?;
+            }
+        }
+    }
+
+    /// Reads the key; opens the bucket again where that is needed.
+    fn read_lock(&mut self, key: &str) -> StoreResult<Option<Entry>> {
+        let by = sys::now().after(ANSWER_MAX);
+        let read = self.bucket.get(key, by);
+        if read.is_ok() {
+            return read;
+        }
+        self.bucket.open_existing(by)?;
+        let _ = self.bucket.subscribe(&[key]);
+        self.bucket.get(key, by)
+    }
+}
+
+/// Returns whether a person is told the same of both.
+fn is_alike(one: &Seen, other: &Seen) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+/// Says what is waited for.
+fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
+    match seen {
+        Seen::Held(_) => format!("waiting for {from} to stop the service"),
+        Seen::Released => format!("{from} has released it; waiting for {to} to take it"),
+        Seen::Taken => format!("{to} has taken it; waiting for it to be active"),
+        Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {
+            "waiting for an agent to take it".to_owned()
+        }
+    }
+}
+
+/// Returns a time as a clock counts it that is slow by the usual drift.
+fn lengthened(time: Duration) -> Duration {
+    time + time * DRIFT_PPM_DEFAULT / 1_000_000
+}
+
+fn is_terminal() -> bool {
+    io::stderr().is_terminal()
+}

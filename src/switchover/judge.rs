@@ -1,0 +1,132 @@
+//! What has become of a lock that is to go from one agent to another. Pure.
+
+use crate::core::{Instant, KeyState, KeyValue, RecordState, Revision, sanitize_field};
+
+/// What stands under the key, as seen from the lock that is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The holder has it still; the record stands at this revision.
+    Held(Revision),
+    /// The holder has stopped the service, and nobody has taken the lock since.
+    Released,
+    /// The agent that is to have it has taken it, and does not run the service yet.
+    Taken,
+    /// It has it, and runs the service; the number of its take.
+    Done(Revision),
+    /// Another agent has it: its token.
+    Elsewhere(String),
+    /// There is no record.
+    Gone,
+}
+
+/// Returns what a key means for the lock of this term that is to go to `to`.
+pub(super) fn judge(key_state: &KeyState, term: Revision, to: &str) -> Seen {
+    let KeyValue::Record(record) = &key_state.value else { return Seen::Gone };
+    let Some(lease) = &record.lease else {
+        return match record.token.trim().is_empty() {
+            true => Seen::Released,
+            false => Seen::Elsewhere(sanitize_field(&record.token)),
+        };
+    };
+    let of_term = lease.term.unwrap_or(key_state.revision);
+    match lease.state {
+        RecordState::Released => Seen::Released,
+        RecordState::Taking | RecordState::Active if of_term == term => {
+            Seen::Held(key_state.revision)
+        }
+        RecordState::Taking if record.token == to => Seen::Taken,
+        RecordState::Active if record.token == to => Seen::Done(of_term),
+        RecordState::Taking | RecordState::Active => Seen::Elsewhere(sanitize_field(&record.token)),
+    }
+}
+
+/// The renewals of a holder that were seen after the request was over. It begins nothing from then
+/// on, and writes no renewal while it stops the service; one may have been under way.
+#[derive(Debug, Default)]
+pub(super) struct Renewals {
+    last: Option<Revision>,
+    after_end: u32,
+}
+
+/// So many renewals show that the holder has not begun.
+const PROOF: u32 = 2;
+
+impl Renewals {
+    /// Notes that the record of the holder stands at this revision; returns whether that shows that
+    /// the holder has not followed the request, which was over at `until`.
+    pub(super) fn show(&mut self, revision: Revision, until: Instant, now: Instant) -> bool {
+        let is_new = self.last.replace(revision).is_none_or(|last| revision > last);
+        if is_new && now >= until {
+            self.after_end += 1;
+        }
+        // The first may be one that was seen late.
+        self.after_end > PROOF
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::{Incarnation, Lease, Record};
+
+    const TERM: Revision = Revision(4);
+
+    fn key(revision: u64, token: &str, term: Option<u64>, state: RecordState) -> KeyState {
+        let second = Duration::from_secs(1);
+        let lease = Lease {
+            incarnation: Incarnation(1),
+            nonce: 1,
+            host: "h".to_owned(),
+            boot: String::new(),
+            renewal: second,
+            failures: 3,
+            confirmations: 1,
+            grace: second,
+            term: term.map(Revision),
+            state,
+            priority: None,
+            released_to: None,
+        };
+        let record = Record { token: token.to_owned(), lease: Some(lease) };
+        KeyState { revision: Revision(revision), value: KeyValue::Record(record) }
+    }
+
+    #[test]
+    fn what_stands_under_the_key_says_how_far_it_is() {
+        let plain = |token: &str| {
+            let record = Record { token: token.to_owned(), lease: None };
+            KeyState { revision: Revision(9), value: KeyValue::Record(record) }
+        };
+        let none = KeyState { revision: Revision(0), value: KeyValue::Absent };
+        for (key_state, seen) in [
+            (key(9, "h1", Some(4), RecordState::Active), Seen::Held(Revision(9))),
+            (key(4, "h1", None, RecordState::Active), Seen::Held(TERM)),
+            (key(9, "", Some(4), RecordState::Released), Seen::Released),
+            (key(9, "h2", None, RecordState::Taking), Seen::Taken),
+            (key(9, "h2", Some(7), RecordState::Active), Seen::Done(Revision(7))),
+            (key(9, "h2", None, RecordState::Active), Seen::Done(Revision(9))),
+            (key(9, "h3", None, RecordState::Active), Seen::Elsewhere("h3".to_owned())),
+            // The holder itself has it again.
+            (key(9, "h1", None, RecordState::Active), Seen::Elsewhere("h1".to_owned())),
+            (plain("h2"), Seen::Elsewhere("h2".to_owned())),
+            (plain(""), Seen::Released),
+            (none, Seen::Gone),
+        ] {
+            assert_eq!(judge(&key_state, TERM, "h2"), seen, "{key_state:?}");
+        }
+    }
+
+    #[test]
+    fn only_renewals_after_the_end_show_that_the_holder_has_not_begun() {
+        let at = |ms| Instant::from_boot(Duration::from_millis(ms));
+        let mut renewals = Renewals::default();
+        for (revision, now) in
+            [(5, 0), (6, 500), (7, 999), (7, 1000), (8, 1001), (8, 1500), (9, 1501)]
+        {
+            assert!(!renewals.show(Revision(revision), at(1000), at(now)), "{revision}");
+        }
+        assert!(renewals.show(Revision(10), at(1000), at(2001)));
+    }
+}
