@@ -76,23 +76,7 @@ pub fn parse(
     if subcommand.is_none() {
         check_arguments(&positionals, begins)?;
     }
-    match subcommand.unwrap_or(Subcommand::Agent) {
-        Subcommand::Lock => Err(lock::refuse_no_name()),
-        of @ (Subcommand::Grab | Subcommand::Release) => {
-            grab::invocation(of, settings, positionals, environment)
-        }
-        of @ (Subcommand::Lease | Subcommand::Put) => {
-            lease::invocation(of, settings, positionals, environment)
-        }
-        Subcommand::Status => status::invocation(settings, positionals, environment),
-        Subcommand::Switchover => switchover::invocation(settings, positionals, environment),
-        of @ (Subcommand::Agent
-        | Subcommand::Check
-        | Subcommand::Finish
-        | Subcommand::Timing
-        | Subcommand::Help
-        | Subcommand::Guard) => invocation(of, settings, positionals, environment),
-    }
+    invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
 }
 
 /// Checks the number of arguments of an agent; `begins`: the line begins with one.
@@ -146,6 +130,30 @@ impl From<lexopt::Error> for Refusal {
 
 /// Builds the invocation of a command with these options and arguments.
 fn invocation(
+    of: Subcommand,
+    settings: Settings,
+    words: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    match of {
+        Subcommand::Lock => Err(lock::refuse_no_name()),
+        Subcommand::Grab | Subcommand::Release => {
+            grab::invocation(of, settings, words, environment)
+        }
+        Subcommand::Lease | Subcommand::Put => lease::invocation(of, settings, words, environment),
+        Subcommand::Status => status::invocation(settings, words, environment),
+        Subcommand::Switchover => switchover::invocation(settings, words, environment),
+        Subcommand::Agent
+        | Subcommand::Check
+        | Subcommand::Finish
+        | Subcommand::Timing
+        | Subcommand::Help
+        | Subcommand::Guard => of_agent(of, settings, words, environment),
+    }
+}
+
+/// Builds the invocation of a command that takes settings of an agent, or of one without any.
+fn of_agent(
     subcommand: Subcommand,
     mut settings: Settings,
     positionals: Vec<String>,
