@@ -137,6 +137,7 @@ pub(crate) fn read(
     let by = sys::now().after(ANSWER_MAX);
     let began = sys::now();
     let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+    let mut switchovers = Vec::new();
     if let Some((base, _)) = dir.as_ref().filter(|(base, _)| LockFile::exists(base, bucket_name)) {
         tickets = local_tickets(base, bucket_name, by)?;
     }
@@ -153,12 +154,14 @@ pub(crate) fn read(
             match root(&entry.0.key) {
                 "lock" => of_locks.push(entry),
                 "lease" => leases.push(entry),
+                "putex" => switchovers.push(entry),
                 _ => agents.push(entry),
             }
         }
         tickets.extend(assemble::tickets_of(of_locks));
     }
     let mut keys = assemble::agents(agents, wanted);
+    assemble::add_switchovers(&mut keys, switchovers);
     keys.extend(assemble::locks(&tickets, settled));
     keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
     keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
@@ -191,6 +194,7 @@ fn entries(
     };
     let is_wanted = |key: &str| match root(key) {
         "lock" | "lease" => true,
+        "putex" => key.starts_with(SWITCHOVERS),
         _ => !name::is_own(key) && is_of(key),
     };
     let all = [String::new()];
@@ -199,6 +203,9 @@ fn entries(
     let ages = bucket.ages(&entries, by)?;
     Ok(entries.into_iter().zip(ages).collect())
 }
+
+/// How the keys of requests for switchover begin.
+const SWITCHOVERS: &str = "putex.switchover.";
 
 /// Returns the first element of a key.
 fn root(key: &str) -> &str {

@@ -36,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often the agents are told again that there is a request.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// How often the agents are asked again before nothing is requested.
+const REPEATS: u32 = 3;
+
 /// How often the request is written again after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
 
@@ -75,8 +78,7 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let mut process = Process { request, bucket, destination };
-    let status_of_key = process.read_status(base)?;
-    let chosen = match choose(request, status_of_key.as_ref()) {
+    let chosen = match process.choose(base)? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
             process.tell(Level::Info, &text);
@@ -207,6 +209,19 @@ impl Process<'_> {
         if self.request.level >= level as u64 {
             self.destination.tell(&format!("{}: {text}", self.request.key));
         }
+    }
+
+    /// Chooses the holder and the agent that is to have its lock. An agent that answers another
+    /// command at the moment, or whose health check has just begun, is asked again.
+    fn choose(&mut self, base: &Path) -> Result<Result<Chosen, Unchosen>, Refusal> {
+        let mut chosen = choose(self.request, self.read_status(base)?.as_ref());
+        for _ in 0..REPEATS {
+            if !matches!(chosen, Err(Unchosen::Refused(_))) {
+                break;
+            }
+            chosen = choose(self.request, self.read_status(base)?.as_ref());
+        }
+        Ok(chosen)
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.

@@ -267,3 +267,33 @@ fn agents_say_what_they_are_doing_and_why() {
         });
     }
 }
+
+#[test]
+fn a_request_to_move_the_service_is_shown_and_followed_in_a_directory_too() {
+    let Some(server) = server() else { return };
+    for site in [Site::on(&server), Site::in_directory()] {
+        let first = site.agent("h1", &["--key", "web"]);
+        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+        let _second = site.agent("h2", &["--key", "web"]);
+        until_true("a candidate", || agents(&site.json(&["web"]), "web").len() == 2);
+        // A holder that does not go on follows nothing.
+        first.signal(Signal::STOP);
+        let words = ["switchover", "--to", "h2", "-w", "60", "web"];
+        let mut command = site.command(&words).spawn().expect("it can be run");
+        until_true("a request", || {
+            let status = site.json(&["web"]);
+            let request = &status["keys"][0]["switchover"];
+            request["from"] == "h1" && request["to"] == "h2"
+        });
+        first.signal(Signal::CONT);
+        assert_eq!(command.wait().expect("it ends").code(), Some(0));
+        assert_eq!(holders(&site.json(&[]), "web"), of("h2", "active"));
+        assert_eq!(site.json(&["web"])["keys"][0]["switchover"], Value::Null);
+        until_true("the way back", || {
+            let back = site.run(&["switchover", "web"]);
+            let is_done = back.shown.starts_with("from=h2 to=h1 term=");
+            assert!(is_done == (back.status == Some(0)), "{back:?}");
+            is_done
+        });
+    }
+}

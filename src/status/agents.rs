@@ -63,9 +63,10 @@ pub(super) fn request(
                 while sys::now() < until {
                     let next = sys::now().after(POLL).min(until);
                     alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
+                    // The answer to another command replaces the one to this.
+                    let answers = status_file::read(base, location, bucket, &number);
+                    said.extend(answers.into_iter().filter(|(key, _)| keys.contains(key)));
                 }
-                said = status_file::read(base, location, bucket, &number);
-                said.retain(|(key, _)| keys.contains(key));
             }
         }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::model::{
-    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, TimingStatus, Waiter, seconds,
+    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, SwitchoverStatus, TimingStatus, Waiter,
+    seconds,
 };
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
@@ -14,7 +15,7 @@ use crate::core::{
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::tickets::entry::standing;
-use crate::store::{Entry, leases};
+use crate::store::{Entry, leases, switchover};
 
 /// An entry, and how long ago it was written if the store tells.
 pub(super) type Aged<T> = (T, Option<Duration>);
@@ -53,6 +54,26 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
     groups.into_iter().map(status).collect()
 }
 
+/// Adds the requests that stand to move services to the status of their keys.
+pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>) {
+    for (entry, age) in entries {
+        let of = |status: &&mut KeyStatus| {
+            status.kind == Kind::Agent && switchover::key_of(&status.key) == entry.key
+        };
+        let Some(status) = keys.iter_mut().find(of) else { continue };
+        let Some(request) = switchover::from_content(&entry.content) else { continue };
+        let left = age.map(|age| request.lasts.saturating_sub(age)).unwrap_or_default();
+        status.switchover =
+            Some(left).filter(|left| !left.is_zero()).map(|left| SwitchoverStatus {
+                seat: request.seat.0,
+                from: request.from,
+                to: sanitize_field(&request.to),
+                by: request.by,
+                expires_in_seconds: seconds(left),
+            });
+    }
+}
+
 /// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
 /// is added for them.
 pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStatus)>) {
@@ -79,7 +100,7 @@ pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStat
 
 fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
     let state = if holders.is_empty() { KeyState::Free } else { KeyState::Held };
-    KeyStatus { key, kind, state, holders, waiters, agents: Vec::new() }
+    KeyStatus { key, kind, state, holders, waiters, agents: Vec::new(), switchover: None }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.

@@ -69,6 +69,23 @@ pub struct KeyStatus {
     pub waiters: Vec<Waiter>,
     /// What the agents of this key say of themselves.
     pub agents: Vec<AgentStatus>,
+    /// The request that stands to move the service.
+    pub switchover: Option<SwitchoverStatus>,
+}
+
+/// A request that stands to move the service of agents.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SwitchoverStatus {
+    /// The seat.
+    pub seat: u32,
+    /// The token of the holder that is to give its lock.
+    pub from: String,
+    /// The token of the agent that is to have it.
+    pub to: String,
+    /// Who has requested it.
+    pub by: String,
+    /// For how much longer the holder may begin.
+    pub expires_in_seconds: f64,
 }
 
 /// Whether somebody holds a name.

@@ -32,7 +32,7 @@ pub(super) fn table(status: &Status, width: Option<usize>) -> String {
 
 /// Returns the line about a name.
 fn headline(bucket: &str, status: &KeyStatus) -> String {
-    let KeyStatus { key, kind, state, holders, waiters, agents } = status;
+    let KeyStatus { key, kind, state, holders, waiters, agents, .. } = status;
     let held = match (kind, state, &holders[..]) {
         (Kind::Lease, KeyState::Free, _) => "has run out".to_owned(),
         (_, KeyState::Free, _) => "free".to_owned(),
@@ -56,7 +56,12 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         count => format!(", {count} waiting"),
     };
     let timing = timing.unwrap_or_default();
-    format!("{bucket}/{key}  {}: {held}{waiting}{timing}", kind.name())
+    let moves = status
+        .switchover
+        .as_ref()
+        .map(|it| format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by));
+    let moves = moves.unwrap_or_default();
+    format!("{bucket}/{key}  {}: {held}{waiting}{moves}{timing}", kind.name())
 }
 
 /// Returns whether this agent has written the record of a holder, for all that is known.

@@ -152,7 +152,7 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
         ),
         (
             vec!["--nats", &*url("u:s3cr3t@"), "-f", "1", "--replicas", "6"],
-            78,
+            64,
             "-f: 1 is less than 2",
         ),
     ] {
