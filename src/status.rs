@@ -69,8 +69,7 @@ pub enum Form {
 }
 
 /// Prints what is asked for; returns the exit status. `base` is the directory for files of this
-/// host. It ends when `print` fails, or was told that
-/// nobody reads.
+/// host.
 ///
 /// # Errors
 ///

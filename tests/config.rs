@@ -347,6 +347,10 @@ fn a_file_that_others_could_write_runs_nothing() {
         assert_eq!(run.said, format!("putex: --config: {path}: {says}\n"));
         assert_eq!(run.status, Some(78));
     }
+    // An agent reads it again while it renews a lock.
+    let long = folder.put("long.conf", &format!("{text}#{}", "\n#".repeat(32 * 1024)), 0o600);
+    let run = Run::of(&["agent", "--config", &long], &[]);
+    assert_eq!(run.said, format!("putex: --config: {long}: is longer than 65536 bytes\n"));
     assert!(!ran.exists(), "stop was run");
 }
 

@@ -15,6 +15,10 @@ use crate::sys;
 /// Largest file that is read, in bytes. A bundle of all public roots has 250 KB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
+/// The largest file of settings. The thread of an agent that renews the lock reads it again at
+/// SIGHUP, and must not be held up by it.
+const TRUSTED_BYTES_MAX: u64 = 64 * 1024;
+
 /// Mode bits that a secret must not have: only the owner may write the file, only the
 /// owner and the group may read it.
 const REFUSED_MODE: RawMode = 0o027;
@@ -75,7 +79,7 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
         ));
     }
     let others_read = mode & OTHERS_READ != 0;
-    let bytes = read_bytes(path, file)?;
+    let bytes = read_bytes(path, file, TRUSTED_BYTES_MAX)?;
     Ok(Some(TrustedFile { bytes, others_read }))
 }
 
@@ -95,13 +99,13 @@ fn open(path: &Path) -> Result<Option<(File, Stat)>, String> {
     }
 }
 
-fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
+fn read_bytes(path: &Path, file: File, most: u64) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let mut bytes = Vec::new();
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let read = file.take(most + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("{shown}: {}", io_error_text(&error)))?;
-    match bytes.len() as u64 > FILE_BYTES_MAX {
-        true => Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes")),
+    match bytes.len() as u64 > most {
+        true => Err(format!("{shown}: is longer than {most} bytes")),
         false => Ok(bytes),
     }
 }
@@ -120,7 +124,7 @@ fn read(path: &Path, secret: bool) -> Result<String, StoreError> {
              chmod g-w,o= {shown}"
         )));
     }
-    let bytes = read_bytes(path, file).map_err(unusable)?;
+    let bytes = read_bytes(path, file, FILE_BYTES_MAX).map_err(unusable)?;
     match String::from_utf8(bytes) {
         // Its writer makes it and fills it in two steps.
         Ok(text) if text.is_empty() => Err(awaited("is empty")),
