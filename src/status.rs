@@ -85,14 +85,17 @@ pub fn run(
         let status = read(request, &mut *bucket, base)?;
         let of_first = || request.keys.first().and_then(|key| find(&status, key));
         let text = match &request.form {
-            Form::Table => text::table(&status, width()),
+            Form::Table => text::table(&status, &request.keys, width()),
             Form::Json => json(&status)? + "\n",
             Form::Print(field) => field.text(of_first()),
             Form::Exit(question) => {
                 return Ok(if question.answer(of_first()) { 0 } else { NO });
             }
         };
-        let Some(every) = request.every else { return print(&text).map(|exit| exit as u8) };
+        let Some(every) = request.every else {
+            let nothing = text.is_empty();
+            return print(&text).map(|exit| if nothing { NO } else { exit as u8 });
+        };
         let clear = if width().is_some() { CLEAR } else { "" };
         print(&format!("{clear}{text}"))?;
         let next = sys::now().after(every);
@@ -137,7 +140,9 @@ pub(crate) fn read(
     let began = sys::now();
     let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
     let mut switchovers = Vec::new();
-    if let Some((base, _)) = dir.as_ref().filter(|(base, _)| LockFile::exists(base, bucket_name)) {
+    if let Some((base, _)) = dir
+        && LockFile::exists(base, bucket_name)?
+    {
         tickets = local_tickets(base, bucket_name, by)?;
     }
     // Nothing is lost with the processes of a host that ends.

@@ -81,7 +81,7 @@ pub fn run(
     let chosen = match process.choose(base)? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
-            process.tell(Level::Info, &text);
+            process.tell(Level::Warn, &text);
             return Ok((String::new(), 0));
         }
         Err(Unchosen::Refused(reasons)) => {
@@ -117,22 +117,34 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     let (holders, agents) =
         status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
     let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
-    if let Some(to) = &request.to
-        && let Some(holder) = holders.iter().find(|holder| holder.token == *to)
+    if let (Some(to), [holder]) = (&request.to, holders)
+        && holder.token == *to
     {
-        return Err(Unchosen::Done(format!("{} has it already", holder.token)));
+        return Err(Unchosen::Done(format!("{to} has it already")));
     }
     let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
     let holder = match (&from[..], &request.from) {
         ([holder], _) => holder,
-        ([], Some(token)) => return Err(refuse(format!("{token} does not hold it"))),
-        ([], None) => return Err(refuse("nobody holds it".to_owned())),
+        ([], Some(token)) => {
+            let stands_by =
+                |agent: &&AgentStatus| agent.token == *token && agent.state == "standby";
+            return Err(match agents.iter().find(stands_by) {
+                Some(_) => Unchosen::Done(format!("{token} does not hold it")),
+                None => refuse(format!("{token} does not hold it, and does not stand by")),
+            });
+        }
+        ([], None) => return Err(Unchosen::Refused(why_nobody(agents))),
         ([_, _, ..], _) => {
             let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
             let tokens = tokens.join(" and ");
             return Err(refuse(format!("it is held by {tokens}; write --from with one of them")));
         }
     };
+    if let Some(to) = &request.to
+        && holders.iter().any(|holder| holder.token == *to)
+    {
+        return Err(refuse(format!("{to} has a seat already")));
+    }
     let from = holder.token.clone();
     let why = match holder.state {
         HolderState::Active => None,
@@ -158,6 +170,19 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     }
     let to = candidate(request, &from, agents)?.token.clone();
     Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
+}
+
+/// Says why nobody holds a lock: what keeps each agent from it.
+fn why_nobody(agents: &[AgentStatus]) -> Vec<String> {
+    let of_agent = |agent: &AgentStatus| match &agent.not_candidate_why {
+        Some(why) => format!("{}: no candidate: {why}", agent.token),
+        None => format!("{}: {}, a candidate", agent.token, agent.state),
+    };
+    let first = match agents {
+        [] => "nobody holds it, and no agent of this key answers",
+        _ => "nobody holds it",
+    };
+    [first.to_owned()].into_iter().chain(agents.iter().map(of_agent)).collect()
 }
 
 /// Returns the agent that is to have the lock.
@@ -258,7 +283,13 @@ impl Process<'_> {
             }
         };
         let until = sys::now().max(began).after(lengthened(lasts));
-        self.tell(Level::Info, &format!("{} is to give it to {}", chosen.from, chosen.to));
+        let text = format!(
+            "{} is to give it to {}; the request ends by itself after {}, and not by Control-C",
+            chosen.from,
+            chosen.to,
+            Ms(lasts)
+        );
+        self.tell(Level::Info, &text);
         let end = self.follow(chosen, at, until);
         // Best effort: it ends by itself.
         let by = sys::now().after(ANSWER_MAX);
@@ -371,7 +402,7 @@ fn is_alike(one: &Seen, other: &Seen) -> bool {
 /// Says what is waited for.
 fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
     match seen {
-        Seen::Held(_) => format!("waiting for {from} to stop the service"),
+        Seen::Held(_) => format!("waiting for {from} to give it"),
         Seen::Released => format!("{from} has released it; waiting for {to} to take it"),
         Seen::Taken => format!("{to} has taken it; waiting for it to be active"),
         Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {

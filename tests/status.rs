@@ -121,11 +121,16 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     assert_eq!(holder["timing"]["renewal_seconds"], 0.5);
     assert!(holder["expires_in_seconds"]["max"].as_f64().expect("a number") < 1.52);
     for (question, status) in
-        [("held", 0), ("free", 1), ("holder=h1", 0), ("holder=h2", 1), ("mine", 1)]
+        [("held", 0), ("free", 1), ("holder=h1", 0), ("holder=h2", 1), ("mine", 1), ("active", 1)]
     {
         assert_eq!(site.answer(&[question, "web"]), Some(status), "{question}");
     }
-    assert_eq!(site.answer(&["mine", "--as", "h1", "web"]), Some(0));
+    for question in ["mine", "active"] {
+        assert_eq!(site.answer(&[question, "--as", "h1", "web"]), Some(0));
+    }
+    let run = site.run(&["status", "--print", "holder", "wbe"]);
+    assert_eq!((run.status, &*run.shown), (Some(1), ""));
+    assert_eq!(site.run(&["status", "wbe"]).shown, "putex/wbe  no lock, no lease and no agent\n");
     assert_eq!(site.run(&["status", "--print", "holder", "web"]).shown, "h1\n");
 
     // It is held until another takes it.
@@ -154,7 +159,8 @@ fn agents_locks_and_leases_of_one_bucket_are_told_apart() {
         status["keys"].as_array().expect("keys").iter().map(|it| &it["kind"]).collect();
     assert_eq!(kinds, ["agent", "lock"]);
     let lock = &status["keys"][1];
-    assert_eq!((&lock["state"], &lock["waiters"][0]["token"]), (&"free".into(), &"a".into()));
+    assert_eq!((&lock["state"], &lock["waiters"][0]["token"]), (&"held".into(), &"a".into()));
+    assert_eq!(lock["holders"], Value::Array(Vec::new()));
     let seats: Vec<_> = status["keys"][0]["holders"].as_array().expect("holders").iter().collect();
     assert_eq!((&seats[0]["seat"], &seats[1]["seat"]), (&0.into(), &1.into()));
     // The agents count first.
@@ -177,6 +183,25 @@ fn in_a_directory_locks_have_holders_and_a_queue() {
     support::process::signal(holder.id(), Signal::TERM);
     holder.wait().expect("it ends");
     assert_eq!(site.answer(&["held", "db/x"]), Some(1));
+}
+
+/// Another user of the host must not take it for free.
+#[test]
+fn a_bucket_that_may_not_be_seen_is_not_shown_as_one_that_does_not_exist() {
+    let site = Site::in_directory();
+    let _agent = site.agent("h1", &["--key", "web"]);
+    until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    let mut command = site.sandbox.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(programs::putex());
+    command.args(["status", "-e", "free", &site.store[0], &site.store[1], "web"]);
+    let run = site.sandbox.run(&mut command);
+    let is_refused = run.status == Some(69) && run.said.contains("ermission denied");
+    // The folders of this test may not be open to that user at all.
+    assert!(is_refused || run.status == Some(127) || run.status == Some(126), "{run:?}");
 }
 
 /// It is not a lock that it cannot see.

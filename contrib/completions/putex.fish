@@ -161,7 +161,7 @@ complete -c putex -n '__putex_runs lease' -l as -x -d 'of claim and extend: the 
 complete -c putex -n '__putex_runs lease' -s w -l timeout -l wait -x -d 'of expire: wait for so long at most until the lease has run out'
 complete -c putex -n '__putex_runs timing' -l lease -x -d 'show what a lease for this time means instead: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs status' -l json -d 'print an object of JSON'
-complete -c putex -n '__putex_runs status' -s e -l is -x -d 'exit with 0 for yes and 1 for no: held, free, mine or holder=TOKEN'
+complete -c putex -n '__putex_runs status' -s e -l is -x -d 'exit with 0 for yes and 1 for no: held, free, mine, active or holder=TOKEN'
 complete -c putex -n '__putex_runs status' -l print -x -d 'print one value only: holder, host, state or term'
 complete -c putex -n '__putex_runs status' -s W -l watch -x -d 'repeat it so often: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs switchover' -l from -x -d 'the agent that gives its lock; needed if several have one'

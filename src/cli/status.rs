@@ -65,8 +65,11 @@ fn form(faults: &mut Faults<'_>, keys: &[String], environment: &Environment<'_>)
         let other = settings.written(second);
         return faults.usage(first, &format!("cannot be with {other}; write one of them"));
     }
-    if settings.get(Name::As).is_some() && settings.text(Name::Is) != Some("mine") {
-        return faults.usage(Name::As, "says who asks -e mine; write holder=TOKEN instead");
+    if settings.get(Name::As).is_some()
+        && !matches!(settings.text(Name::Is), Some("mine" | "active"))
+    {
+        let why = "says who asks -e mine or -e active; write holder=TOKEN instead";
+        return faults.usage(Name::As, why);
     }
     let Some(form) = forms.first().copied() else { return Some(Form::Table) };
     if form == Name::Json {
@@ -86,10 +89,11 @@ fn form(faults: &mut Faults<'_>, keys: &[String], environment: &Environment<'_>)
         "held" => Question::Held,
         "free" => Question::Free,
         "mine" => Question::Holder(resolve::who(faults, Name::As, environment)?),
+        "active" => Question::Active(resolve::who(faults, Name::As, environment)?),
         _ => match text.strip_prefix("holder=") {
             Some(token) if !token.is_empty() => Question::Holder(token.to_owned()),
             _ => {
-                let why = format!("{text}: write held, free, mine or holder=TOKEN");
+                let why = format!("{text}: write held, free, mine, active or holder=TOKEN");
                 return faults.usage(form, &why);
             }
         },

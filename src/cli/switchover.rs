@@ -59,6 +59,11 @@ fn resolve(
 ) -> Option<SwitchoverArgs> {
     let bucket = resolve::bucket(faults, environment.var);
     let [from, to] = [Name::From, Name::To].map(|name| who(faults, name));
+    if let (Some(Some(from)), Some(Some(to))) = (&from, &to)
+        && from == to
+    {
+        return faults.usage(Name::To, &format!("{to}: is also --from; write another agent"));
+    }
     let wait = wait(faults);
     let level = resolve::level(faults.settings, Level::Warn);
     // None is made.
@@ -77,7 +82,10 @@ fn resolve(
 /// Returns who asks, for people.
 fn by(environment: &Environment<'_>) -> String {
     let user = (environment.var)("USER").and_then(|user| user.into_string().ok());
-    let user = user.unwrap_or_else(|| format!("user {}", sys::user_id()));
+    let user = user.unwrap_or_else(|| match sys::user_id() {
+        0 => "root".to_owned(),
+        other => format!("user {other}"),
+    });
     format!("{user}@{}", environment.host)
 }
 

@@ -294,7 +294,7 @@ flags! {
     STATUS {
         Json: "json" {} "print an object of JSON";
         Is: "is" { short: Some('e'), value: "question" }
-            "exit with 0 for yes and 1 for no: held, free, mine or holder=TOKEN";
+            "exit with 0 for yes and 1 for no: held, free, mine, active or holder=TOKEN";
         Print: "print" { value: "field" } "print one value only: holder, host, state or term";
         Watch: "watch" { short: Some('W'), value: "seconds" }
             "repeat it so often: seconds, or with ms, s, m";

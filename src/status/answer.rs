@@ -1,7 +1,7 @@
 //! The questions that `putex status -e` answers by its exit status, and the values that `--print`
 //! prints. Pure.
 
-use super::model::{Holder, KeyState, KeyStatus};
+use super::model::{Holder, HolderState, KeyState, KeyStatus};
 
 /// A question about one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,18 +12,25 @@ pub enum Question {
     Free,
     /// Whether this token holds it.
     Holder(String),
+    /// Whether this token holds it, and may run the service.
+    Active(String),
 }
 
 impl Question {
     /// Returns the answer. Nobody holds a name of which nothing is stored.
     pub fn answer(&self, status: Option<&KeyStatus>) -> bool {
         let is_held = status.is_some_and(|status| status.state == KeyState::Held);
+        let holders = status.map_or(&[][..], |status| &status.holders);
+        let of = |token: &str| {
+            let token = token.to_owned();
+            holders.iter().filter(move |holder| holder.token == token)
+        };
         match self {
             Question::Held => is_held,
             Question::Free => !is_held,
-            Question::Holder(token) => {
-                let holders = status.map_or(&[][..], |status| &status.holders);
-                is_held && holders.iter().any(|holder| holder.token == *token)
+            Question::Holder(token) => is_held && of(token).next().is_some(),
+            Question::Active(token) => {
+                is_held && of(token).any(|holder| holder.state == HolderState::Active)
             }
         }
     }

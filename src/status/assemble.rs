@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::model::{
     Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, SwitchoverStatus, TimingStatus, Waiter,
-    seconds,
+    WaiterState, seconds,
 };
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
@@ -99,7 +99,9 @@ pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStat
 }
 
 fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
-    let state = if holders.is_empty() { KeyState::Free } else { KeyState::Held };
+    // Where somebody waits, nobody else gets it.
+    let is_free = holders.is_empty() && waiters.is_empty();
+    let state = if is_free { KeyState::Free } else { KeyState::Held };
     KeyStatus { key, kind, state, holders, waiters, agents: Vec::new(), switchover: None }
 }
 
@@ -193,18 +195,26 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
         };
         let others: Vec<_> =
             standing.iter().filter(|other| other.key != stored.key).cloned().collect();
+        let is_young = ticket.lifetime > settled;
         let blockers = match tickets::decide(ticket, stored.number, &others) {
-            // It waits for the bucket.
-            Decision::Granted | Decision::Slot(_) if ticket.lifetime > settled => Some(1),
+            Decision::Granted | Decision::Slot(_) if is_young => {
+                Some((1, "for the bucket, which is new or was lost".to_owned()))
+            }
             Decision::Granted | Decision::Slot(_) => None,
-            Decision::Wait { blockers, .. } => Some(blockers.len()),
-            Decision::OtherCount(_) => Some(0),
+            Decision::Wait { blockers, .. } => {
+                let ahead = blockers.len() + usize::from(is_young);
+                Some((ahead, tickets::decision::describe(&blockers)))
+            }
+            Decision::OtherCount(count) => Some((0, format!("others use {count} slots"))),
         };
         for name in &ticket.names {
             let (holders, waiters) = found.entry(name.clone()).or_default();
-            match blockers {
+            match &blockers {
                 None => holders.push(lock_holder(stored, ticket, *age)),
-                Some(ahead) => waiters.push((stored.number, waiter(stored, ticket, ahead, *age))),
+                Some((ahead, why)) => {
+                    let waiter = waiter(stored, ticket, (*ahead, why.clone()), *age);
+                    waiters.push((stored.number, waiter));
+                }
             }
         }
     }
@@ -241,13 +251,27 @@ fn lengthened(time: Duration) -> Duration {
     time + time * DRIFT_PPM_DEFAULT / 1_000_000
 }
 
-fn waiter(stored: &StoredTicket, ticket: &Ticket, ahead: usize, age: Option<Duration>) -> Waiter {
+fn waiter(
+    stored: &StoredTicket,
+    ticket: &Ticket,
+    (ahead, why): (usize, String),
+    age: Option<Duration>,
+) -> Waiter {
+    let Holder { token, state, renewed_age_seconds, expires_in_seconds, .. } =
+        lock_holder(stored, ticket, age);
+    let state = match state {
+        HolderState::Overdue => WaiterState::Overdue,
+        HolderState::Taking | HolderState::Active | HolderState::Unreadable => WaiterState::Waiting,
+    };
     Waiter {
-        token: sanitize_field(&ticket.token),
+        token,
         mode: ticket.mode.name(),
         ahead,
         term: stored.number.0,
-        renewed_age_seconds: age.map(seconds),
+        state,
+        renewed_age_seconds,
+        expires_in_seconds,
+        why,
     }
 }
 

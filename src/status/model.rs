@@ -197,8 +197,34 @@ pub struct Waiter {
     pub ahead: usize,
     /// The number of its ticket.
     pub term: u64,
+    /// Whether its owner seems to be there.
+    pub state: WaiterState,
     /// How long ago its ticket was written last, by the clock of the store.
     pub renewed_age_seconds: Option<f64>,
+    /// When others may remove its ticket unless it is written again, by the clock of the store.
+    pub expires_in_seconds: Option<Bounds>,
+    /// What it waits for.
+    pub why: String,
+}
+
+/// Whether the owner of a ticket that waits seems to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaiterState {
+    /// It does.
+    Waiting,
+    /// It does not: the ticket was not written for so long that others may remove it.
+    Overdue,
+}
+
+impl WaiterState {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            WaiterState::Waiting => "waiting",
+            WaiterState::Overdue => "overdue",
+        }
+    }
 }
 
 /// Returns a time in seconds, in whole milliseconds.

@@ -6,14 +6,14 @@ use crate::core::AgentStatus;
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// Returns the status, cut to this width if there is one.
-pub(super) fn table(status: &Status, width: Option<usize>) -> String {
-    if status.keys.is_empty() {
-        let why = match status.epoch {
-            Some(_) => "no such locks or leases",
-            None => "does not exist yet",
-        };
-        return format!("bucket {}: {why}\n", status.bucket);
+/// Returns the status of these names, or of all if there are none, cut to this width if there is
+/// one.
+pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> String {
+    if status.epoch.is_none() && status.keys.is_empty() {
+        return format!("bucket {}: does not exist yet\n", status.bucket);
+    }
+    if status.keys.is_empty() && names.is_empty() {
+        return format!("bucket {}: no locks and no leases\n", status.bucket);
     }
     let mut lines = Vec::new();
     for key in &status.keys {
@@ -22,6 +22,9 @@ pub(super) fn table(status: &Status, width: Option<usize>) -> String {
         }
         lines.push(headline(&status.bucket, key));
         lines.extend(columns(&rows(key)));
+    }
+    for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
+        lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
     }
     let cut = |line: String| match width {
         Some(width) => line.chars().take(width).collect(),
@@ -45,7 +48,11 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
             let since = since.map(|agent| format!(" for {}", brief(agent.state_seconds)));
             format!("held by {}{}", holder.token, since.unwrap_or_default())
         }
-        (_, KeyState::Held, several) => format!("held by {}", several.len()),
+        (_, KeyState::Held, []) => "nobody has it".to_owned(),
+        (_, KeyState::Held, several) => {
+            let tokens: Vec<_> = several.iter().map(|holder| &*holder.token).collect();
+            format!("held by {}", tokens.join(" and "))
+        }
     };
     let timing = holders.iter().find_map(|holder| holder.timing).map(|timing| {
         let renewal = brief(timing.renewal_seconds);
@@ -66,7 +73,8 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
 
 /// Returns whether this agent has written the record of a holder, for all that is known.
 fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
-    agent.token == holder.token && agent.term.is_some() && agent.term == holder.term
+    let is_of_term = agent.term.is_some() && agent.term == holder.term;
+    agent.token == holder.token && (is_of_term || agent.state == "stopping")
 }
 
 /// Returns the rows of a name, the first of them with the names of the columns.
@@ -139,10 +147,10 @@ fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
             waiter.mode.to_owned(),
             dash(),
             waiter.token.clone(),
-            "waiting".to_owned(),
+            waiter.state.name().to_owned(),
             waiter.term.to_string(),
             ago(waiter.renewed_age_seconds),
-            String::new(),
+            waiter.why.clone(),
         ]
     });
     of_holders.chain(of_waiters).collect()

@@ -219,7 +219,12 @@ impl Bucket for DirStore {
 
     fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
         self.open = None;
-        if !self.exists() {
+        // A bucket that this user may not see is not one that does not exist.
+        let path = self.base.join(&self.bucket).join(EPOCH);
+        let is_hidden = |error| {
+            StoreErrorKind::Unreachable.error(format!("cannot open {}: {error}", path.display()))
+        };
+        if !path.try_exists().map_err(is_hidden)? && !self.exists() {
             return Ok(None);
         }
         self.open(FirstKey::Read(EPOCH_KEY), deadline).map(|(info, _)| Some(info))

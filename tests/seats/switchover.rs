@@ -157,13 +157,17 @@ fn an_agent_that_is_not_fit_or_not_there_is_refused_with_the_reason_of_each() {
     let refused = site.run(&["switchover", "--to", "host-7", "web"]);
     assert_eq!((refused.status, &*refused.shown), (Some(75), ""));
     assert!(refused.said.contains("host-7: no answer"), "{refused:?}");
-    let refused = site.run(&["switchover", "--from", "host-1", "web"]);
+    // It stands by: there is nothing to be moved away from it.
+    let nothing = site.run(&["switchover", "--from", "host-1", "web"]);
     assert_eq!(
-        (refused.status, &*refused.said),
-        (Some(75), "putex: web: host-1 does not hold it\n")
+        (nothing.status, &*nothing.said),
+        (Some(0), "putex: web: host-1 does not hold it\n")
     );
+    let refused = site.run(&["switchover", "--from", "host-7", "web"]);
+    assert_eq!((refused.status, &*refused.shown), (Some(75), ""));
     let refused = site.run(&["switchover", "other"]);
-    assert_eq!((refused.status, &*refused.said), (Some(75), "putex: other: nobody holds it\n"));
+    let says = "putex: other: nobody holds it, and no agent of this key answers\n";
+    assert_eq!((refused.status, &*refused.said), (Some(75), says));
     site.group.kill_host_without_lock(1);
     let refused = site.run(&["switchover", "--to", "host-1", "web"]);
     assert!(refused.said.contains("host-1: no answer"), "{refused:?}");

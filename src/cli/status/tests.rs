@@ -30,6 +30,7 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("-e mine web", holder("alpha")),
         ("-e mine --as me web", holder("me")),
         ("-e holder=h2 web", holder("h2")),
+        ("-e active web", Form::Exit(Question::Active("alpha".to_owned()))),
         ("web --print holder", Form::Print(Field::Holder)),
         ("web --print=term", Form::Print(Field::Term)),
     ] {
@@ -49,8 +50,8 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("-e held", "-e: write one KEY with it"),
         ("-e held a b", "-e: write one KEY with it"),
         ("--print host", "--print: write one KEY with it"),
-        ("-e maybe web", "-e: maybe: write held, free, mine or holder=TOKEN"),
-        ("-e holder= web", "-e: holder=: write held, free, mine or holder=TOKEN"),
+        ("-e maybe web", "-e: maybe: write held, free, mine, active or holder=TOKEN"),
+        ("-e holder= web", "-e: holder=: write held, free, mine, active or holder=TOKEN"),
         (
             "--print hostt web",
             "--print: hostt: write holder, host, state or term; the nearest is host",
@@ -58,7 +59,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("-e held --json web", "-e: cannot be with --json; write one of them"),
         ("--print term --json web", "--print: cannot be with --json; write one of them"),
         ("-e held -W 1 web", "-W: cannot be with -e, which answers once"),
-        ("--as me web", "--as: says who asks -e mine; write holder=TOKEN instead"),
+        ("--as me web", "--as: says who asks -e mine or -e active; write holder=TOKEN instead"),
         ("-W 0.01", "-W: write 100ms or more"),
         ("-W soon", "-W: soon: "),
         ("''", "KEY: \"\": is empty; write none for all keys"),

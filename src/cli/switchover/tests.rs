@@ -39,6 +39,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("lock.db", "KEY: lock.db: is no key of agents"),
         ("w*b", "KEY: "),
         ("--to '' web", "--to: is empty"),
+        ("--from h1 --to h1 web", "--to: h1: is also --from; write another agent"),
         ("-w 0 web", "-w: write 1s to 60m"),
         ("-w 61m web", "-w: write 1s to 60m"),
         ("--replicas 3 web", "--replicas: not an option of putex switchover"),

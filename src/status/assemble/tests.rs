@@ -115,10 +115,10 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
         ticket("lock.db.x.2", 2, "h2", Mode::Shared, &["db/x"]),
     ];
     let all = locks(&tickets_of(entries.clone()), 15 * SECOND);
-    assert_eq!(
-        names(&all),
-        [("db", KeyState::Free), ("db/x", KeyState::Held), ("web", KeyState::Free)]
-    );
+    // Nobody else gets what somebody waits for.
+    let held = KeyState::Held;
+    assert_eq!(names(&all), [("db", held), ("db/x", held), ("web", held)]);
+    assert!(all[0].holders.is_empty());
     let holders: Vec<_> = all[1].holders.iter().map(|it| (&*it.token, it.mode)).collect();
     assert_eq!(holders, [("h1", Some("shared")), ("h2", Some("shared"))]);
     let waiters =
@@ -127,7 +127,10 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
     assert_eq!(all[1].holders[0].expires_in_seconds, Some(Bounds { min: 14.0, max: 14.15 }));
     // In a bucket that is too young nobody has a lock.
     let young = locks(&tickets_of(entries), 14 * SECOND);
-    assert!(young.iter().all(|status| status.state == KeyState::Free), "{young:?}");
+    assert!(young.iter().all(|status| status.holders.is_empty()), "{young:?}");
+    let first = &young[1].waiters[0];
+    assert_eq!((&*first.token, first.ahead), ("h1", 1));
+    assert!(first.why.contains("new or was lost"), "{first:?}");
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
     entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
     let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, &["db"]);
     let all = locks(&tickets_of(vec![(entry, age), other]), 15 * SECOND);
-    assert_eq!(names(&all), [("db", KeyState::Free), ("?", KeyState::Held)]);
+    assert_eq!(names(&all), [("db", KeyState::Held), ("?", KeyState::Held)]);
     assert_eq!(all[1].holders[0].state, HolderState::Unreadable);
     assert_eq!(all[0].waiters[0].ahead, 1);
 }
@@ -174,4 +177,44 @@ fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
         ),
         []
     );
+}
+
+#[test]
+fn who_waits_says_for_whom_and_whether_it_is_still_there() {
+    let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
+    let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, &["db/x"]);
+    for (age, state) in [(14_000, WaiterState::Waiting), (16_000, WaiterState::Overdue)] {
+        let all = locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND);
+        let [waiter] = &all[1].waiters[..] else { panic!("{all:?}") };
+        assert_eq!((waiter.state, &*waiter.why), (state, "behind h1"));
+    }
+}
+
+#[test]
+fn a_request_for_switchover_stands_for_the_lock_that_it_names() {
+    let request = |term: u64| {
+        let headers = [
+            ("Putex-Seat", "0".to_owned()),
+            ("Putex-Term", term.to_string()),
+            ("Putex-Life", "30000".to_owned()),
+            ("Putex-Nonce", "7".to_owned()),
+            ("Putex-From", "h1".to_owned()),
+            ("Putex-By", "root@h3".to_owned()),
+        ];
+        let key = "putex.switchover.web".to_owned();
+        Entry { key, revision: Revision(9), content: Content::new(headers, b"h2") }
+    };
+    for (term, age, left) in [
+        (4, at(10_000), Some(20.0)),
+        (4, at(30_000), None),
+        // The service has moved.
+        (3, at(10_000), None),
+        (4, None, None),
+    ] {
+        let mut all = agents(vec![(record("web", 8, "h1", RecordState::Active), at(0))], &[]);
+        add_switchovers(&mut all, vec![(request(term), age)]);
+        let found = all[0].switchover.as_ref();
+        assert_eq!(found.map(|it| it.expires_in_seconds), left, "{term} {age:?}");
+        assert!(found.is_none_or(|it| it.to == "h2" && it.by == "root@h3"));
+    }
 }

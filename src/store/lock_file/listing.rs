@@ -14,8 +14,14 @@ const DOOR_POLL: Duration = Duration::from_millis(5);
 
 impl LockFile {
     /// Returns whether there is such a file for this bucket.
-    pub fn exists(base: &Path, bucket: &str) -> bool {
-        base.join(bucket).join(NAME).exists()
+    ///
+    /// # Errors
+    ///
+    /// When this user may not see it.
+    pub fn exists(base: &Path, bucket: &str) -> StoreResult<bool> {
+        let path = base.join(bucket).join(NAME);
+        let text = |error| format!("cannot open {}: {error}", path.display());
+        path.try_exists().map_err(|error| StoreErrorKind::Unreachable.error(text(error)))
     }
 
     /// Returns the tickets that stand.
