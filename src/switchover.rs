@@ -419,3 +419,6 @@ fn lengthened(time: Duration) -> Duration {
 fn is_terminal() -> bool {
     io::stderr().is_terminal()
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,15 +62,21 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
         };
         let Some(status) = keys.iter_mut().find(of) else { continue };
         let Some(request) = switchover::from_content(&entry.content) else { continue };
+        let is_of = |holder: &Holder| {
+            holder.term == Some(request.term.0) && holder.seat.unwrap_or(0) == request.seat.0
+        };
         let left = age.map(|age| request.lasts.saturating_sub(age)).unwrap_or_default();
-        status.switchover =
-            Some(left).filter(|left| !left.is_zero()).map(|left| SwitchoverStatus {
-                seat: request.seat.0,
-                from: request.from,
-                to: sanitize_field(&request.to),
-                by: request.by,
-                expires_in_seconds: seconds(left),
-            });
+        // It is for one lock of one holder.
+        if left.is_zero() || !status.holders.iter().any(is_of) {
+            continue;
+        }
+        status.switchover = Some(SwitchoverStatus {
+            seat: request.seat.0,
+            from: request.from,
+            to: sanitize_field(&request.to),
+            by: request.by,
+            expires_in_seconds: seconds(left),
+        });
     }
 }
 

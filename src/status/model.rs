@@ -73,6 +73,41 @@ pub struct KeyStatus {
     pub switchover: Option<SwitchoverStatus>,
 }
 
+#[cfg(test)]
+impl KeyStatus {
+    /// Returns the status of a key with these holders, in a seat each if there are several, and
+    /// with agents that say something of themselves.
+    pub(crate) fn of_agents(
+        holders: &[(&str, HolderState)],
+        agents: Vec<AgentStatus>,
+    ) -> KeyStatus {
+        let holder = |(seat, (token, state)): (u32, &(&str, HolderState))| Holder {
+            token: (*token).to_owned(),
+            host: None,
+            seat: (holders.len() > 1).then_some(seat),
+            priority: None,
+            mode: None,
+            slot: None,
+            state: *state,
+            term: Some(4),
+            revision: Some(9),
+            renewed_age_seconds: Some(0.0),
+            expires_in_seconds: None,
+            timing: Some(TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 1 }),
+            remark: None,
+        };
+        KeyStatus {
+            key: "web".to_owned(),
+            kind: Kind::Agent,
+            state: KeyState::Held,
+            holders: (0..).zip(holders).map(holder).collect(),
+            waiters: Vec::new(),
+            agents,
+            switchover: None,
+        }
+    }
+}
+
 /// A request that stands to move the service of agents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SwitchoverStatus {

@@ -1,0 +1,115 @@
+//! Which lock goes to which agent, and what is refused.
+
+use super::*;
+use crate::status::KeyStatus;
+
+/// The agent of a token in a state, and why it is no candidate.
+fn agent(token: &str, state: &str, why_not: Option<&str>) -> AgentStatus {
+    AgentStatus {
+        token: token.to_owned(),
+        host: token.to_owned(),
+        incarnation: token.to_owned(),
+        version: "0".to_owned(),
+        state: state.to_owned(),
+        state_seconds: 1.0,
+        why: String::new(),
+        seat: None,
+        term: None,
+        valid_seconds: None,
+        priority: "2".to_owned(),
+        failback_seconds: None,
+        candidate: why_not.is_none(),
+        not_candidate_why: why_not.map(str::to_owned),
+        store_up: true,
+        guard_up: true,
+        renewal_seconds: 1.0,
+        failures: 3,
+        confirmations: 1,
+    }
+}
+
+fn request(from: Option<&str>, to: Option<&str>) -> Request {
+    Request {
+        bucket: "putex".to_owned(),
+        dir: None,
+        key: "web".to_owned(),
+        from: from.map(str::to_owned),
+        to: to.map(str::to_owned),
+        wait: Duration::from_secs(30),
+        by: "root@h".to_owned(),
+        level: Level::Warn as u64,
+    }
+}
+
+fn chosen(request: &Request, shown: &KeyStatus) -> Result<(String, String, u32), String> {
+    match choose(request, Some(shown)) {
+        Ok(Chosen { seat, from, to, .. }) => Ok((from, to, seat.0)),
+        Err(Unchosen::Done(text)) => Err(format!("done: {text}")),
+        Err(Unchosen::Refused(reasons)) => Err(reasons.join("; ")),
+    }
+}
+
+#[test]
+fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
+    let shown = KeyStatus::of_agents(
+        &[("h1", HolderState::Active)],
+        vec![
+            agent("h1", "active", None),
+            AgentStatus { priority: "1".to_owned(), ..agent("h4", "standby", None) },
+            agent("h2", "standby", None),
+            agent("h3", "standby", Some("the health check has failed")),
+            agent("h5", "stopping", None),
+        ],
+    );
+    let due = |to: &str| Ok(("h1".to_owned(), to.to_owned(), 0));
+    let refused = |text: &str| Err(text.to_owned());
+    for (from, to, found) in [
+        (None, None, due("h4")),
+        (Some("h1"), Some("h2"), due("h2")),
+        (None, Some("h1"), refused("done: h1 has it already")),
+        (Some("h2"), None, refused("done: h2 does not hold it")),
+        (Some("h7"), None, refused("h7 does not hold it, and does not stand by")),
+        (Some("h5"), None, refused("h5 does not hold it, and does not stand by")),
+    ] {
+        assert_eq!(chosen(&request(from, to), &shown), found, "{from:?} {to:?}");
+    }
+    for (to, why) in [
+        ("h3", "h3: no candidate: the health check has failed"),
+        ("h5", "h5: no candidate: it is stopping"),
+        ("h7", "h7: no answer"),
+    ] {
+        let refused = chosen(&request(None, Some(to)), &shown).expect_err(to);
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn of_several_holders_one_is_named_and_none_gets_a_second_seat() {
+    let holders = [("h1", HolderState::Active), ("h2", HolderState::Active)];
+    let shown = KeyStatus::of_agents(&holders, vec![agent("h3", "standby", None)]);
+    let refused = chosen(&request(None, None), &shown).expect_err("two");
+    assert_eq!(refused, "it is held by h1 and h2; write --from with one of them");
+    let due = Ok(("h2".to_owned(), "h3".to_owned(), 1));
+    assert_eq!(chosen(&request(Some("h2"), None), &shown), due);
+    // The host of h1 must not be taken for one that has given its lock.
+    let refused = chosen(&request(Some("h1"), Some("h2")), &shown).expect_err("a seat");
+    assert_eq!(refused, "h2 has a seat already");
+}
+
+#[test]
+fn a_lock_that_is_free_or_changes_hands_is_not_moved() {
+    let agents = || vec![agent("h2", "standby", Some("priority never"))];
+    for (holders, why) in [
+        (&[][..], "nobody holds it; h2: no candidate: priority never"),
+        (&[("h1", HolderState::Taking)], "h1: has taken the lock a moment ago"),
+        (&[("h1", HolderState::Overdue)], "h1: does not renew its lock"),
+    ] {
+        let shown = KeyStatus::of_agents(holders, agents());
+        let refused = chosen(&request(None, None), &shown).expect_err(why);
+        assert!(refused.starts_with(why), "{refused}");
+    }
+    let nobody = Err(Unchosen::Refused(vec![
+        "nobody holds it, and no agent of this key answers".to_owned(),
+    ]));
+    assert_eq!(choose(&request(None, None), None), nobody);
+}
