@@ -166,7 +166,7 @@ pub(crate) fn read(
     }
     let mut keys = assemble::agents(agents, wanted);
     assemble::add_switchovers(&mut keys, switchovers);
-    keys.extend(assemble::locks(&tickets, settled));
+    keys.extend(assemble::locks(&tickets, settled, wanted));
     keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
     keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
     if epoch.is_some() && matches!(request.form, Form::Table | Form::Json) {

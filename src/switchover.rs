@@ -120,7 +120,11 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
     {
-        return Err(Unchosen::Done(format!("{to} has it already")));
+        let is_active = |agent: &AgentStatus| agent.token == *to && agent.state == "active";
+        return Err(match agents.iter().any(is_active) {
+            true => Unchosen::Done(format!("{to} has it already")),
+            false => refuse(format!("{to} holds it, and does not say that it is active")),
+        });
     }
     let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
     let holder = match (&from[..], &request.from) {
@@ -293,7 +297,7 @@ impl Process<'_> {
         let end = self.follow(chosen, at, until);
         // Best effort: it ends by itself.
         let by = sys::now().after(ANSWER_MAX);
-        let _ = wanted::end(&mut *self.bucket, &self.request.key, at, by);
+        let _ = wanted::end(&mut *self.bucket, &self.request.key, *seat, at, by);
         end
     }
 
@@ -302,7 +306,7 @@ impl Process<'_> {
         let (key, mut last) = (self.request.key.clone(), String::new());
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
-            let entry = self.bucket.get(&wanted::key_of(&key), by)?;
+            let entry = self.bucket.get(&wanted::key_of(&key, own.seat), by)?;
             let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             if let Some(entry) = &entry
                 && let Some((other, left)) = wanted::standing(&mut *self.bucket, entry, by)?
@@ -310,7 +314,7 @@ impl Process<'_> {
                 if other == *own {
                     return Ok(Ok(at));
                 }
-                if other.term == own.term && other.seat == own.seat {
+                if other.term == own.term {
                     let Switchover { to, by, .. } = &other;
                     let left = Ms(left);
                     return Ok(Err(format!("{by} is about to move it to {to}, for {left} still")));
@@ -372,7 +376,7 @@ impl Process<'_> {
             told = seen.or(told);
             if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
                 told_at = Some(now);
-                self.bucket.announce(&self.request.key, &switchover_notice(at));
+                self.bucket.announce(&self.request.key, &switchover_notice(*seat, at));
             }
             let next = sys::now().after(LOOK_EVERY);
             if let Hint::Gone(_) = self.bucket.wait(wake.as_fd(), Some(next)) {

@@ -102,7 +102,7 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
 }
 
 /// The part of R that a read may take which the agent does not wait for, as a divisor.
-const READ_SHARE: u32 = 4;
+const READ_SHARE: u32 = 2;
 
 /// What a store depends on besides its location.
 #[derive(Clone, Debug)]

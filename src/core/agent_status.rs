@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::priority::Priority;
+use crate::core::seat::SEATS_MAX;
 use crate::core::text::sanitize_field;
 
 /// What an agent says of itself. Times are seconds, in whole milliseconds.
@@ -48,7 +50,25 @@ pub struct AgentStatus {
     pub confirmations: u32,
 }
 
+/// The states of an agent.
+const STATES: [&str; 7] =
+    ["looking", "standby", "taking", "confirming", "active", "stopping", "ended"];
+
+/// Longest time that is believed, in seconds: some centuries.
+const SECONDS_MAX: f64 = 1e10;
+
 impl AgentStatus {
+    /// Returns whether an agent of this version may have said that.
+    pub fn is_valid(&self) -> bool {
+        let times = [Some(self.state_seconds), Some(self.renewal_seconds), self.valid_seconds];
+        let times = times.into_iter().chain([self.failback_seconds]).flatten();
+        STATES.contains(&&*self.state)
+            && self.priority.parse::<Priority>().is_ok()
+            && !self.token.trim().is_empty()
+            && self.seat.is_none_or(|seat| seat < SEATS_MAX)
+            && times.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds))
+    }
+
     /// Returns the status with all texts made safe to show: anybody who may send messages may have
     /// chosen them.
     #[must_use]

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use libc::O_NOFOLLOW;
+use libc::{O_NOFOLLOW, O_NONBLOCK};
 use serde::{Deserialize, Serialize};
 
 use super::instance_dir::{AGENTS_DIR, Identity};
@@ -56,13 +56,18 @@ pub fn read(base: &Path, location: &str, bucket: &str, number: &str) -> Vec<(Str
     let Ok(dirs) = fs::read_dir(base.join(AGENTS_DIR)) else { return Vec::new() };
     let stored = |dir: io::Result<fs::DirEntry>| {
         let mut options = File::options();
-        options.read(true).custom_flags(O_NOFOLLOW);
+        // Opening a pipe must not block.
+        options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
         let file = options.open(dir.ok()?.path().join(FILE)).ok()?;
         let mut text = Vec::new();
         file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
         let stored: Stored = serde_json::from_slice(&text).ok()?;
-        let is_wanted =
-            |it: &Stored| it.number == number && it.location == location && it.bucket == bucket;
+        let is_wanted = |it: &Stored| {
+            it.number == number
+                && it.location == location
+                && it.bucket == bucket
+                && it.status.is_valid()
+        };
         Some(stored).filter(is_wanted).map(|stored| (stored.key, stored.status.sanitized()))
     };
     dirs.filter_map(stored).collect()

@@ -19,6 +19,9 @@ const WAIT_MIN: Duration = Duration::from_millis(120);
 /// And at most.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// So many answers are kept.
+const ANSWERS_MAX: usize = 4096;
+
 /// How often the files of a directory are looked at.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -82,13 +85,15 @@ fn gather(
     said: &mut Vec<(String, AgentStatus)>,
 ) -> Result<(), Refusal> {
     let wake = Waker::new().map_err(Refusal::system("cannot wait: "))?;
-    loop {
+    // Messages that mean nothing must not extend the time.
+    while sys::now() < until && said.len() < ANSWERS_MAX {
         match bucket.wait(wake.as_fd(), Some(until)) {
             Hint::Announced { key, content } if keys.contains(&key) => {
                 said.extend(status_from_content(number, &content).map(|status| (key, status)));
             }
             Hint::Announced { .. } | Hint::Changed { .. } | Hint::Woken => {}
-            Hint::Elapsed | Hint::Gone(_) => return Ok(()),
+            Hint::Elapsed | Hint::Gone(_) => break,
         }
     }
+    Ok(())
 }

@@ -57,11 +57,11 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
 /// Adds the requests that stand to move services to the status of their keys.
 pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>) {
     for (entry, age) in entries {
+        let Some(request) = switchover::from_content(&entry.content) else { continue };
         let of = |status: &&mut KeyStatus| {
-            status.kind == Kind::Agent && switchover::key_of(&status.key) == entry.key
+            status.kind == Kind::Agent && switchover::key_of(&status.key, request.seat) == entry.key
         };
         let Some(status) = keys.iter_mut().find(of) else { continue };
-        let Some(request) = switchover::from_content(&entry.content) else { continue };
         let is_of = |holder: &Holder| {
             holder.term == Some(request.term.0) && holder.seat.unwrap_or(0) == request.seat.0
         };
@@ -179,12 +179,20 @@ pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
     entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
 }
 
+/// The first element of a ticket for several names.
+const SEVERAL: &str = "_";
+
 /// Waiters, each with the number of its ticket.
 type Queue = Vec<(Revision, Waiter)>;
 
 /// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
 /// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
-pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<KeyStatus> {
+/// `wanted`: the names that are asked for, or none for all.
+pub(super) fn locks(
+    tickets: &[Aged<StoredTicket>],
+    settled: Duration,
+    wanted: &[String],
+) -> Vec<KeyStatus> {
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     let mut found: BTreeMap<Name, (Vec<Holder>, Queue)> = BTreeMap::new();
     let mut unreadable = Vec::new();
@@ -195,7 +203,8 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
                 let state = HolderState::Unreadable;
                 let holder = holder("?", state, stored.revision, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));
-                unreadable.push(Holder { remark, ..holder });
+                let element = stored.key.split('.').nth(1).unwrap_or(SEVERAL).to_owned();
+                unreadable.push((element, Holder { remark, ..holder }));
                 continue;
             }
         };
@@ -231,11 +240,33 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
         key_status(name.to_string(), Kind::Lock, holders, waiters)
     };
     let mut all: Vec<KeyStatus> = found.into_iter().map(status).collect();
-    // It blocks all others of its first element, and its names are not known.
-    if !unreadable.is_empty() {
-        all.push(key_status("?".to_owned(), Kind::Lock, unreadable, Vec::new()));
-    }
+    add_unreadable(&mut all, unreadable, wanted);
+    all.sort_by(|one, other| one.key.cmp(&other.key));
     all
+}
+
+/// Adds tickets that cannot be read, each with the first element of its name. Such a ticket blocks
+/// all names with this element, or all there are if it is for several names.
+fn add_unreadable(all: &mut Vec<KeyStatus>, unreadable: Vec<(String, Holder)>, wanted: &[String]) {
+    for (element, holder) in unreadable {
+        let is_blocked =
+            |name: &&String| element == SEVERAL || name.split('/').next() == Some(&*element);
+        let blocked: Vec<String> = match wanted {
+            [] => vec![if element == SEVERAL { "?".to_owned() } else { element.clone() }],
+            _ => wanted.iter().filter(is_blocked).cloned().collect(),
+        };
+        for name in blocked {
+            match all.iter_mut().find(|known| known.key == name) {
+                Some(known) => {
+                    known.state = KeyState::Held;
+                    known.holders.push(holder.clone());
+                }
+                None => {
+                    all.push(key_status(name, Kind::Lock, vec![holder.clone()], Vec::new()));
+                }
+            }
+        }
+    }
 }
 
 fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {

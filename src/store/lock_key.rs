@@ -40,11 +40,19 @@ const STATUS_REQUEST: &str = "Putex-Status-Request";
 /// The header of a status, with the number of the request.
 const STATUS: &str = "Putex-Status";
 
-/// The header of a message that says that there is a request for switchover, with its revision.
+/// The header of a message that says that there is a request for switchover, with its revision;
+/// beside it stands the seat.
 const SWITCHOVER: &str = "Putex-Switchover";
+const SWITCHOVER_SEAT: &str = "Putex-Seat";
 
 /// An agent follows such messages no more often than that, however many are sent.
-const REQUEST_EVERY: Duration = Duration::from_millis(50);
+const NOTICE_EVERY: Duration = Duration::from_millis(50);
+
+/// It answers requests for its status no more often than that.
+const STATUS_EVERY: Duration = Duration::from_millis(5);
+
+/// The digits of the number of such a request.
+const NUMBER_DIGITS: usize = 32;
 
 /// How long the read of a request for switchover may take, unless the caller says otherwise.
 const READ_MAX: Duration = Duration::from_millis(250);
@@ -62,10 +70,11 @@ pub struct LockKey {
     keys: Vec<SeatKey>,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
-    /// When somebody has requested something last that is answered seldom.
-    requested_at: Option<Instant>,
-    /// Whether the request for switchover is to be read.
-    reads_switchover: bool,
+    /// When the status was requested last, and when a notice of a request for switchover came.
+    status_requested_at: Option<Instant>,
+    noticed_at: Option<Instant>,
+    /// The seat whose request for switchover is to be read.
+    reads_switchover: Option<Seat>,
     /// No write was stored since the bucket was opened.
     is_new: bool,
     /// How long that may take.
@@ -93,8 +102,9 @@ impl LockKey {
             bucket,
             keys,
             announced: None,
-            requested_at: None,
-            reads_switchover: false,
+            status_requested_at: None,
+            noticed_at: None,
+            reads_switchover: None,
             is_new: true,
             read_max: READ_MAX,
         }
@@ -117,8 +127,9 @@ impl LockKey {
         let (mut bucket, entry) = self.bucket.open(first, deadline)?;
         let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
         let mut entries = vec![entry];
-        self.bucket.subscribe(&[&*switchover::key_of(&self.keys[0].key)])?;
-        (self.reads_switchover, self.is_new) = (false, true);
+        let requests = self.switchover_keys();
+        self.bucket.subscribe(&requests.iter().map(String::as_str).collect::<Vec<_>>())?;
+        (self.reads_switchover, self.is_new) = (None, true);
         if !others.is_empty() {
             self.bucket.subscribe(&others)?;
             for key in others {
@@ -169,7 +180,9 @@ impl LockKey {
         if let Written::Stored(revision) = written {
             key.known = revision;
             // What was requested while the store was out of reach; a renewal comes first.
-            self.reads_switchover |= std::mem::take(&mut self.is_new);
+            if std::mem::take(&mut self.is_new) {
+                self.reads_switchover = Some(seat);
+            }
         }
         written
     }
@@ -204,14 +217,17 @@ impl LockKey {
         wake: BorrowedFd<'_>,
         deadline: Option<Instant>,
     ) -> Result<Option<Event>, String> {
-        let switchover_key = switchover::key_of(&self.keys[0].key);
+        let requests = self.switchover_keys();
         loop {
             if let Some(request) = self.read_switchover() {
                 return Ok(Some(Event::SwitchoverRequested(request)));
             }
             match self.bucket.wait(wake, deadline) {
-                Hint::Changed { key, .. } if key == switchover_key => self.reads_switchover = true,
                 Hint::Changed { key, revision } => {
+                    if let Some(seat) = requests.iter().position(|request| *request == key) {
+                        self.reads_switchover = Some(Seat(seat as u32));
+                        continue;
+                    }
                     let seat = self.keys.iter().position(|seat| seat.key == key);
                     if let Some(seat) = seat
                         && revision.is_none_or(|revision| revision > self.keys[seat].known)
@@ -238,12 +254,26 @@ impl LockKey {
 
     /// Returns what a message means, if it means something.
     fn announced(&mut self, content: &Content) -> Option<Event> {
+        let now = sys::now();
+        let is_seldom = |last: &mut Option<Instant>, every: Duration| {
+            let is_seldom = last.is_none_or(|last| now.since(last) >= every);
+            if is_seldom {
+                *last = Some(now);
+            }
+            is_seldom
+        };
         if content.header(SWITCHOVER).is_some() {
-            self.reads_switchover |= self.is_seldom();
+            let seat = content.header(SWITCHOVER_SEAT)?.parse().ok().map(Seat)?;
+            if seat.index() < self.keys.len() && is_seldom(&mut self.noticed_at, NOTICE_EVERY) {
+                self.reads_switchover = Some(seat);
+            }
             return None;
         }
         if let Some(number) = content.header(STATUS_REQUEST) {
-            return self.is_seldom().then(|| Event::StatusRequested(number.to_owned()));
+            let is_number = number.len() == NUMBER_DIGITS
+                && number.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let is_answered = is_number && is_seldom(&mut self.status_requested_at, STATUS_EVERY);
+            return is_answered.then(|| Event::StatusRequested(number.to_owned()));
         }
         if let Some(request) = request_from_content(content) {
             return Some(Event::FailbackRequested(request));
@@ -254,24 +284,18 @@ impl LockKey {
         others.map(Event::DuplicateToken)
     }
 
-    /// Returns whether the last request was long enough ago for this one to be followed.
-    fn is_seldom(&mut self) -> bool {
-        let now = sys::now();
-        let is_seldom = self.requested_at.is_none_or(|last| now.since(last) >= REQUEST_EVERY);
-        if is_seldom {
-            self.requested_at = Some(now);
-        }
-        is_seldom
+    /// Returns the keys of the requests for switchover of all seats.
+    fn switchover_keys(&self) -> Vec<String> {
+        let key = &self.keys[0].key;
+        Seat::all(self.keys.len() as u32).map(|seat| switchover::key_of(key, seat)).collect()
     }
 
     /// Reads the request for switchover if it may be another than before. One that cannot be read
     /// is not followed: whoever has made it says so again.
     fn read_switchover(&mut self) -> Option<SwitchoverRequest> {
-        if !std::mem::take(&mut self.reads_switchover) {
-            return None;
-        }
+        let seat = self.reads_switchover.take()?;
         let by = sys::now().after(self.read_max);
-        switchover::read(&mut *self.bucket, &self.keys[0].key, by).ok().flatten()
+        switchover::read(&mut *self.bucket, &self.keys[0].key, seat, by).ok().flatten()
     }
 }
 
@@ -348,13 +372,13 @@ pub(crate) fn status_from_content(number: &str, content: &Content) -> Option<Age
     let is_answer = content.header(STATUS) == Some(number);
     let status: AgentStatus =
         is_answer.then(|| serde_json::from_slice(&content.payload).ok()).flatten()?;
-    Some(status.sanitized())
+    Some(status).filter(AgentStatus::is_valid).map(AgentStatus::sanitized)
 }
 
 /// Returns the message which says to the agents of a key that a request for switchover stands at
 /// this revision.
-pub(crate) fn switchover_notice(at: Revision) -> Content {
-    Content::new([(SWITCHOVER, at.to_string())], b"")
+pub(crate) fn switchover_notice(seat: Seat, at: Revision) -> Content {
+    Content::new([(SWITCHOVER, at.to_string()), (SWITCHOVER_SEAT, seat.to_string())], b"")
 }
 
 /// Describes the holder of the lock for the operator.

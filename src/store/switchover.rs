@@ -2,7 +2,7 @@
 //!
 //! | key | entry |
 //! |---|---|
-//! | `putex.switchover.<key>` | the last request for the agents of a key, or a tombstone |
+//! | `putex.switchover.<key>` | the last request for a seat, by the key of that, or a tombstone |
 //!
 //! | header | value |
 //! |---|---|
@@ -48,9 +48,9 @@ pub struct Switchover {
     pub number: u64,
 }
 
-/// Returns the key of the requests for the agents of a key.
-pub(crate) fn key_of(key: &str) -> String {
-    format!("putex.switchover.{key}")
+/// Returns the key of the requests for a seat of the agents of a key.
+pub(crate) fn key_of(key: &str, seat: Seat) -> String {
+    format!("putex.switchover.{}", seat.key(key))
 }
 
 fn to_content(switchover: &Switchover) -> Content {
@@ -101,8 +101,8 @@ pub(crate) fn standing(
     Ok(Some((switchover, left)).filter(|(_, left)| !left.is_zero()))
 }
 
-/// Reads the request for the agents of a key as their holder is to follow it; `None` if there is
-/// none, or it is over.
+/// Reads the request for a seat of the agents of a key as its holder is to follow it; `None` if
+/// there is none, or it is over.
 ///
 /// # Errors
 ///
@@ -110,10 +110,11 @@ pub(crate) fn standing(
 pub(crate) fn read(
     bucket: &mut dyn Bucket,
     key: &str,
+    seat: Seat,
     deadline: Instant,
 ) -> StoreResult<Option<SwitchoverRequest>> {
     let began = sys::now();
-    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(None) };
+    let Some(entry) = bucket.get(&key_of(key, seat), deadline)? else { return Ok(None) };
     let standing = standing(bucket, &entry, deadline)?;
     Ok(standing.map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
         seat,
@@ -132,13 +133,19 @@ pub(crate) fn write(
     deadline: Instant,
 ) -> Written {
     let content = to_content(switchover);
-    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+    bucket.compare_and_set(&key_of(key, switchover.seat), Expected::Key(at), &content, deadline)
 }
 
-/// Ends the request that stands at this revision.
-pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
+/// Ends the request for a seat that stands at this revision.
+pub(crate) fn end(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    seat: Seat,
+    at: Revision,
+    deadline: Instant,
+) -> Written {
     let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
-    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+    bucket.compare_and_set(&key_of(key, seat), Expected::Key(at), &content, deadline)
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ fn request(from: Option<&str>, to: Option<&str>) -> Request {
     }
 }
 
-fn chosen(request: &Request, shown: &KeyStatus) -> Result<(String, String, u32), String> {
-    match choose(request, Some(shown)) {
+fn chosen(request: &Request, status: &KeyStatus) -> Result<(String, String, u32), String> {
+    match choose(request, Some(status)) {
         Ok(Chosen { seat, from, to, .. }) => Ok((from, to, seat.0)),
         Err(Unchosen::Done(text)) => Err(format!("done: {text}")),
         Err(Unchosen::Refused(reasons)) => Err(reasons.join("; ")),
@@ -51,7 +51,7 @@ fn chosen(request: &Request, shown: &KeyStatus) -> Result<(String, String, u32),
 
 #[test]
 fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
-    let shown = KeyStatus::of_agents(
+    let status = KeyStatus::of_agents(
         &[("h1", HolderState::Active)],
         vec![
             agent("h1", "active", None),
@@ -71,28 +71,37 @@ fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
         (Some("h7"), None, refused("h7 does not hold it, and does not stand by")),
         (Some("h5"), None, refused("h5 does not hold it, and does not stand by")),
     ] {
-        assert_eq!(chosen(&request(from, to), &shown), found, "{from:?} {to:?}");
+        assert_eq!(chosen(&request(from, to), &status), found, "{from:?} {to:?}");
     }
     for (to, why) in [
         ("h3", "h3: no candidate: the health check has failed"),
         ("h5", "h5: no candidate: it is stopping"),
         ("h7", "h7: no answer"),
     ] {
-        let refused = chosen(&request(None, Some(to)), &shown).expect_err(to);
+        let refused = chosen(&request(None, Some(to)), &status).expect_err(to);
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+/// Its record may stand for as long as nobody takes the lock.
+#[test]
+fn a_holder_that_does_not_answer_is_not_said_to_have_it() {
+    let candidates = vec![agent("h2", "standby", None)];
+    let status = KeyStatus::of_agents(&[("h1", HolderState::Active)], candidates);
+    let refused = chosen(&request(None, Some("h1")), &status).expect_err("it is silent");
+    assert_eq!(refused, "h1 holds it, and does not say that it is active");
 }
 
 #[test]
 fn of_several_holders_one_is_named_and_none_gets_a_second_seat() {
     let holders = [("h1", HolderState::Active), ("h2", HolderState::Active)];
-    let shown = KeyStatus::of_agents(&holders, vec![agent("h3", "standby", None)]);
-    let refused = chosen(&request(None, None), &shown).expect_err("two");
+    let status = KeyStatus::of_agents(&holders, vec![agent("h3", "standby", None)]);
+    let refused = chosen(&request(None, None), &status).expect_err("two");
     assert_eq!(refused, "it is held by h1 and h2; write --from with one of them");
     let due = Ok(("h2".to_owned(), "h3".to_owned(), 1));
-    assert_eq!(chosen(&request(Some("h2"), None), &shown), due);
+    assert_eq!(chosen(&request(Some("h2"), None), &status), due);
     // The host of h1 must not be taken for one that has given its lock.
-    let refused = chosen(&request(Some("h1"), Some("h2")), &shown).expect_err("a seat");
+    let refused = chosen(&request(Some("h1"), Some("h2")), &status).expect_err("a seat");
     assert_eq!(refused, "h2 has a seat already");
 }
 
@@ -104,8 +113,8 @@ fn a_lock_that_is_free_or_changes_hands_is_not_moved() {
         (&[("h1", HolderState::Taking)], "h1: has taken the lock a moment ago"),
         (&[("h1", HolderState::Overdue)], "h1: does not renew its lock"),
     ] {
-        let shown = KeyStatus::of_agents(holders, agents());
-        let refused = chosen(&request(None, None), &shown).expect_err(why);
+        let status = KeyStatus::of_agents(holders, agents());
+        let refused = chosen(&request(None, None), &status).expect_err(why);
         assert!(refused.starts_with(why), "{refused}");
     }
     let nobody = Err(Unchosen::Refused(vec![

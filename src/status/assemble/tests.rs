@@ -114,7 +114,7 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
         ticket("lock._.4", 4, "h4", Mode::Exclusive, &["db", "web"]),
         ticket("lock.db.x.2", 2, "h2", Mode::Shared, &["db/x"]),
     ];
-    let all = locks(&tickets_of(entries.clone()), 15 * SECOND);
+    let all = locks(&tickets_of(entries.clone()), 15 * SECOND, &[]);
     // Nobody else gets what somebody waits for.
     let held = KeyState::Held;
     assert_eq!(names(&all), [("db", held), ("db/x", held), ("web", held)]);
@@ -126,7 +126,7 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
     assert_eq!((waiters(0), waiters(1)), (vec![("h4", 3)], vec![("h3", 2)]));
     assert_eq!(all[1].holders[0].expires_in_seconds, Some(Bounds { min: 14.0, max: 14.15 }));
     // In a bucket that is too young nobody has a lock.
-    let young = locks(&tickets_of(entries), 14 * SECOND);
+    let young = locks(&tickets_of(entries), 14 * SECOND, &[]);
     assert!(young.iter().all(|status| status.holders.is_empty()), "{young:?}");
     let first = &young[1].waiters[0];
     assert_eq!((&*first.token, first.ahead), ("h1", 1));
@@ -137,11 +137,16 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
 fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
     let (mut entry, age) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
     entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
+    let unreadable = (entry, age);
     let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, &["db"]);
-    let all = locks(&tickets_of(vec![(entry, age), other]), 15 * SECOND);
-    assert_eq!(names(&all), [("db", KeyState::Held), ("?", KeyState::Held)]);
-    assert_eq!(all[1].holders[0].state, HolderState::Unreadable);
+    let all = locks(&tickets_of(vec![unreadable.clone(), other]), 15 * SECOND, &[]);
+    assert_eq!(names(&all), [("db", KeyState::Held)]);
+    assert_eq!(all[0].holders[0].state, HolderState::Unreadable);
     assert_eq!(all[0].waiters[0].ahead, 1);
+    // So is every name that it blocks.
+    let wanted = ["db/x".to_owned(), "web".to_owned()];
+    let all = locks(&tickets_of(vec![unreadable]), 15 * SECOND, &wanted);
+    assert_eq!(names(&all), [("db/x", KeyState::Held)]);
 }
 
 #[test]
@@ -184,7 +189,8 @@ fn who_waits_says_for_whom_and_whether_it_is_still_there() {
     let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
     let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, &["db/x"]);
     for (age, state) in [(14_000, WaiterState::Waiting), (16_000, WaiterState::Overdue)] {
-        let all = locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND);
+        let all =
+            locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND, &[]);
         let [waiter] = &all[1].waiters[..] else { panic!("{all:?}") };
         assert_eq!((waiter.state, &*waiter.why), (state, "behind h1"));
     }

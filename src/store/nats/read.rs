@@ -134,20 +134,27 @@ impl NatsStore {
         entries: &[Entry],
         deadline: Instant,
     ) -> StoreResult<Vec<Option<Duration>>> {
-        let (target, mut stored) = (self.read_target(), Vec::new());
+        let (target, mut stored, mut time) = (self.read_target(), Vec::new(), None);
+        let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
         for entries in entries.chunks(READS_AT_ONCE) {
             let body = |entry: &Entry| json!({ "seq": entry.revision.0 }).to_string();
             let bodies: Vec<String> = entries.iter().map(body).collect();
-            let requests: Vec<_> = bodies.iter().map(|body| read_request(&target, body)).collect();
+            let reads = bodies.iter().map(|body| read_request(&target, body));
+            let info = Outgoing { subject: &subject, headers: &[], payload: b"", repeats: true };
+            let requests: Vec<_> = reads.chain([info]).collect();
             let replies = self.client.requests(&requests, answer_by(deadline));
-            let replies = replies.map_err(|error| self.request_error(&target, &error))?;
+            let mut replies = replies.map_err(|error| self.request_error(&target, &error))?;
+            let info = replies.pop().map(|reply| jetstream::stream_info(&reply.payload));
+            time = match info {
+                Some(Ok(info)) => info.time,
+                Some(Err(failure)) => return Err(self.api_error("age of an entry", &failure)),
+                None => None,
+            };
             for reply in replies {
                 let at = jetstream::stored_at(&reply.payload);
                 stored.push(at.map_err(|failure| self.api_error("age of an entry", &failure))?);
             }
         }
-        let info = self.find(deadline)?;
-        let time = info.and_then(|info| info.time);
         let age = |at: Option<SystemTime>| {
             let time = time?;
             Some(at.map_or(Duration::ZERO, |at| time.duration_since(at).unwrap_or_default()))
