@@ -48,7 +48,9 @@ impl World<'_> {
         let Event::SwitchoverRequested(request) = event else { return false };
         let site = self.agents[id].site;
         let in_time = self.clock(site) < request.until;
-        let is_own = self.last_term(id).is_some_and(|term| term == request.term);
+        // A store that has lost its entries does not tell the term any more.
+        let lost = !self.store.losses.is_empty();
+        let is_own = lost || self.last_term(id).is_some_and(|term| term == request.term);
         in_time && is_own && request.seat == Seat(0) && request.to != self.sc.sites[site].token
     }
 
