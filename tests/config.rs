@@ -56,9 +56,8 @@ fn the_page_of_the_file_has_its_keys_and_no_others() {
     let documented: BTreeSet<_> = documented.into_iter().collect();
     assert_eq!(documented, known, "left: the page; right: the program");
     let others = FLAGS.iter().filter(|flag| flag.key().is_none());
-    use Subcommand::{Grab, Lease, Lock, Put, Release, Status, Switchover};
-    let locks = [Lock, Grab, Release, Lease, Put, Status, Switchover];
-    let is_of_locks = |flag: &&Flag| flag.subcommands.iter().all(|of| locks.contains(of));
+    let has_page = |of: &Subcommand| Subcommand::WITH_PAGES.contains(of);
+    let is_of_locks = |flag: &&Flag| flag.subcommands.iter().all(has_page);
     for flag in others.filter(|flag| !is_of_locks(flag)) {
         let named = format!("-{}", flag.long);
         assert!(page.contains(&named), "{named}: that it is no key");

@@ -81,18 +81,9 @@ fn overview() -> String {
     )
 }
 
-/// Returns whether a flag is of the commands for locks alone.
+/// Returns whether a flag is of the commands alone that have pages of their own.
 fn is_of_locks(flag: &Flag) -> bool {
-    let of_locks = [
-        Subcommand::Lock,
-        Subcommand::Grab,
-        Subcommand::Release,
-        Subcommand::Lease,
-        Subcommand::Put,
-        Subcommand::Status,
-        Subcommand::Switchover,
-    ];
-    flag.subcommands.iter().all(|of| of_locks.contains(of))
+    flag.subcommands.iter().all(|of| Subcommand::WITH_PAGES.contains(of))
 }
 
 /// Returns the letter, the long name and the value of a flag, as help shows them.

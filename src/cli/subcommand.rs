@@ -60,6 +60,17 @@ impl Subcommand {
     /// The commands that take the arguments and options of the agent.
     pub const AGENTS: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
 
+    /// The commands that use a store and have pages of their own.
+    pub const WITH_PAGES: &[Subcommand] = &[
+        Subcommand::Lock,
+        Subcommand::Grab,
+        Subcommand::Release,
+        Subcommand::Lease,
+        Subcommand::Put,
+        Subcommand::Status,
+        Subcommand::Switchover,
+    ];
+
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         Self::ROWS[self as usize][0]

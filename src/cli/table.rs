@@ -31,7 +31,8 @@ pub struct Flag {
 /// The commands that take the arguments and options of the agent.
 const AGENTS: &[Subcommand] = Subcommand::AGENTS;
 
-/// The commands that use a store.
+/// The commands that use a store: first those that make the bucket if it does not exist, then those
+/// that have more to say than a result.
 const STORES: &[Subcommand] = &[
     Subcommand::Agent,
     Subcommand::Check,
@@ -41,34 +42,15 @@ const STORES: &[Subcommand] = &[
     Subcommand::Release,
     Subcommand::Lease,
     Subcommand::Put,
+    Subcommand::Switchover,
     Subcommand::Status,
-    Subcommand::Switchover,
-];
-
-/// The commands that have more to say than a result.
-const SPEAKERS: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Lock,
-    Subcommand::Grab,
-    Subcommand::Release,
-    Subcommand::Lease,
-    Subcommand::Put,
-    Subcommand::Switchover,
 ];
 
 /// The commands that make the bucket if it does not exist.
-const MAKERS: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Lock,
-    Subcommand::Grab,
-    Subcommand::Release,
-    Subcommand::Lease,
-    Subcommand::Put,
-];
+const MAKERS: &[Subcommand] = STORES.split_at(8).0;
+
+/// The commands that have more to say than a result.
+const SPEAKERS: &[Subcommand] = STORES.split_at(9).0;
 
 /// The commands with a process that has a token.
 const TOKENS: &[Subcommand] =

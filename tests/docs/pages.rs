@@ -4,16 +4,8 @@ use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use super::mdoc::read;
 
-/// The commands for locks and leases, which have pages of their own.
-const LOCKS: [Subcommand; 7] = [
-    Subcommand::Lock,
-    Subcommand::Grab,
-    Subcommand::Release,
-    Subcommand::Lease,
-    Subcommand::Put,
-    Subcommand::Status,
-    Subcommand::Switchover,
-];
+/// The commands that have pages of their own.
+const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
 
 /// Returns the pages that explain flags, each with the flags.
 pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 6] {
