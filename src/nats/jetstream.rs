@@ -242,12 +242,19 @@ fn time_of(text: &str) -> SystemTime {
 ///
 /// See [`Failure`].
 pub fn stored_at(payload: &[u8]) -> Result<Option<SystemTime>, Failure> {
-    let cut = without_content(payload);
-    let value = match cut.map_or_else(|| answer(payload), Ok) {
-        Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
-        other => other?,
-    };
+    let Some((value, _)) = message(payload)? else { return Ok(None) };
     Ok(Some(time_of(&text(&value["message"], "time")?)))
+}
+
+/// Returns the answer to MSG.GET, and whether headers and value are cut off; `None` if there is no
+/// message.
+fn message(payload: &[u8]) -> Result<Option<(Value, bool)>, Failure> {
+    let cut = without_content(payload);
+    let is_cut = cut.is_some();
+    match cut.map_or_else(|| answer(payload), Ok) {
+        Err(failure) if failure.err_code == code::NO_MESSAGE => Ok(None),
+        value => Ok(Some((value?, is_cut))),
+    }
 }
 
 /// Reads the answer to MSG.GET for `subject`, `None` when there is no message.
@@ -256,12 +263,7 @@ pub fn stored_at(payload: &[u8]) -> Result<Option<SystemTime>, Failure> {
 ///
 /// See [`Failure`]; a message of another subject is not understood.
 pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> {
-    let cut = without_content(payload);
-    let is_cut = cut.is_some();
-    let value = match cut.map_or_else(|| answer(payload), Ok) {
-        Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
-        other => other?,
-    };
+    let Some((value, is_cut)) = message(payload)? else { return Ok(None) };
     let message = &value["message"];
     if text(message, "subject")? != subject {
         return Err(malformed("message of another subject"));

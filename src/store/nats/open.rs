@@ -47,11 +47,7 @@ impl NatsStore {
     ) -> StoreResult<(BucketInfo, Option<Entry>)> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         let subjects = [self.raw_subject(name::EPOCH_KEY), self.subject(first.key())?];
-        if !self.client.is_connected() {
-            self.subscribed.clear();
-            self.below.clear();
-            self.listed = Revision(0);
-        }
+        self.forget_lost_connection();
         let requests = self.first_requests(&subjects);
         let subscriptions = match first {
             FirstKey::Subscribe(key) => self.hint_subjects(key).into(),
@@ -90,17 +86,22 @@ impl NatsStore {
         Ok((bucket, entry))
     }
 
+    /// Forgets what was subscribed to on a connection that is lost.
+    fn forget_lost_connection(&mut self) {
+        if !self.client.is_connected() {
+            self.subscribed.clear();
+            self.below.clear();
+            self.listed = Revision(0);
+        }
+    }
+
     /// Connects, and opens the bucket if it exists; makes and writes nothing.
     pub(super) fn open_existing_now(
         &mut self,
         deadline: Instant,
     ) -> StoreResult<Option<BucketInfo>> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
-        if !self.client.is_connected() {
-            self.subscribed.clear();
-            self.below.clear();
-            self.listed = Revision(0);
-        }
+        self.forget_lost_connection();
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let Some(info) = self.find(deadline)? else { return Ok(None) };
