@@ -40,13 +40,20 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The exit status of a question whose answer is no.
 const NO: u8 = 1;
 
+/// Where a bucket is that is only looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The name of the bucket.
+    pub bucket: String,
+    /// The directory in which it is, if it is in one, and the digest of that location.
+    pub dir: Option<(PathBuf, String)>,
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The name of the bucket.
-    pub bucket: String,
-    /// The directory in which the bucket is, if it is in one, and the digest of that location.
-    pub dir: Option<(PathBuf, String)>,
+    /// Where the bucket is.
+    pub source: Source,
     /// The names; all if there are none.
     pub keys: Vec<String>,
     /// The form of the answer.
@@ -81,8 +88,9 @@ pub fn run(
     print: impl Fn(&str) -> Result<Exit, Refusal>,
 ) -> Result<u8, Refusal> {
     let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+    let asks_agents = matches!(request.form, Form::Table | Form::Json);
     loop {
-        let status = read(request, &mut *bucket, base)?;
+        let status = read(&request.source, &request.keys, asks_agents, &mut *bucket, base)?;
         let of_first = || request.keys.first().and_then(|key| find(&status, key));
         let text = match &request.form {
             Form::Table => text::table(&status, &request.keys, width()),
@@ -125,17 +133,20 @@ fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
     named.min_by_key(|status| status.kind)
 }
 
-/// Reads the bucket.
+/// Reads what stands under the wanted names, or all if there are none, and asks the agents what
+/// they do if `asks_agents`. `base` is the directory for files of this host.
 ///
 /// # Errors
 ///
-/// Why it was not read.
+/// Why the bucket was not read.
 pub(crate) fn read(
-    request: &Request,
+    source: &Source,
+    wanted: &[String],
+    asks_agents: bool,
     bucket: &mut dyn Bucket,
     base: &Path,
 ) -> Result<Status, Refusal> {
-    let Request { bucket: bucket_name, dir, keys: wanted, .. } = request;
+    let Source { bucket: bucket_name, dir } = source;
     let by = sys::now().after(ANSWER_MAX);
     let began = sys::now();
     let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
@@ -169,7 +180,7 @@ pub(crate) fn read(
     keys.extend(assemble::locks(&tickets, settled, wanted));
     keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
     keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
-    if epoch.is_some() && matches!(request.form, Form::Table | Form::Json) {
+    if epoch.is_some() && asks_agents {
         let of_agents = keys.iter().filter(|status| status.kind == Kind::Agent);
         let may_be = |key: &&String| name::valid_key(key).is_ok() && !name::is_own(key);
         let of_agents = of_agents.map(|status| &status.key).chain(wanted.iter().filter(may_be));

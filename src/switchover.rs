@@ -9,26 +9,24 @@ mod judge;
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
 
 use self::judge::{Renewals, Seen, judge};
+use crate::core::timing::lengthened;
 use crate::core::{
     AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, Revision, Seat, StoreErrorKind, Timing,
     Written,
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{self, Form, Holder, HolderState, KeyStatus};
+use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
 use crate::store::lock_key::{switchover_notice, to_key_state};
 use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{Bucket, Entry, Hint, StoreResult};
 use crate::sys::{self, Alarm, Waker};
-
-/// How long a server is waited for.
-pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// How often the lock is looked at if no hint comes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -45,10 +43,8 @@ const WRITES_MAX: u32 = 5;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The name of the bucket.
-    pub bucket: String,
-    /// The directory in which the bucket is, if it is in one, and the digest of that location.
-    pub dir: Option<(PathBuf, String)>,
+    /// Where the bucket is.
+    pub source: Source,
     /// The key of the agents.
     pub key: String,
     /// The token of the holder; `None` for the only one.
@@ -255,19 +251,10 @@ impl Process<'_> {
 
     /// Reads who holds the lock, and what the agents say of themselves.
     fn read_status(&mut self, base: &Path) -> Result<Option<KeyStatus>, Refusal> {
-        let Request { bucket, dir, key, .. } = self.request;
-        let of_status = status::Request {
-            bucket: bucket.clone(),
-            dir: dir.clone(),
-            keys: vec![key.clone()],
-            form: Form::Table,
-            every: None,
-        };
-        let status_of_key = status::read(&of_status, &mut *self.bucket, base)?;
-        Ok(status_of_key
-            .keys
-            .into_iter()
-            .find(|status_of_key| status_of_key.kind == status::Kind::Agent))
+        let Request { source, key, .. } = self.request;
+        let status =
+            status::read(source, std::slice::from_ref(key), true, &mut *self.bucket, base)?;
+        Ok(status.keys.into_iter().find(|status| status.kind == status::Kind::Agent))
     }
 
     /// Writes the request, and waits for what becomes of it.
@@ -277,8 +264,6 @@ impl Process<'_> {
         let (by, lasts) = (self.request.by.clone(), self.request.wait);
         let (from, to) = (from.clone(), to.clone());
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
-        // Nobody begins after that: it is written later than now.
-        let began = sys::now();
         let at = match self.write(&own)? {
             Ok(at) => at,
             Err(other) => {
@@ -286,7 +271,8 @@ impl Process<'_> {
                 return Ok((String::new(), LockExit::NotHad as u8));
             }
         };
-        let until = sys::now().max(began).after(lengthened(lasts));
+        // It was written earlier: nobody begins after that.
+        let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
         let text = format!(
             "{} is to give it to {}; the request ends by itself after {}, and not by Control-C",
             chosen.from,
@@ -413,11 +399,6 @@ fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
             "waiting for an agent to take it".to_owned()
         }
     }
-}
-
-/// Returns a time as a clock counts it that is slow by the usual drift.
-fn lengthened(time: Duration) -> Duration {
-    time + time * DRIFT_PPM_DEFAULT / 1_000_000
 }
 
 fn is_terminal() -> bool {

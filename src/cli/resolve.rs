@@ -5,6 +5,7 @@ use log::Level;
 
 use super::access;
 use super::config::{self, Config};
+use super::connect::location_id;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
@@ -16,6 +17,7 @@ use crate::command::Commands;
 use crate::core::{Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
+use crate::status::Source;
 use crate::store::name::{valid_bucket, valid_key, valid_token};
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
@@ -143,6 +145,20 @@ pub(super) fn resolve(
 pub(super) fn bucket(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<BucketArgs> {
     let location = location(faults, var);
     bucket_at(location, faults)
+}
+
+/// Resolves a bucket that is only looked at: none is made, and one in memory is as good.
+pub(super) fn existing_bucket(
+    faults: &mut Faults<'_>,
+    var: Lookup<'_>,
+) -> Option<(BucketArgs, Source)> {
+    let bucket = BucketArgs { allow_memory: true, ..bucket(faults, var)? };
+    let dir = match &bucket.location {
+        Location::Dir(dir) => Some((dir.clone(), location_id(&bucket.location, var))),
+        Location::Nats(_) => None,
+    };
+    let source = Source { bucket: bucket.name.clone(), dir };
+    Some((bucket, source))
 }
 
 /// Resolves a bucket in this location, if there is one.

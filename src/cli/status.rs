@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::settings::{Faults, Settings};
 use super::table::{Name, nearest};
 use super::value::seconds;
-use super::{BucketArgs, Environment, Invocation, Location, connect, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::exit::Refusal;
 use crate::status::{Field, Form, Question, Request};
 
@@ -41,18 +41,11 @@ fn resolve(
     keys: Vec<String>,
     environment: &Environment<'_>,
 ) -> Option<StatusArgs> {
-    let bucket = resolve::bucket(faults, environment.var);
+    let bucket = resolve::existing_bucket(faults, environment.var);
     let form = form(faults, &keys, environment);
     let every = every(faults);
-    // A bucket in memory is shown, and none is made.
-    let bucket = BucketArgs { allow_memory: true, ..bucket? };
-    let dir = match &bucket.location {
-        Location::Dir(dir) => {
-            Some((dir.clone(), connect::location_id(&bucket.location, environment.var)))
-        }
-        Location::Nats(_) => None,
-    };
-    let request = Request { bucket: bucket.name.clone(), dir, keys, form: form?, every: every? };
+    let (bucket, source) = bucket?;
+    let request = Request { source, keys, form: form?, every: every? };
     Some(StatusArgs { bucket, request })
 }
 

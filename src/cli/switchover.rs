@@ -7,7 +7,7 @@ use log::Level;
 use super::settings::{Faults, Settings};
 use super::table::Name;
 use super::value::seconds;
-use super::{BucketArgs, Environment, Invocation, Location, connect, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::exit::Refusal;
 use crate::store::name::{is_own, valid_key, valid_token};
 use crate::switchover::Request;
@@ -57,7 +57,7 @@ fn resolve(
     key: String,
     environment: &Environment<'_>,
 ) -> Option<SwitchoverArgs> {
-    let bucket = resolve::bucket(faults, environment.var);
+    let bucket = resolve::existing_bucket(faults, environment.var);
     let [from, to] = [Name::From, Name::To].map(|name| who(faults, name));
     if let (Some(Some(from)), Some(Some(to))) = (&from, &to)
         && from == to
@@ -66,16 +66,9 @@ fn resolve(
     }
     let wait = wait(faults);
     let level = resolve::level(faults.settings, Level::Warn);
-    // None is made.
-    let bucket = BucketArgs { allow_memory: true, ..bucket? };
-    let dir = match &bucket.location {
-        Location::Dir(dir) => {
-            Some((dir.clone(), connect::location_id(&bucket.location, environment.var)))
-        }
-        Location::Nats(_) => None,
-    };
-    let (name, by) = (bucket.name.clone(), by(environment));
-    let request = Request { bucket: name, dir, key, from: from?, to: to?, wait: wait?, by, level };
+    let (bucket, source) = bucket?;
+    let by = by(environment);
+    let request = Request { source, key, from: from?, to: to?, wait: wait?, by, level };
     Some(SwitchoverArgs { bucket, request })
 }
 

@@ -1,5 +1,7 @@
 //! What an agent says of itself when it is asked for its status.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::core::priority::Priority;
@@ -48,6 +50,11 @@ pub struct AgentStatus {
     pub failures: u32,
     /// C.
     pub confirmations: u32,
+}
+
+/// Returns a time in seconds, in whole milliseconds.
+pub(crate) fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
 }
 
 /// The states of an agent.

@@ -200,7 +200,7 @@ pub(super) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
 
 /// Returns what such a clock must count until `of` has passed on a true one: `of`·(1 + e), rounded
 /// up.
-pub(super) fn lengthened(of: Duration, drift_ppm: u32) -> Duration {
+pub(crate) fn lengthened(of: Duration, drift_ppm: u32) -> Duration {
     of.saturating_add(share_up(of, drift_ppm))
 }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::model::{
     Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, SwitchoverStatus, TimingStatus, Waiter,
-    WaiterState, seconds,
+    WaiterState,
 };
+use crate::core::agent_status::seconds;
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
+use crate::core::timing::lengthened;
 use crate::core::{
     AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, RecordState, Revision, Seat, Timing,
     sanitize_field,
@@ -272,7 +274,7 @@ fn add_unreadable(all: &mut Vec<KeyStatus>, unreadable: Vec<(String, Holder)>, w
 fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {
     // A ticket in a directory ends with its processes, and says no time.
     let lifetime = Some(ticket.lifetime).filter(|lifetime| !lifetime.is_zero());
-    let lock = lifetime.map(|lifetime| (lifetime, lengthened(lifetime)));
+    let lock = lifetime.map(|lifetime| (lifetime, lengthened(lifetime, DRIFT_PPM_DEFAULT)));
     let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
     let state = if is_overdue { HolderState::Overdue } else { HolderState::Active };
     Holder {
@@ -281,11 +283,6 @@ fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) ->
         term: Some(stored.number.0),
         ..holder(&ticket.token, state, stored.revision, age, lock)
     }
-}
-
-/// Returns a time as a clock counts it that is slow by the usual drift.
-fn lengthened(time: Duration) -> Duration {
-    time + time * DRIFT_PPM_DEFAULT / 1_000_000
 }
 
 fn waiter(

@@ -1,8 +1,6 @@
 //! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
 //! value that is not known.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::core::AgentStatus;
@@ -260,9 +258,4 @@ impl WaiterState {
             WaiterState::Overdue => "overdue",
         }
     }
-}
-
-/// Returns a time in seconds, in whole milliseconds.
-pub(super) fn seconds(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
 }

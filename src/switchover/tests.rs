@@ -30,8 +30,7 @@ fn agent(token: &str, state: &str, why_not: Option<&str>) -> AgentStatus {
 
 fn request(from: Option<&str>, to: Option<&str>) -> Request {
     Request {
-        bucket: "putex".to_owned(),
-        dir: None,
+        source: Source { bucket: "putex".to_owned(), dir: None },
         key: "web".to_owned(),
         from: from.map(str::to_owned),
         to: to.map(str::to_owned),

@@ -34,10 +34,10 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("web --print holder", Form::Print(Field::Holder)),
         ("web --print=term", Form::Print(Field::Term)),
     ] {
-        let Request { form: found, keys, every, dir, bucket } = request(words);
+        let Request { form: found, keys, every, source } = request(words);
         assert_eq!((found, &keys[..]), (form, &["web".to_owned()][..]), "{words}");
-        assert_eq!((every, &*bucket), (None, "putex"));
-        assert_eq!(dir.map(|(dir, _)| dir), Some("/d".into()));
+        assert_eq!((every, &*source.bucket), (None, "putex"));
+        assert_eq!(source.dir.map(|(dir, _)| dir), Some("/d".into()));
     }
     assert_eq!(request("").keys, Vec::<String>::new());
     assert_eq!(request("a b/c").keys, ["a", "b/c"]);

@@ -1,11 +1,9 @@
 //! What the agent says of itself when it is asked for its status.
 
-use std::time::Duration;
-
 use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
-use crate::core::agent_status::AgentStatus;
+use crate::core::agent_status::{AgentStatus, seconds};
 use crate::core::time::Instant;
 
 impl Pump {
@@ -38,10 +36,6 @@ impl Pump {
             confirmations: config.timing.confirmations(),
         }
     }
-}
-
-fn seconds(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
 }
 
 impl State {
