@@ -173,29 +173,27 @@ pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     Some(said.lines().filter(fits).map(str::to_owned).collect())
 }
 
-/// Types a line, and TAB, into a shell that has this completion: prints what then stands there.
-/// A shell that hangs ends by itself. The terminal shows what is typed, too.
+/// Types a line, and TAB, into a shell on a terminal that has this completion: prints what then
+/// stands there. A shell that hangs ends by itself. The terminal shows what is typed, too.
 const TYPE: &str = r#"
-zmodload zsh/zpty || exit
-zpty shell zsh -f -i
-zpty -w shell "
-    TMOUT=60 PROMPT= line=${(qq)1}
-    fpath=(\$PWD/contrib/completions \$fpath)
-    autoload -Uz compinit && compinit -u -D
-    zstyle ':completion:*' insert-tab false
-    _own() { _arguments --almost-all }
-    compdef _own own
-    type-it() { BUFFER=\$line; CURSOR=\$#BUFFER; zle complete-word
-        print -r -- 'be''come: '\$BUFFER; exit }
-    zle -N type-it; zle -N zle-line-init type-it"
-while zpty -r shell shown; do
-    [[ $shown == *become:\ * ]] && print -r -- ${${shown#*become: }%%$'\r'*}
-done
+script -qec 'zsh -f -i' /dev/null <<'END'
+TMOUT=60 PROMPT= RPROMPT=
+fpath=($PWD/contrib/completions $fpath)
+autoload -Uz compinit && compinit -u -D
+zstyle ':completion:*' insert-tab false
+_own() { _arguments --almost-all }
+compdef _own own
+type-it() { BUFFER=$TYPED; CURSOR=$#BUFFER; zle complete-word; print -r -- 'be''come: '$BUFFER; exit }
+zle -N type-it; zle -N zle-line-init type-it
+END
 "#;
 
 /// Returns what zsh makes of a line when TAB is typed at its end. The command `own` has an
 /// option, `--almost-all`.
 pub(crate) fn types_out(line: &str) -> Option<String> {
-    let said = run_tool(&["zsh", "-f", "-c", TYPE, "zsh", line])?;
+    run_tool(&["zsh", "--version"])?;
+    let said = run_tool(&["env", &format!("TYPED={line}"), "sh", "-c", TYPE])?;
+    let said = said.lines().filter_map(|line| Some(line.split_once("become: ")?.1));
+    let said = said.collect::<Vec<_>>().join("\n");
     Some(said.trim_end_matches('\n').to_owned())
 }
