@@ -40,6 +40,8 @@ pub struct AgentStatus {
     pub candidate: bool,
     /// Why it does not, if so.
     pub not_candidate_why: Option<String>,
+    /// The revision of the pause that it observes.
+    pub pause: Option<u64>,
     /// Whether its store is open.
     pub store_up: bool,
     /// Whether its guard answers.

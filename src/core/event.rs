@@ -39,6 +39,8 @@ pub enum Event {
     FailbackRequested(FailbackRequest),
     /// An operator wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
+    /// What stands in the store of a pause of the agents of this key.
+    PauseRead(Option<Pause>),
     /// Somebody wants to know the status of this agent, in an answer to the request of this number.
     /// The thread that runs the pump answers, by [`Pump::status`](crate::core::Pump::status).
     StatusRequested(String),
@@ -201,6 +203,22 @@ pub struct SwitchoverRequest {
     pub to: String,
     /// From here on nobody begins to carry it out.
     pub until: Instant,
+}
+
+/// A pause of all agents of a key: no agent starts, stops or takes over the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The revision of its entry.
+    pub revision: Revision,
+    /// When it ends by itself.
+    pub until: Instant,
+    /// The holder publishes a longer lock time, so that its service may run until the pause is
+    /// over, whether the lock can be renewed or not.
+    pub keep_running: bool,
+    /// The requester, for people.
+    pub by: String,
+    /// Why it was requested, for people.
+    pub reason: String,
 }
 
 /// What the pump wants done. Effects are performed in their order.

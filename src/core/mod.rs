@@ -49,8 +49,8 @@ pub mod watchdog_timeout;
 pub use self::agent_status::AgentStatus;
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
-    Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Reloadable, StoreError,
-    StoreErrorKind, SwitchoverRequest, Written,
+    Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Pause, Reloadable,
+    StoreError, StoreErrorKind, SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;
@@ -67,6 +67,7 @@ pub use self::service::ServiceAction;
 pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{
-    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, Percent, R_MAX, SLACK, Timing,
+    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, LOCK_TIME_MAX, PAUSE_MAX, Percent, R_MAX, SLACK,
+    Timing,
 };
 pub use self::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};

@@ -60,6 +60,9 @@ pub struct Lease {
     pub failures: u32,
     /// The writer's C.
     pub confirmations: u32,
+    /// How long a challenger must wait after it has seen the record, in whole milliseconds: F·R of
+    /// the writer, or more in a pause that keeps the service running.
+    pub lock_time: Duration,
     /// How long a successor must wait between taking over and starting. C·R of
     /// the writer; while [`RecordState::Taking`], of its predecessor too if longer.
     pub grace: Duration,
@@ -84,6 +87,8 @@ pub struct Record {
 
 /// What a read found under the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// A record is what stands there nearly always.
+#[allow(clippy::large_enum_variant)]
 pub enum KeyValue {
     /// No message at all.
     Absent,

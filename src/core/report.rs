@@ -83,6 +83,14 @@ pub enum Report {
         /// The holder's priority.
         than: Priority,
     },
+    /// paused for {0} by {1}
+    ///
+    /// The requester, and the reason if one was given.
+    Paused(Ms, String),
+    /// the pause is over
+    PauseOver,
+    /// the pause was ended
+    Resumed,
     /// the lock is released, revision {0}
     Released(Revision),
     /// the lock is another's already
@@ -158,6 +166,7 @@ impl Report {
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
             Self::RequestsFailback { .. } => Level::Info,
+            Self::Paused(..) | Self::PauseOver | Self::Resumed => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,
             Self::HeldBy { again: true, .. } => Level::Debug,
             Self::ReadUnanswered(_) | Self::WriteUnanswered(..) => Level::Debug,

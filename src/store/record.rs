@@ -8,6 +8,7 @@
 //! | `Putex-Host`, `Putex-Boot` | text without line breaks; absent when blank |
 //! | `Putex-Timing` | R in milliseconds, F, C, separated by blanks |
 //! | `Putex-Grace-Ms` | decimal |
+//! | `Putex-Lock-Ms` | the lock time, decimal; absent when it is F·R |
 //! | `Putex-Term` | decimal; absent in the acquiring write |
 //! | `Putex-State` | `taking`, `active` or `released` |
 //! | `Putex-Priority` | 1 to 15, or `never`; absent in records of earlier versions |
@@ -15,7 +16,9 @@
 
 use std::time::Duration;
 
-use crate::core::{COUNT_MAX, Incarnation, Lease, R_MAX, RecordState, Revision, sanitize};
+use crate::core::{
+    COUNT_MAX, Incarnation, LOCK_TIME_MAX, Lease, R_MAX, RecordState, Revision, sanitize,
+};
 
 /// The only format that this program writes and reads.
 const FORMAT: &str = "1";
@@ -38,6 +41,9 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
         ("Putex-State", state.to_owned()),
     ];
+    if lease.lock_time > lease.renewal * lease.failures {
+        headers.push(("Putex-Lock-Ms", lease.lock_time.as_millis().to_string()));
+    }
     if let Some(term) = lease.term {
         headers.push(("Putex-Term", term.to_string()));
     }
@@ -72,6 +78,8 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     if !bounded || grace > R_MAX * COUNT_MAX {
         return None;
     }
+    let lock_ms = find("Putex-Lock-Ms").map(str::parse).transpose().ok()?;
+    let lock_time = lock_ms.map_or(Duration::ZERO, Duration::from_millis).min(LOCK_TIME_MAX);
     let term = find("Putex-Term").map(str::parse).transpose().ok()?.map(Revision);
     Some(Lease {
         incarnation: Incarnation(u128::from_str_radix(find("Putex-Incarnation")?, 16).ok()?),
@@ -81,6 +89,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         renewal,
         failures,
         confirmations,
+        lock_time: lock_time.max(renewal * failures),
         grace,
         term,
         state,
@@ -103,6 +112,7 @@ mod tests {
             renewal: Duration::from_millis(500),
             failures: 3,
             confirmations: 1,
+            lock_time: Duration::from_secs(3600),
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
             state: RecordState::Active,
@@ -140,6 +150,9 @@ mod tests {
             let blank = match name {
                 "Putex-Host" => Some(Lease { host: String::new(), ..lease() }),
                 "Putex-Boot" => Some(Lease { boot: String::new(), ..lease() }),
+                "Putex-Lock-Ms" => {
+                    Some(Lease { lock_time: Duration::from_millis(1500), ..lease() })
+                }
                 "Putex-Term" => Some(Lease { term: None, ..lease() }),
                 "Putex-Priority" => Some(Lease { priority: None, ..lease() }),
                 "Putex-Released-To" => Some(Lease { released_to: None, ..lease() }),

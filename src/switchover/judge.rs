@@ -83,6 +83,7 @@ mod tests {
             renewal: second,
             failures: 3,
             confirmations: 1,
+            lock_time: second * 3,
             grace: second,
             term: term.map(Revision),
             state,

@@ -20,6 +20,7 @@ fn agent(token: &str, state: &str, why_not: Option<&str>) -> AgentStatus {
         failback_seconds: None,
         candidate: why_not.is_none(),
         not_candidate_why: why_not.map(str::to_owned),
+        pause: None,
         store_up: true,
         guard_up: true,
         renewal_seconds: 1.0,

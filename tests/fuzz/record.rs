@@ -6,7 +6,7 @@ use super::{Noise, printable};
 use crate::core::event::Notice;
 use crate::core::priority::Priority;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
-use crate::core::timing::{COUNT_MAX, R_MAX};
+use crate::core::timing::{COUNT_MAX, LOCK_TIME_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::jetstream::Stored;
 use crate::nats::{Headers, encode};
@@ -79,6 +79,7 @@ fn survives(record: &Record) {
     assert_eq!(again, expected);
     if let Some(lease) = &again.lease {
         assert!(lease.renewal <= R_MAX && lease.grace <= R_MAX * COUNT_MAX);
+        assert!((lease.renewal * lease.failures..=LOCK_TIME_MAX).contains(&lease.lock_time));
         assert!(lease.failures <= COUNT_MAX && lease.confirmations <= COUNT_MAX);
         let headers = record::to_headers(lease);
         let find = |name: &str| headers.iter().find(|header| header.0 == name);
@@ -157,14 +158,18 @@ pub(super) fn invented(data: &[u8]) -> Lease {
     let middle = text.chars().count() / 2;
     let (host, boot): (String, String) =
         (text.chars().take(middle).collect(), text.chars().skip(middle).collect());
+    let renewal = Duration::from_millis(below(60_001));
+    let failures = u32::try_from(below(101)).unwrap_or(0);
+    let lock_time = Duration::from_millis(below(1_000_000_000)).min(LOCK_TIME_MAX);
     Lease {
         incarnation: Incarnation(u128::from(below(u64::MAX)) << 64 | u128::from(below(u64::MAX))),
         nonce: below(u64::MAX),
         host,
         boot: printable(&boot),
-        renewal: Duration::from_millis(below(60_001)),
-        failures: u32::try_from(below(101)).unwrap_or(0),
+        renewal,
+        failures,
         confirmations: u32::try_from(below(101)).unwrap_or(0),
+        lock_time: lock_time.max(renewal * failures),
         grace: Duration::from_millis(below(6_000_001)),
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
         state: [RecordState::Taking, RecordState::Active, RecordState::Released]

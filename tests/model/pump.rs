@@ -168,6 +168,7 @@ impl Pumps {
             renewal: timing.renewal(),
             failures: timing.failures(),
             confirmations: timing.confirmations(),
+            lock_time: timing.lock_time(),
             grace: timing.confirmation(),
             term,
             state: record.kind.state(),

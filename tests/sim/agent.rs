@@ -64,6 +64,12 @@ pub struct Agent {
     pub known_key: u64,
     /// When it was shown something under a revision of the key, or wrote it.
     pub marks: Vec<(True, u64, u64)>,
+    /// The end of the pause that it observes.
+    pub paused_until: Option<Instant>,
+    /// The end of the pause that it observes, if that keeps the service running.
+    pub kept_until: Option<Instant>,
+    /// V, as it was cut at the end of a pause.
+    pub valid_until: Option<Instant>,
     /// It was told to end.
     pub told_to_end: Option<True>,
 }
@@ -151,6 +157,7 @@ impl World<'_> {
         }
         let lost = self.shows_a_loss(id, event);
         self.before_turn(id, event);
+        self.cut_lock(id);
         let (pump, effects) = bounce(pump, event, now);
         let said = effects.iter().any(says_loss);
         if lost && !said {
@@ -360,6 +367,12 @@ impl World<'_> {
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
             Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
+            Event::PauseRead(pause) => {
+                let agent = &mut self.agents[id];
+                agent.paused_until = pause.as_ref().map(|pause| pause.until);
+                let keeps = pause.as_ref().filter(|pause| pause.keep_running);
+                agent.kept_until = keeps.map(|pause| pause.until);
+            }
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }
@@ -427,6 +440,9 @@ impl World<'_> {
                     self.step(Step::Ordered, site);
                 }
                 ToGuard::AssertStart => {
+                    if self.is_paused(id) {
+                        self.fail("pause", format!("{site} asserts start in a pause"));
+                    }
                     self.agents[id].view.asserted_at.get_or_insert(clock);
                 }
                 ToGuard::Hello(_) => {}

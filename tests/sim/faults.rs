@@ -27,6 +27,9 @@ listed! {
         /// An operator wants another agent to have the lock: perhaps one that does not exist, or
         /// the lock of another term.
         Switchover,
+        /// Agents learn of a pause, or of the end of one. What each of them knows of pauses
+        /// differs: nothing may depend on it.
+        Pause,
         /// The agent is told to execute its program anew.
         Upgrade,
         /// A second agent of the same identity is started on the host.
@@ -149,11 +152,11 @@ impl Kind {
             | DeviceFail | GuardSlow | NoGuard => 120,
             Plain => 70,
             CrashAgent | CrashGuard | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,
-            PauseGuard | Suspend | Sigterm | Switchover | Upgrade | CutOut | CutIn | ServerDown
-            | Unfit | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet
-            | HintLost | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang
-            | StartFail | StartStuck | StartEscape | StopFail | StopHang | SpawnFail
-            | SpawnHang | MessageLate | Mixed => 220,
+            PauseGuard | Suspend | Sigterm | Switchover | Pause | Upgrade | CutOut | CutIn
+            | ServerDown | Unfit | LostRequest | LateRequest | Busy | Denied | StaleRead
+            | SlowNet | HintLost | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow
+            | StartHang | StartFail | StartStuck | StartEscape | StopFail | StopHang
+            | SpawnFail | SpawnHang | MessageLate | Mixed => 220,
         }
     }
 }

@@ -62,6 +62,9 @@ impl World<'_> {
             bucket: None,
             known_key: 0,
             marks: Vec::new(),
+            paused_until: None,
+            kept_until: None,
+            valid_until: None,
             told_to_end: None,
         });
         let wait = begin_time(&mut self.chance);

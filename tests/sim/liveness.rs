@@ -125,7 +125,9 @@ fn liveness_bound(sc: &Scenario) -> u64 {
     let stroke = t + budget + 2 * r;
     let take = wait + 2 * r + delay;
     let start = grace + 2 * r;
-    let shown = hung + silent + reopened + late + stroke + take + start;
+    // A lock that is as long as the longest pause, of a holder that is dead.
+    let paused = if sc.kinds.has(Kind::Pause) { 8 * t } else { 0 };
+    let shown = paused + hung + silent + reopened + late + stroke + take + start;
     // By the slowest clock.
     let slowest = 1_000_000 - u128::from(sc.drift_ppm);
     (u128::from(shown) * 1_000_000 / slowest) as u64

@@ -6,8 +6,9 @@ use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
 
+use super::clock::MS;
 use super::faults::Kind;
-use super::world::World;
+use super::world::{Acked, World};
 
 impl World<'_> {
     /// An agent has decided that the service must go; whether the store lost something.
@@ -78,10 +79,19 @@ impl World<'_> {
         }
     }
 
+    /// Whether an agent knows of a pause.
+    pub fn is_paused(&self, id: usize) -> bool {
+        let agent = &self.agents[id];
+        agent.paused_until.is_some_and(|until| self.clock(agent.site) < until)
+    }
+
     /// An agent takes a lock: it must be able to start the service, and have stopped it. One that
     /// takes none may have had a lock as the instance of before.
     pub fn judge_take(&mut self, id: usize) {
         let site = self.agents[id].site;
+        if self.is_paused(id) {
+            self.fail("pause", format!("{site} takes a lock in a pause"));
+        }
         if !self.sc.sites[site].priority.is_candidate() && self.sites[site].acked.is_none() {
             self.fail("take", format!("{site} takes a lock and is to take none"));
         }
@@ -98,13 +108,31 @@ impl World<'_> {
     }
 
     fn lock_is_over(&self, site: usize) -> bool {
-        self.lock_over(site).is_none_or(|over| self.now >= over)
+        let Some(over) = self.lock_over(site) else { return true };
+        let agent = self.sites[site].agent.map(|id| &self.agents[id]);
+        let cut = agent.and_then(|agent| agent.valid_until);
+        let over = cut.map_or(over, |at| over.min(self.host(site).clock.when(at)));
+        // A longer lock is of whole milliseconds.
+        let is_long = |acked: Acked| acked.lock > self.sc.sites[site].timing.lock_time();
+        let spare = if self.sites[site].acked.is_some_and(is_long) { MS } else { 0 };
+        self.now + spare >= over
+    }
+
+    /// A lock that is longer than else is cut when its pause is over.
+    pub fn cut_lock(&mut self, id: usize) {
+        let site = self.agents[id].site;
+        let (now, validity) = (self.clock(site), self.sc.sites[site].timing.validity());
+        let agent = &mut self.agents[id];
+        if agent.kept_until.is_none_or(|until| now >= until) {
+            agent.valid_until = agent.valid_until.map(|at| at.min(now.after(validity)));
+        }
     }
 
     fn check_is_over(&self, id: usize, event: &Event) -> bool {
         let agent = &self.agents[id];
         let setup = &self.sc.sites[agent.site];
         match event {
+            Event::CheckEnded(Outcome::Failed(_)) if self.is_paused(id) => false,
             Event::CheckEnded(Outcome::Failed(_)) => {
                 let asserted = agent.view.asserted_at;
                 let grace = asserted.map(|at| at.after(setup.start_grace));
@@ -114,7 +142,7 @@ impl World<'_> {
                 let started = asserted.is_some() || agent.view.adopted;
                 !in_grace && (enough || !started)
             }
-            Event::CheckEnded(Outcome::Overran) => true,
+            Event::CheckEnded(Outcome::Overran) => !self.is_paused(id),
             _ => agent.check.is_over(self.clock(agent.site)),
         }
     }

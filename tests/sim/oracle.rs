@@ -8,6 +8,7 @@
 //! * `take`: an agent takes a lock only when its guard is fit and says that the service is down.
 //! * `no-lock`: start begins, and a service comes up, only under a valid lock.
 //! * `failback`: an agent requests a lock only when it has been fit for long enough.
+//! * `pause`: no agent that knows of a pause takes a lock, or asserts start.
 //! * `term`: fencing terms strictly grow over holders; adoption keeps the term.
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
 //! * `release`: a release is written only after that.
@@ -38,7 +39,7 @@ use putex::core::event::Ending;
 
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
-use super::world::World;
+use super::world::{Acked, World};
 
 /// What was violated.
 #[derive(Clone, Debug)]
@@ -61,8 +62,8 @@ impl World<'_> {
 
     /// Returns the same when only the last renewal counts.
     pub fn dead_by_renewal(&self, site: usize) -> Option<True> {
-        let valid = self.sites[site].acked? + nanos(self.sc.sites[site].timing.lock_time());
-        Some(valid + self.grace(site))
+        let Acked { sent, lock } = self.sites[site].acked?;
+        Some(sent + nanos(lock) + self.grace(site))
     }
 
     /// Returns the shortest time after V in which another host can start the service.
@@ -85,9 +86,9 @@ impl World<'_> {
     /// Returns V in true time.
     pub fn lock_over(&self, site: usize) -> Option<True> {
         let clock = self.host(site).clock;
-        let validity = self.sc.sites[site].timing.validity();
-        let acked = self.sites[site].acked?;
-        Some(clock.when(clock.at(acked).after(validity)))
+        let Acked { sent, lock } = self.sites[site].acked?;
+        let validity = self.sc.sites[site].timing.validity_of(lock);
+        Some(clock.when(clock.at(sent).after(validity)))
     }
 
     pub fn service_up(&mut self, site: usize) {
@@ -219,11 +220,13 @@ impl World<'_> {
     pub fn unknowable(&self, older: usize, newer: usize) -> bool {
         let since = self.sites[older].term_at;
         let agent = self.sites[newer].agent;
-        let mixed = self.sc.kinds.has(super::faults::Kind::Mixed);
+        // Lock times differ, of agents or in a pause.
+        let long_from = self.sites[older].long_from;
+        let mixed = self.sc.kinds.has(super::faults::Kind::Mixed) || long_from.is_some();
         // putex 0.2.0 takes at once what is blank, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         // Whose times are its own was known, if its record was shown before.
-        let own = self.sites[older].term..=self.sites[older].written;
+        let own = long_from.unwrap_or(self.sites[older].term)..=self.sites[older].written;
         let shown = |at: True| {
             let marks = agent.map_or(&[][..], |agent| &self.agents[agent].marks);
             let mut marks = marks.iter();

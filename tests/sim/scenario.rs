@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use putex::core::priority::Priority;
 use putex::core::protocol::DeviceUse;
+use putex::core::record::{Incarnation, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout;
 
@@ -402,4 +403,32 @@ fn draw_length(rng: &mut Random, timing: Timing) -> u64 {
         3 => rng.below(2 * (t + budget)),
         _ => 2 * t + rng.below(2 * t),
     }
+}
+
+/// Returns what stands under the key at first.
+pub fn first_record(sc: &Scenario) -> Option<KeyValue> {
+    let site = &sc.sites[0];
+    let lease = |state| Lease {
+        incarnation: Incarnation(u128::MAX),
+        nonce: 1,
+        host: "before".to_owned(),
+        boot: "before".to_owned(),
+        renewal: site.timing.renewal(),
+        failures: site.timing.failures(),
+        confirmations: site.timing.confirmations(),
+        lock_time: site.timing.lock_time(),
+        grace: site.timing.confirmation(),
+        term: Some(Revision(1)),
+        state,
+        priority: None,
+        released_to: None,
+    };
+    let (token, lease) = match sc.first {
+        First::Nothing => return None,
+        First::Released => ("", Some(lease(RecordState::Released))),
+        First::Held => ("before", Some(lease(RecordState::Active))),
+        First::Plain => ("before", None),
+    };
+    let token = token.to_owned();
+    Some(KeyValue::Record(Record { token, lease }))
 }

@@ -1,6 +1,6 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::{Event, SwitchoverRequest};
+use putex::core::event::{Event, Pause, SwitchoverRequest};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 
@@ -68,6 +68,7 @@ impl World<'_> {
                 }
             }
             Kind::Switchover => self.request_switchover(site),
+            Kind::Pause => self.announce_pause(site),
             Kind::Upgrade => {
                 if let Some(id) = self.living(site) {
                     self.tell(id, Event::Upgrade);
@@ -122,6 +123,29 @@ impl World<'_> {
         let seat = Seat(u32::from(self.chance.chance(50)));
         self.count(Sometimes::Switchover);
         self.tell(id, Event::SwitchoverRequested(SwitchoverRequest { seat, term, to, until }));
+    }
+
+    /// Has agents read a pause, or that there is none: that of a site, or any.
+    fn announce_pause(&mut self, site: usize) {
+        let (all, stands) = (self.chance.chance(700), self.chance.chance(700));
+        let revision = Revision(1 + self.chance.below(1000));
+        // Agents of 0.2.0 know of no lock time.
+        let plain = self.sc.sites.iter().any(|site| site.plain);
+        let keep_running = self.chance.chance(600) && !plain;
+        let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
+        for other in 0..self.sites.len() {
+            let told = other == site || all && self.chance.chance(800);
+            let Some(id) = self.living(other).filter(|_| told) else { continue };
+            let pause = Pause {
+                revision,
+                until: self.clock(other).after(lasts),
+                keep_running,
+                by: "root@h1".to_owned(),
+                reason: String::new(),
+            };
+            self.count(Sometimes::Pause);
+            self.tell(id, Event::PauseRead(stands.then_some(pause)));
+        }
     }
 
     /// What is done to the bucket.
@@ -329,6 +353,7 @@ impl World<'_> {
             if self.agents[id].alive {
                 let reloadable = self.reloadable(self.agents[id].site);
                 self.tell(id, Event::Reloaded(reloadable));
+                self.tell(id, Event::PauseRead(None));
             }
         }
         for site in 0..self.sites.len() {

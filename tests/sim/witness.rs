@@ -1,16 +1,18 @@
 //! What the oracles learn from what agents write, run, hear and say.
 
+use std::time::Duration;
+
 use putex::core::command::{LockContext, Outcome};
 use putex::core::event::{Event, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
 use putex::core::report::{Holder, LockLoss, Reason, Report};
 
 use super::agent::Agent;
-use super::clock::True;
+use super::clock::{True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::store::Loss;
-use super::world::World;
+use super::world::{Acked, World};
 
 /// What an agent writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,8 @@ pub struct Writing {
     nonce: u64,
     first: True,
     last: True,
+    /// The lock time that it publishes.
+    lock: Duration,
     releases: bool,
     /// The term that it wrote last.
     term: Option<Revision>,
@@ -78,6 +82,7 @@ impl World<'_> {
             writing.first = now;
         }
         writing.last = now;
+        writing.lock = lease.lock_time;
         writing.open = true;
         let term = std::mem::replace(&mut writing.term, lease.term);
         if term.is_some() && lease.term.is_some() && term != lease.term {
@@ -132,9 +137,22 @@ impl World<'_> {
     fn acked(&mut self, id: usize, sent: True) {
         let site = self.agents[id].site;
         self.check_outlived(site);
+        let lock = self.agents[id].writing.lock;
+        let lock_time = self.sc.sites[site].timing.lock_time();
+        let up = self.sites[site].up;
         let acked = &mut self.sites[site].acked;
-        if acked.is_none_or(|at| at < sent) {
-            *acked = Some(sent);
+        let before = acked.filter(|before| up && sent > before.sent + nanos(lock_time));
+        if acked.is_none_or(|acked| acked.sent < sent) {
+            *acked = Some(Acked { sent, lock });
+            let (clock, timing) = (self.host(site).clock, self.sc.sites[site].timing);
+            let valid_until = clock.at(sent).after(timing.validity_of(lock));
+            self.agents[id].valid_until = Some(valid_until);
+            if lock > lock_time {
+                self.count(Sometimes::LongLock);
+            }
+            if before.is_some() {
+                self.count(Sometimes::OutlastedOutage);
+            }
             let place = &mut self.sites[site];
             place.lost_at = None;
             place.losing = None;
@@ -177,6 +195,10 @@ impl World<'_> {
         let again = !self.store.losses.is_empty() && self.agents.iter().any(seen);
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
+        let lock = record.value.lease().map(|lease| lease.lock_time);
+        let is_long = lock > Some(self.sc.sites[site].timing.lock_time());
+        let place = &mut self.sites[site];
+        place.long_from = place.long_from.or(Some(revision)).filter(|_| is_long);
         if let KeyValue::Record(Record { lease: Some(lease), .. }) = &record.value
             && lease.term.is_none()
         {
@@ -215,14 +237,14 @@ impl World<'_> {
                 continue;
             };
             let (clock, timing) = (self.host(older).clock, self.sc.sites[older].timing);
-            let validity = timing.validity();
+            let validity = timing.validity_of(acked.lock);
             let budget = timing.stop_budget();
             let within = if holds { validity } else { validity + budget };
-            let valid = clock.when(clock.at(acked).after(within));
+            let valid = clock.when(clock.at(acked.sent).after(within));
             // One that stops may still be up, which is judged when another is.
             let early = self.now + 10 < valid && !self.spreads_unknown(older, newer);
             if early && holds && believed {
-                let early = std::time::Duration::from_nanos(valid - self.now);
+                let early = Duration::from_nanos(valid - self.now);
                 let text = format!("{newer} takes what {older} holds for {early:?} more");
                 self.fail("two-locks", text);
             }

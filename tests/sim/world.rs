@@ -6,8 +6,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
-use putex::core::record::{Incarnation, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::time::Instant;
 
 use super::agent::{Agent, AgentEvent, Thread};
@@ -23,7 +23,7 @@ use super::oracle::Failure;
 use super::plain::Plain;
 use super::process::{Process, ProcessEvent};
 use super::random::Random;
-use super::scenario::{First, STEPS, Scenario, Step, When};
+use super::scenario::{STEPS, Scenario, Step, When, first_record};
 use super::store::Store;
 use super::wire::Request;
 use super::witness::Terms;
@@ -68,6 +68,14 @@ pub struct Host {
     pub device: Option<Device>,
 }
 
+/// A renewal that its writer knows to be acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Acked {
+    pub sent: True,
+    /// The lock time that it has published.
+    pub lock: Duration,
+}
+
 /// An agent's place: its service, its way to the store, its health.
 pub struct Site {
     /// The agent that has `agent.lock`.
@@ -82,12 +90,13 @@ pub struct Site {
     /// When the last guard went whose service was excused then.
     pub excused_until: True,
     pub well_since: True,
-    /// When the last renewal was sent that the agent knows to be acknowledged.
-    pub acked: Option<True>,
+    /// The last renewal that the agent knows to be acknowledged.
+    pub acked: Option<Acked>,
     /// Its lock was written over a record that it was never shown.
     pub blind: bool,
-    /// The last revision that it wrote.
+    /// The last revision that it wrote, and since which one its lock time is longer than T.
     pub written: u64,
+    pub long_from: Option<u64>,
     /// When the agent learnt that the lock is another's; when the guard was told.
     pub losing: Option<True>,
     pub lost_at: Option<True>,
@@ -174,6 +183,7 @@ impl<'a> World<'a> {
             acked: None,
             blind: false,
             written: 0,
+            long_from: None,
             losing: None,
             lost_at: None,
             late_said_at: None,
@@ -460,33 +470,6 @@ impl Happening {
             _ => false,
         }
     }
-}
-
-/// Returns what stands under the key at first.
-fn first_record(sc: &Scenario) -> Option<KeyValue> {
-    let site = &sc.sites[0];
-    let lease = |state| Lease {
-        incarnation: Incarnation(u128::MAX),
-        nonce: 1,
-        host: "before".to_owned(),
-        boot: "before".to_owned(),
-        renewal: site.timing.renewal(),
-        failures: site.timing.failures(),
-        confirmations: site.timing.confirmations(),
-        grace: site.timing.confirmation(),
-        term: Some(Revision(1)),
-        state,
-        priority: None,
-        released_to: None,
-    };
-    let (token, lease) = match sc.first {
-        First::Nothing => return None,
-        First::Released => ("", Some(lease(RecordState::Released))),
-        First::Held => ("before", Some(lease(RecordState::Active))),
-        First::Plain => ("before", None),
-    };
-    let token = token.to_owned();
-    Some(KeyValue::Record(Record { token, lease }))
 }
 
 /// How long a process takes to begin.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Reloadable, StoreErrorKind,
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, Reloadable, StoreErrorKind,
     SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
@@ -179,6 +179,14 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             to: words.word(0)?.to_owned(),
             until: Instant::from_boot(words.duration("until", 0)?),
         }),
+        "paused" => Event::PauseRead(Some(Pause {
+            revision: revision()?.ok_or("no revision")?,
+            until: Instant::from_boot(words.duration("until", 0)?),
+            keep_running: words.get("keep-running") == Some("yes"),
+            by: "root@gamma".to_owned(),
+            reason: "kernel".to_owned(),
+        })),
+        "resumed" => Event::PauseRead(None),
         "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "upgrade" => Event::Upgrade,
@@ -292,14 +300,17 @@ fn key_state(words: &Words<'_>) -> Result<KeyState, String> {
 fn lease(words: &Words<'_>, host: &str, state: RecordState) -> Result<Lease, String> {
     let (renewal, confirmations) = (words.duration("r", 500)?, words.count("c", 1)?);
     let grace = u64::try_from((renewal * confirmations).as_millis()).unwrap();
+    let failures = words.count("f", 3)?;
+    let lock_time = u64::try_from((renewal * failures).as_millis()).unwrap();
     Ok(Lease {
         incarnation: words.incarnation(),
         nonce: words.number("nonce", 1)?,
         host: host.to_owned(),
         boot: words.get("boot").unwrap_or("boot-9").to_owned(),
         renewal,
-        failures: words.count("f", 3)?,
+        failures,
         confirmations,
+        lock_time: words.duration("lock", lock_time)?,
         grace: words.duration("grace", grace)?,
         term: match words.number("term", 0)? {
             0 => None,

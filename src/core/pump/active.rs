@@ -12,7 +12,7 @@ use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::{Effect, Event, SwitchoverRequest};
-use crate::core::protocol::{ServiceState, ToGuard};
+use crate::core::protocol::{Grant, ServiceState, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::report::{Excuse, Reason, Report};
 use crate::core::text::sanitize_field;
@@ -26,6 +26,8 @@ pub(super) struct Active {
     phase: Phase,
     /// V of the last grant that was sent to the guard; `None` before the first.
     granted_until: Option<Instant>,
+    /// The latest V that the guard may act on: a shorter grant counts when the guard has answered.
+    guard_until: Instant,
     started: Started,
     /// Since when this agent is active.
     since: Instant,
@@ -65,8 +67,12 @@ impl Active {
     }
 
     /// The state after an adoption: the previous instance started the service.
-    pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
-        Active { started: Started::ByPreviousInstance, ..Active::confirmed(hold, now) }
+    pub(super) fn adopted(hold: Hold, grant: &Grant, now: Instant) -> Active {
+        Active {
+            started: Started::ByPreviousInstance,
+            guard_until: grant.valid_until,
+            ..Active::confirmed(hold, now)
+        }
     }
 
     /// The state after the wait for the previous holder: the stroke that starts the service
@@ -77,6 +83,7 @@ impl Active {
             stroke_at: now,
             phase: Phase::Resting,
             granted_until: None,
+            guard_until: now,
             started: Started::No,
             since: now,
             check_failures: 0,
@@ -84,6 +91,9 @@ impl Active {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
+        if context.pause.is_some() {
+            self.rest(context, event, now);
+        }
         if let (Event::CheckEnded(outcome), Phase::Checking { began, .. }) = (event, self.phase) {
             if let Some(why) = self.judge_check(context, outcome, began, now) {
                 return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
@@ -101,6 +111,10 @@ impl Active {
         if let Some(why) = self.reason_to_stop(context, now) {
             return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
         }
+        if context.pause.is_some() {
+            self.advance(context, now);
+            return Next::Stay(State::Active(self));
+        }
         if let Event::FailbackRequested(request) = event
             && self.started != Started::No
             && let Some(why) = context.reason_to_give(request, self.since, now)
@@ -117,6 +131,19 @@ impl Active {
         }
         self.advance(context, now);
         Next::Stay(State::Active(self))
+    }
+
+    /// In a pause no check runs. The longer lock that keeps the service running is written at once.
+    fn rest(&mut self, context: &mut Context, event: &Event, now: Instant) {
+        if let Phase::Checking { .. } = self.phase {
+            context.kill_check();
+            self.phase = Phase::Renewing;
+        }
+        if let Event::PauseRead(_) = event
+            && self.phase == Phase::Resting
+        {
+            self.stroke_at = now;
+        }
     }
 
     /// Returns whether a request is for this very lock, in time, and to another agent. Without a
@@ -206,14 +233,22 @@ impl Active {
 
     fn advance(&mut self, context: &mut Context, now: Instant) {
         let r = context.config.timing.renewal();
+        if let Some(granted) = self.granted_until
+            && context.guard.report().is_some()
+        {
+            self.guard_until = granted;
+        }
         if self.granted_until != Some(self.hold.valid_until) {
             self.granted_until = Some(self.hold.valid_until);
+            self.guard_until = self.guard_until.max(self.hold.valid_until);
             let grant = self.hold.grant(context);
             context.tell_guard(ToGuard::Grant(grant), now);
         }
         if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;
-            self.assert_start(context, now);
+            if context.pause.is_none() {
+                self.assert_start(context, now);
+            }
         }
         let rests = self.phase == Phase::Resting && !context.check_runs;
         if rests && context.due(Timer::Stroke, self.stroke_at, now) {
@@ -221,16 +256,23 @@ impl Active {
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;
-            if context.config.check {
+            if context.config.check && context.pause.is_none() {
                 self.phase = Phase::Checking { began: now, warned: false, beside: false };
                 self.run_check(context, now);
             }
         }
         self.advance_check(context, now);
         if self.phase == Phase::Renewing && self.hold.renewal.is_none() {
-            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
+            self.renew(context, now);
         }
         self.hold.advance(context, now);
+    }
+
+    /// Renews the lock. No record may stand in the store that is over before what the guard acts
+    /// on: another agent would start the service beside it.
+    fn renew(&mut self, context: &mut Context, now: Instant) {
+        let covers = context.pause_covers().map_or(self.guard_until, |at| at.max(self.guard_until));
+        self.hold.renew(context, RecordState::Active, Duration::ZERO, covers, now);
     }
 
     /// Returns whether no renewal, check or request is pending.
@@ -251,7 +293,7 @@ impl Active {
             let beside_at = self.beside_at(began, context);
             let renew = !beside && context.due(Timer::RenewBesideCheck, beside_at, now);
             if renew {
-                self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
+                self.renew(context, now);
             }
             self.phase = Phase::Checking { began, warned: warned || warn, beside: beside || renew };
         }

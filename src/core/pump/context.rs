@@ -9,7 +9,7 @@ use super::store_view::{KeyView, StoreView};
 use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, StoreError, Written};
+use crate::core::event::{Effect, Ending, Event, Pause, StoreError, Written};
 use crate::core::protocol::{Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::{LockName, Report};
@@ -46,6 +46,8 @@ pub(super) struct Context {
     pub(super) predecessor_term: Option<Revision>,
     /// The failbacks that were tried since the last good one.
     pub(super) failback_tries: Tries,
+    /// The pause that the agents of this key observe.
+    pub(super) pause: Option<Pause>,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -70,6 +72,7 @@ impl Context {
             upgrade: false,
             predecessor_term: None,
             failback_tries: Tries::default(),
+            pause: None,
             duplicate_reported_at: None,
             rejection: None,
             armed: None,
@@ -81,6 +84,7 @@ impl Context {
     /// Takes in what an event says of the world.
     pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
         self.store.rolled_back = false;
+        self.end_pause(now);
         match event {
             Event::Opened(opened) => self.handle_opened(opened, now),
             Event::Closed(why) => {
@@ -118,6 +122,7 @@ impl Context {
                 }
                 self.rejection = Some(rejection.clone());
             }
+            Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
             Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
             Event::Upgrade => self.upgrade = true,
             Event::Tick

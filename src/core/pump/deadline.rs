@@ -49,6 +49,8 @@ pub enum Timer {
     GuardAnswer,
     /// A guard that stops the service is told so again.
     RepeatStop,
+    /// The pause is over.
+    PauseOver,
 }
 
 impl Timer {

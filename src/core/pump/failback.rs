@@ -61,7 +61,7 @@ impl Failback {
         if self.turned_at.replace(now).is_some_and(|at| now > at.after(r * 2)) {
             *self = Failback::at(now);
         }
-        let able = context.is_open() && context.store.refused.is_none();
+        let able = context.is_open() && context.store.refused.is_none() && context.pause.is_none();
         let fit = healthy && able && context.guard.unfit().is_none();
         let Some(after) = context.failback_wait().filter(|_| fit) else {
             *self = Failback::at(now);

@@ -38,14 +38,13 @@ impl Hold {
         event: &Event,
         now: Instant,
     ) -> Result<bool, LockLoss> {
-        let validity = context.config.timing.validity();
         let renewal = self.renewal.as_mut();
         let verdict = renewal.map(|renewal| renewal.receive(context, event, now));
         let renewed = match verdict {
-            Some(Verdict::Held { revision, sent }) => {
+            Some(Verdict::Held { revision, valid_until }) => {
                 self.renewal = None;
                 self.revision = revision;
-                self.valid_until = sent.after(validity);
+                self.valid_until = valid_until;
                 true
             }
             Some(Verdict::Lost(why)) => return Err(why),
@@ -62,6 +61,11 @@ impl Hold {
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
+        let validity = context.config.timing.validity();
+        if !context.keeps_running() {
+            // A longer lock was for a pause that is over.
+            self.valid_until = self.valid_until.min(now.after(validity));
+        }
         if context.due(Timer::LockOver, self.valid_until, now) {
             return Err(LockLoss::NotRenewed(Ms(validity)));
         }
@@ -69,16 +73,18 @@ impl Hold {
     }
 
     /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is what the holder before was
-    /// promised, while it may still need it.
+    /// promised, while it may still need it; `covers` is until when the guard may let the service
+    /// run.
     pub(super) fn renew(
         &mut self,
         context: &mut Context,
         state: RecordState,
         grace: Duration,
+        covers: Instant,
         now: Instant,
     ) {
         let (expected, term) = (self.revision, Some(self.term));
-        let write = NewWrite { expected, state, term, grace, released_to: None };
+        let write = NewWrite { expected, state, term, grace, released_to: None, covers };
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 

@@ -9,7 +9,7 @@ use crate::core::timing::Timing;
 /// How long a holder may live on, by what it published.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Its F·R.
+    /// Its lock time: F·R, or more in a pause.
     pub(super) lock: Duration,
     /// Its C·R, or more.
     pub(super) grace: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Times {
 
 impl Times {
     fn of(lease: &Lease) -> Times {
-        Times { lock: lease.renewal * lease.failures, grace: lease.grace }
+        Times { lock: lease.lock_time, grace: lease.grace }
     }
 
     /// Returns what covers both.

@@ -57,6 +57,7 @@ mod guard_view;
 mod hold;
 mod holders;
 mod looking;
+mod pause;
 mod standby;
 mod status;
 mod stopping;
@@ -274,7 +275,8 @@ impl Pump {
         if let State::Ended = self.state {
             return None;
         }
-        self.context.armed.into_iter().chain(self.context.guard_deadline()).min()
+        let others = [self.context.guard_deadline(), self.context.pause_deadline()];
+        self.context.armed.into_iter().chain(others.into_iter().flatten()).min()
     }
 }
 

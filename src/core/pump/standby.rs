@@ -221,7 +221,7 @@ impl Standby {
         }
         if let Some(link) = context.guard.link()
             && context.guard.report().is_some()
-            && (must_stop(context) || context.due(Timer::Stroke, self.stroke_due(context), now))
+            && (must_stop(context) || self.stroke_is_due(context, now))
         {
             self.stroke_at = now.after(context.config.timing.lock_time());
             self.phase = Phase::Stopping { link };
@@ -255,6 +255,8 @@ impl Standby {
     pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
         if !context.config.reloadable.priority.is_candidate() {
             Some("priority never".to_owned())
+        } else if context.pause.is_some() {
+            Some("paused".to_owned())
         } else if !context.is_open() {
             Some("the store is out of reach".to_owned())
         } else if let Some(why) = context.guard.unfit() {
@@ -276,7 +278,10 @@ impl Standby {
         // Stop is run first of all: what the previous instance left running may not be known. An
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
-        let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();
+        let able = context.is_open()
+            && context.pause.is_none()
+            && context.guard.is_down()
+            && context.guard.unfit().is_none();
         let is_candidate = context.config.reloadable.priority.is_candidate();
         let seats = Seat::all(context.config.seats).filter(|_| able);
         let seen = seats.filter_map(|seat| {
@@ -284,6 +289,11 @@ impl Standby {
             (is_candidate || seen.takeover.is_of_own()).then_some((seat, seen))
         });
         seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), context.take_at(seen)))
+    }
+
+    /// Returns whether the next stroke begins. In a pause there is none.
+    fn stroke_is_due(&self, context: &mut Context, now: Instant) -> bool {
+        context.pause.is_none() && context.due(Timer::Stroke, self.stroke_due(context), now)
     }
 
     /// A stroke that is due less than R before the lock may be had waits until that could have

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
 use crate::core::agent_status::{AgentStatus, seconds};
+use crate::core::event::Pause;
 use crate::core::time::Instant;
 
 impl Pump {
@@ -29,6 +30,7 @@ impl Pump {
             failback_seconds: config.reloadable.failback.map(seconds),
             candidate: not_candidate_why.is_none(),
             not_candidate_why,
+            pause: state.observed_pause(context).map(|pause| pause.revision.0),
             store_up: context.is_open(),
             guard_up: context.guard.report().is_some(),
             renewal_seconds: seconds(config.timing.renewal()),
@@ -49,6 +51,20 @@ impl State {
             | State::Stopping(_)
             | State::Ended => None,
         }
+    }
+
+    /// Returns the pause that this agent observes. A holder whose service is to run on does so once
+    /// the longer lock is stored.
+    fn observed_pause<'a>(&self, context: &'a Context) -> Option<&'a Pause> {
+        let pause = context.pause.as_ref()?;
+        let observes = match self {
+            State::Active(active) => !pause.keep_running || active.hold.valid_until >= pause.until,
+            State::Taking(_) | State::Confirming(_) => !pause.keep_running,
+            State::Standby(_) => true,
+            // It is looking for a service to adopt, or stops one.
+            State::Looking(_) | State::Stopping(_) | State::Ended => false,
+        };
+        observes.then_some(pause)
     }
 
     /// Returns why this agent does not take the lock; `None` if it does, or holds it.

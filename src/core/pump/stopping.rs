@@ -109,8 +109,10 @@ impl Stopping {
 
     fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
         let budget = context.config.timing.stop_budget();
+        // In a pause the lock may be valid for hours: a stop takes no longer than else.
+        let latest = now.after(context.config.timing.validity());
         let of_hold = |hold: &Hold, valid_until: Instant| StopOrder {
-            dead_by: valid_until.after(budget),
+            dead_by: valid_until.min(latest).after(budget),
             stake: Stake::Lock,
             context: context.lock_context(Some(hold)),
         };
@@ -239,6 +241,7 @@ impl Stopping {
                     term: Some(*term),
                     grace: Duration::ZERO,
                     released_to: to.clone(),
+                    covers: now,
                 };
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;

@@ -47,7 +47,8 @@ impl Taking {
         let state = if confirm.is_some() { RecordState::Taking } else { RecordState::Active };
         let grace = confirm.unwrap_or_default();
         let expected = key_state.revision;
-        let write = NewWrite { expected, state, term: None, grace, released_to: None };
+        let (term, released_to) = (None, None);
+        let write = NewWrite { expected, state, term, grace, released_to, covers: now };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let again = context.store.refused.is_some();
@@ -71,7 +72,8 @@ impl Taking {
         context.turn_to(seat);
         context.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
-        let write = NewWrite { expected, state, term: Some(term), grace, released_to: None };
+        let (covers, released_to) = (grant.valid_until, None);
+        let write = NewWrite { expected, state, term: Some(term), grace, released_to, covers };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let previous = grant.context.previous.clone();
@@ -91,7 +93,9 @@ impl Taking {
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         match self.pending.receive(context, event, now) {
             Verdict::Undecided => {}
-            Verdict::Held { revision, sent } => return self.held(context, revision, sent, now),
+            Verdict::Held { revision, valid_until } => {
+                return self.held(context, revision, valid_until, now);
+            }
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
         // Unresolved by then, it is left alone: the next read shows what became of it.
@@ -109,8 +113,13 @@ impl Taking {
         Next::Stay(State::Taking(self))
     }
 
-    fn held(self, context: &mut Context, revision: Revision, sent: Instant, now: Instant) -> Next {
-        let valid_until = sent.after(context.config.timing.validity());
+    fn held(
+        self,
+        context: &mut Context,
+        revision: Revision,
+        valid_until: Instant,
+        now: Instant,
+    ) -> Next {
         if now >= valid_until {
             return self.fail(context, Reason::TakeTooLate, now);
         }
@@ -123,10 +132,11 @@ impl Taking {
             previous: self.previous,
             renewal: None,
         };
+        if let Some(grant) = &self.adoption {
+            let active = Active::adopted(hold, grant, now);
+            return Next::Go(State::Active(active), Reason::Adopted(revision));
+        }
         let (state, why) = match self.confirm {
-            None if self.adoption.is_some() => {
-                (State::Active(Active::adopted(hold, now)), Reason::Adopted(revision))
-            }
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
             Some(grace) => {
                 let confirming = Confirming::new(context, hold, grace, now);
@@ -164,7 +174,7 @@ impl Confirming {
             && context.due(Timer::RenewUnconfirmed, self.renew_at, now)
         {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
-            self.hold.renew(context, RecordState::Taking, self.grace, now);
+            self.hold.renew(context, RecordState::Taking, self.grace, now, now);
         }
         if self.hold.renewal.is_none() && context.due(Timer::Confirmed, self.until, now) {
             let active = Active::confirmed(self.hold, now);

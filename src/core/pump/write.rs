@@ -23,6 +23,8 @@ pub(super) struct NewWrite {
     pub(super) grace: Duration,
     /// The agent that is to have the lock next; `None` for all.
     pub(super) released_to: Option<String>,
+    /// Until when the guard may let the service run: the lock time covers that.
+    pub(super) covers: Instant,
 }
 
 /// Prepares the write of a record of this agent.
@@ -41,6 +43,7 @@ pub(super) fn prepare_write(
         renewal: timing.renewal(),
         failures: timing.failures(),
         confirmations: timing.confirmations(),
+        lock_time: timing.lock_time_of(write.covers.since(now)),
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
         state: write.state,
@@ -53,6 +56,7 @@ pub(super) fn prepare_write(
     };
     Pending {
         expected: write.expected,
+        validity: timing.validity_of(lease.lock_time),
         record: Record { token, lease: Some(lease) },
         first_sent: now,
         sent: now,
@@ -67,6 +71,8 @@ pub(super) fn prepare_write(
 pub(super) struct Pending {
     expected: Revision,
     record: Record,
+    /// How long the lock is valid after the write was sent.
+    validity: Duration,
     /// When the first copy was sent: if any unresolved copy was stored, the
     /// lock counts from here.
     first_sent: Instant,
@@ -96,9 +102,9 @@ enum Step {
 pub(super) enum Verdict {
     /// Nothing yet.
     Undecided,
-    /// The lock stands at this revision as this agent wrote it; `sent` is when
-    /// the earliest copy that may be the stored one was sent.
-    Held { revision: Revision, sent: Instant },
+    /// The lock stands at this revision as this agent wrote it, and is valid until V, by the
+    /// earliest copy that may be the stored one.
+    Held { revision: Revision, valid_until: Instant },
     /// The lock is somebody else's, or the store no longer has what it said was stored.
     Lost(LockLoss),
 }
@@ -162,7 +168,7 @@ impl Pending {
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
         match written {
             Written::Stored(_) if context.store.rolled_back => Verdict::Lost(LockLoss::RolledBack),
-            Written::Stored(revision) => Verdict::Held { revision: *revision, sent: self.sent },
+            Written::Stored(revision) => self.held(*revision, self.sent),
             Written::Moved(Some(current)) if *current < self.expected => {
                 context.roll_back(Rollback::KeyBehind(*current, self.expected), now);
                 Verdict::Lost(LockLoss::RolledBack)
@@ -201,9 +207,13 @@ impl Pending {
     fn resolve(&self, key_state: &KeyState) -> Verdict {
         let revision = key_state.revision;
         if self.wrote(&key_state.value) {
-            return Verdict::Held { revision, sent: self.first_sent };
+            return self.held(revision, self.first_sent);
         }
         Verdict::Lost(LockLoss::Overwritten(revision, self.expected))
+    }
+
+    fn held(&self, revision: Revision, sent: Instant) -> Verdict {
+        Verdict::Held { revision, valid_until: sent.after(self.validity) }
     }
 
     fn wrote(&self, found: &KeyValue) -> bool {

@@ -23,6 +23,7 @@ fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
         renewal: SECOND,
         failures: 3,
         confirmations: 1,
+        lock_time: SECOND * 3,
         grace: SECOND,
         term: Some(Revision(4)),
         state,

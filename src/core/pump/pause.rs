@@ -1,0 +1,58 @@
+//! A pause of all agents of a key: no agent starts, stops or takes over the service.
+//!
+//! The holder renews its lock as ever, and stops the service when the lock runs out: a pause does
+//! not change what a lock promises. In a pause that keeps the service running the holder publishes
+//! a longer lock time instead: the service may run for as long as a renewal at the end of the pause
+//! would let it. Whoever follows waits for that, as for each lock time, whether the pause is known
+//! there or not. So nothing depends on which agents have learnt of a pause, or of its end.
+
+use super::context::Context;
+use super::deadline::{Deadline, Timer};
+use crate::core::event::Pause;
+use crate::core::report::Report;
+use crate::core::text::sanitize_field;
+use crate::core::time::{Instant, Ms};
+
+impl Context {
+    /// Takes in what stands in the store.
+    pub(super) fn handle_pause(&mut self, pause: Option<&Pause>, now: Instant) {
+        let pause = pause.filter(|pause| now < pause.until);
+        let known = self.pause.as_ref().map(|pause| pause.revision);
+        if known == pause.map(|pause| pause.revision) {
+            return;
+        }
+        self.report(match pause {
+            Some(Pause { until, by, reason, .. }) => {
+                let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
+                let by = sanitize_field(&format!("{by}{reason}"));
+                Report::Paused(Ms(until.since(now)), by)
+            }
+            None => Report::Resumed,
+        });
+        self.pause = pause.cloned();
+    }
+
+    /// Ends a pause whose time is over.
+    pub(super) fn end_pause(&mut self, now: Instant) {
+        if self.pause.as_ref().is_some_and(|pause| now >= pause.until) {
+            self.pause = None;
+            self.report(Report::PauseOver);
+        }
+    }
+
+    /// Returns when that is.
+    pub(super) fn pause_deadline(&self) -> Option<Deadline> {
+        self.pause.as_ref().map(|pause| Timer::PauseOver.at(pause.until))
+    }
+
+    /// Returns whether the service is to run on in the pause without a store.
+    pub(super) fn keeps_running(&self) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.keep_running)
+    }
+
+    /// Returns until when a service is to run on in the pause without a store.
+    pub(super) fn pause_covers(&self) -> Option<Instant> {
+        let pause = self.pause.as_ref().filter(|pause| pause.keep_running)?;
+        Some(pause.until.after(self.config.timing.validity()))
+    }
+}
