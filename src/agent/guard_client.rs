@@ -207,7 +207,7 @@ impl GuardThread {
         let (own, theirs) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         let mut output = self.output.as_ref().map(AsFd::as_fd);
         for message in messages {
-            send(own.as_fd(), &encode(message, &self.settings), output.take())?;
+            send(own.as_fd(), &encode(message, &self.settings, sys::now()), output.take())?;
         }
         // This very program, also when its file has been replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
@@ -228,7 +228,7 @@ impl GuardThread {
     fn tell(&mut self, message: &ToGuard) -> Option<()> {
         let Some(link) = &mut self.link else { return Some(()) };
         link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
-        let packet = encode(message, &self.settings);
+        let packet = encode(message, &self.settings, sys::now());
         let until = sys::now().after(self.settings.timing.guard_answer_time());
         loop {
             match send(link.socket.as_fd(), &packet, None) {

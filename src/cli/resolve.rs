@@ -3,6 +3,8 @@
 
 use log::Level;
 
+use std::time::Duration;
+
 use super::access;
 use super::config::{self, Config};
 use super::connect::location_id;
@@ -14,7 +16,7 @@ use super::value::{
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup};
 use crate::command::Commands;
-use crate::core::{Priority, Reloadable, Seat, Timing, wanted_timeout};
+use crate::core::{Instant, Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
@@ -129,6 +131,7 @@ pub(super) fn resolve(
                 device: device.clone(),
                 level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),
+                clock: Instant::from_boot(Duration::ZERO),
             },
         })
     };

@@ -251,15 +251,16 @@ impl GuardProcess {
                 Err(_) => None,
             };
             match message {
-                Some(AgentPacket::Message(message)) if self.is_of_other_clock(&message) => {
+                Some(AgentPacket::Message(message)) => {
+                    self.handle(GuardInput::Received(message));
+                }
+                // It was sent before: a clock that is ahead is another one.
+                Some(AgentPacket::Hello(settings)) if settings.clock > sys::now() => {
                     log::error!(
                         "the agent is in another time namespace: its clock is not that of this \
                          guard"
                     );
                     self.disconnected();
-                }
-                Some(AgentPacket::Message(message)) => {
-                    self.handle(GuardInput::Received(message));
                 }
                 Some(AgentPacket::Hello(settings)) => self.configure(*settings),
                 // It says Stop next, and waits.
@@ -277,13 +278,6 @@ impl GuardProcess {
         self.agent = None;
         self.unsent.clear();
         self.handle(GuardInput::Disconnected);
-    }
-
-    /// A lock is valid for less than the lock time from its write on. Instants are of one host,
-    /// but each time namespace of the host has a clock of its own.
-    fn is_of_other_clock(&self, message: &ToGuard) -> bool {
-        let latest = sys::now().after(self.guard.config().timing.validity());
-        matches!(message, ToGuard::Grant(grant) if grant.valid_until > latest)
     }
 
     /// Another instance of the agent may have been set up in another way.

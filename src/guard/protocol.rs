@@ -12,16 +12,19 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::command::Commands;
-use crate::core::{DeviceUse, GuardConfig, GuardReport, Level, Timing, ToGuard};
+use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Level, Timing, ToGuard};
 
 /// Version of the messages. A guard of another version is only told to stop.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;
 
 /// Room in the first packet for what is filled in later: the path of the private directory.
 const DIR_MAX: usize = 8 * 1024;
+
+/// The instant with the longest form in a packet.
+const LATEST: Instant = Instant::from_boot(Duration::MAX);
 
 /// How an agent was set up, as far as its guard has to know: the first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,9 @@ pub struct Settings {
     pub level: u64,
     /// The log goes to syslog.
     pub syslog: bool,
+    /// The clock of the agent when the message was sent; filled in by [`encode`]. Instants are of
+    /// one host, but each time namespace of the host has a clock of its own.
+    pub clock: Instant,
 }
 
 /// A packet of an agent.
@@ -76,10 +82,10 @@ pub enum GuardPacket {
     Output,
 }
 
-/// Returns a message as a packet; the first message carries the settings.
-pub fn encode(message: &ToGuard, settings: &Settings) -> Vec<u8> {
+/// Returns a message that is sent now as a packet; the first message carries the settings.
+pub fn encode(message: &ToGuard, settings: &Settings, now: Instant) -> Vec<u8> {
     let packet = match message {
-        ToGuard::Hello(_) => AgentJson::Hello(VERSION, settings),
+        ToGuard::Hello(_) => AgentJson::Hello(VERSION, Settings { clock: now, ..settings.clone() }),
         ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Message(message),
     };
     // Everything in a packet has a form in JSON.
@@ -100,7 +106,7 @@ pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
 impl Settings {
     /// Returns whether the guard can be sent these settings.
     pub fn fits_a_packet(&self) -> bool {
-        encode(&ToGuard::Hello(self.config()), self).len() + DIR_MAX <= PACKET_MAX
+        encode(&ToGuard::Hello(self.config()), self, LATEST).len() + DIR_MAX <= PACKET_MAX
     }
 
     /// Returns what the guard decides by.
@@ -132,9 +138,10 @@ fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> 
 mod tests {
     use super::*;
     use crate::core::{
-        Grant, Incarnation, Instant, LockContext, Revision, ServiceState, Stake, StartState,
-        StopOrder,
+        Grant, Incarnation, LockContext, Revision, ServiceState, Stake, StartState, StopOrder,
     };
+
+    const NOW: Instant = Instant::from_boot(Duration::from_secs(7));
 
     fn settings() -> Settings {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
@@ -152,6 +159,7 @@ mod tests {
             device: Some(("/dev/watchdog".to_owned(), true)),
             level: 3,
             syslog: true,
+            clock: NOW,
         }
     }
 
@@ -184,7 +192,7 @@ mod tests {
     #[test]
     fn the_guard_receives_what_the_agent_says() {
         for message in messages() {
-            let received = decode(&encode(&message, &settings()));
+            let received = decode(&encode(&message, &settings(), NOW));
             let expected = match message {
                 ToGuard::Hello(_) => AgentPacket::Hello(Box::new(settings())),
                 ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
@@ -230,7 +238,7 @@ mod tests {
             let message = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
             let order = format!(r#""dead_by":{dead_by},"stake":"{name}","context":{context}"#);
             let text = format!(r#"{{"Word":{{"Stop":{{{order}}}}}}}"#);
-            assert_eq!(String::from_utf8(encode(&message, &settings())), Ok(text.clone()));
+            assert_eq!(String::from_utf8(encode(&message, &settings(), NOW)), Ok(text.clone()));
             assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Message(message)));
         }
         let holder = "340282366920938463463374607431768211448";
@@ -256,7 +264,7 @@ mod tests {
     #[test]
     fn a_packet_that_was_cut_short_is_no_message() {
         for message in messages() {
-            let packet = encode(&message, &settings());
+            let packet = encode(&message, &settings(), NOW);
             for length in 0..packet.len() {
                 assert_eq!(decode(&packet[..length]), None, "{message:?} at {length}");
             }

@@ -91,6 +91,7 @@ impl World {
                 device: None,
                 level: 3,
                 syslog: false,
+                clock: Instant::from_boot(Duration::from_secs(7)),
             },
             guard: GuardThere {
                 number: 0,
@@ -248,7 +249,7 @@ impl World {
     /// can be run.
     fn tell(&mut self, message: ToGuard) {
         assert!(self.guard.there, "{message:?} to nobody");
-        let packet = encode(&message, &self.settings);
+        let packet = encode(&message, &self.settings, self.settings.clock);
         assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
         let understood = decode(&packet);
         self.guard.heard += 1;

@@ -386,7 +386,7 @@ fn understood(packet: &[u8]) -> Option<ToGuard> {
         AgentPacket::Message(message) => (message.clone(), some_settings()),
         AgentPacket::OtherVersion => return None,
     };
-    let plain = encode(&message, &settings);
+    let plain = encode(&message, &settings, settings.clock);
     assert!(plain.len() <= packet.len() * GROWTH_MAX, "it grew");
     assert_eq!(decode(&plain).as_ref(), Some(&decoded));
     for length in 0..plain.len() {
@@ -410,6 +410,7 @@ fn some_settings() -> Settings {
         device: None,
         level: 3,
         syslog: false,
+        clock: Instant::from_boot(Duration::from_secs(7)),
     }
 }
 
