@@ -20,6 +20,7 @@
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
 //! | [`status`] | `putex status`: who holds what |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
+//! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -81,6 +82,7 @@ pub mod lease;
 pub mod lock;
 pub mod log;
 pub mod nats;
+pub mod pause;
 pub mod status;
 pub mod store;
 pub mod switchover;

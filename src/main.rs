@@ -16,7 +16,7 @@ use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
     self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
-    StatusArgs, SwitchoverArgs,
+    PauseArgs, StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
@@ -26,6 +26,7 @@ use putex::lease;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
+use putex::pause;
 use putex::status;
 use putex::switchover;
 use putex::sys;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             | Invocation::Guard
             | Invocation::Lease(_)
             | Invocation::Lock(_)
+            | Invocation::Pause(_)
             | Invocation::Print(_)
             | Invocation::Status(_)
             | Invocation::Switchover(_),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Invocation::Lease(args) => run_lease(&args, destination),
         Invocation::Status(args) => run_status(&args),
         Invocation::Switchover(args) => run_switchover(&args, destination),
+        Invocation::Pause(args) => run_pause(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -221,6 +224,13 @@ fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8,
     let store = connect::switchover_store(args, &variable)?;
     let base = connect::runtime_base();
     let (text, status) = switchover::run(&args.request, store, &base, destination)?;
+    print(&text).map(|_| status)
+}
+
+/// Begins or ends a pause; returns the exit status.
+fn run_pause(args: &PauseArgs, destination: Destination) -> Result<u8, Refusal> {
+    let store = connect::pause_store(args, &variable)?;
+    let (text, status) = pause::run(&args.request, store, &connect::runtime_base(), destination)?;
     print(&text).map(|_| status)
 }
 

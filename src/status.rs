@@ -18,7 +18,7 @@ mod text;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::termios::tcgetwinsize;
 
@@ -31,7 +31,7 @@ use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::lock_file::LockFile;
-use crate::store::{Bucket, Entry, Selection, mark, name};
+use crate::store::{Bucket, Entry, Selection, mark, name, pause, switchover};
 use crate::sys::{self, Alarm};
 
 /// How long a server is waited for.
@@ -150,7 +150,7 @@ pub(crate) fn read(
     let by = sys::now().after(ANSWER_MAX);
     let began = sys::now();
     let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    let mut switchovers = Vec::new();
+    let mut requests = Vec::new();
     if let Some((base, _)) = dir
         && LockFile::exists(base, bucket_name)?
     {
@@ -169,14 +169,17 @@ pub(crate) fn read(
             match root(&entry.0.key) {
                 "lock" => of_locks.push(entry),
                 "lease" => leases.push(entry),
-                "putex" => switchovers.push(entry),
+                "putex" => requests.push(entry),
                 _ => agents.push(entry),
             }
         }
         tickets.extend(assemble::tickets_of(of_locks));
     }
     let mut keys = assemble::agents(agents, wanted);
+    let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(pause::PREFIX);
+    let (pauses, switchovers) = requests.into_iter().partition(is_pause);
     assemble::add_switchovers(&mut keys, switchovers);
+    assemble::add_pauses(&mut keys, pauses, SystemTime::now());
     keys.extend(assemble::locks(&tickets, settled, wanted));
     keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
     keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
@@ -209,7 +212,7 @@ fn entries(
     };
     let is_wanted = |key: &str| match root(key) {
         "lock" | "lease" => true,
-        "putex" => key.starts_with(SWITCHOVERS),
+        "putex" => key.starts_with(switchover::PREFIX) || key.starts_with(pause::PREFIX),
         _ => !name::is_own(key) && is_of(key),
     };
     let all = [String::new()];
@@ -218,9 +221,6 @@ fn entries(
     let ages = bucket.ages(&entries, by)?;
     Ok(entries.into_iter().zip(ages).collect())
 }
-
-/// How the keys of requests for switchover begin.
-const SWITCHOVERS: &str = "putex.switchover.";
 
 /// Returns the first element of a key.
 fn root(key: &str) -> &str {

@@ -47,9 +47,8 @@ fn value_of(flag: &Flag) -> Value {
         "dir" => Value::Folder,
         "command" => Value::Command,
         "url[,url]" | "name" | "subject" | "key" | "token" | "time" | "count" | "percent"
-        | "number" | "seconds" | "status" | "string" | "who" | "id" | "question" | "field" => {
-            Value::Text
-        }
+        | "number" | "seconds" | "status" | "string" | "who" | "id" | "question" | "field"
+        | "text" => Value::Text,
         other => panic!("{}: what is to be offered for {other}?", flag.shown()),
     }
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "docs/calls.rs"]
+mod calls;
 #[path = "docs/mdoc.rs"]
 mod mdoc;
 #[path = "docs/pages.rs"]
@@ -11,11 +13,12 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Flag, Subcommand};
 
+use calls::putex_calls;
 use mdoc::{flags_of, items, logged, names, read, root, section, spellings};
 use pages::explained_flags;
 use support::sandbox::Sandbox;
@@ -158,6 +161,7 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
         (read("man/putex-grab.1"), grabbed.clone()),
         (read("man/putex-status.1"), &leased - &BTreeSet::from([75, 100])),
         (read("man/putex-switchover.1"), &grabbed - &BTreeSet::from([100])),
+        (read("man/putex-pause.1"), &grabbed - &BTreeSet::from([100])),
     ] {
         let items = items(&section(&page, "EXIT STATUS"));
         let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();
@@ -468,33 +472,4 @@ fn the_readme_offers_the_names_that_the_installer_knows() {
         let is_known = name.contains(' ') || known.contains(&*format!("[{name}]"));
         assert!(is_known, "{name}: {known:?}");
     }
-}
-
-/// Returns the words of each call of putex in the code blocks and spans of a text.
-fn putex_calls(text: &str) -> Vec<Vec<String>> {
-    let fenced = text.split("```").skip(1).step_by(2).flat_map(|block| {
-        block.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>()
-    });
-    let spans = text.split('`').map(str::to_owned);
-    fenced
-        .chain(spans)
-        .map(|line| split_words(&line))
-        .filter(|words| words.first().is_some_and(|word| PathBuf::from(word).ends_with("putex")))
-        .collect()
-}
-
-/// Splits a line as a shell does, as far as single and double quotes go.
-fn split_words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    for letter in line.trim().chars() {
-        match (letter, quote) {
-            (letter, Some(open)) if letter == open => quote = None,
-            ('\'' | '"', None) => quote = Some(letter),
-            (' ', None) => words.push(std::mem::take(&mut word)),
-            (letter, _) => word.push(letter),
-        }
-    }
-    words.push(word);
-    words.retain(|word| !word.is_empty());
-    words
 }

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -89,12 +89,12 @@ _putex() {
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
             --lease | --is | -e | --print | --watch | -W | --from | --to | \
-            --drift | --replicas | --notify-fd)
+            --reason | --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -154,6 +154,14 @@ _putex() {
                 options+=' --from --to --timeout --wait -w' ;;
         esac
         case $verb in
+            pause)
+                options+=' --for --reason --keep-running' ;;
+        esac
+        case $verb in
+            pause | resume)
+                options+=' --timeout --wait -w' ;;
+        esac
+        case $verb in
             put)
                 options+=' --lease' ;;
         esac
@@ -166,7 +174,7 @@ _putex() {
                 options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | switchover)
+            agent | check | finish | lock | grab | release | lease | put | switchover | pause | resume)
                 options+=' --verbose -v --quiet -q' ;;
         esac
         case $verb in
@@ -174,17 +182,17 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover timing help'
+        options='agent check finish lock grab release lease put status switchover pause resume timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent tutorial lock grab release lease put status switchover
-            theory config trouble check finish help timing guard
-            commands managers environment files signals exit messages
-            examples tls bucket servers record states seats fencing
-            limits caveats'
+            pause resume theory config trouble check finish help timing
+            guard commands managers environment files signals exit
+            messages examples tls bucket servers record states seats
+            fencing limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

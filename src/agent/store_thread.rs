@@ -120,6 +120,8 @@ impl StoreThread {
                 self.reported = None;
                 self.said.clear();
                 self.generation += 1;
+                // Before anything is taken.
+                self.events.tell(Event::PauseRead(self.store.pause().cloned()))?;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
                 return self.events.tell(Event::Closed(why));

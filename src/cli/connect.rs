@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::access::Access;
 use super::lease::Action;
 use super::{
-    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, StatusArgs,
+    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs, StatusArgs,
     SwitchoverArgs, context,
 };
 use crate::core::lease::command::REQUEST_MAX;
@@ -211,6 +211,16 @@ pub fn switchover_store(
     var: Lookup<'_>,
 ) -> Result<Box<dyn Bucket>, Refusal> {
     let name = format!("switchover {}", args.request.key);
+    complete_store(&args.bucket, &name, ANSWER_MAX, var)
+}
+
+/// Returns the store for `putex pause` and `putex resume`, not yet opened.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn pause_store(args: &PauseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    let name = format!("pause {}", args.request.key);
     complete_store(&args.bucket, &name, ANSWER_MAX, var)
 }
 

@@ -5,7 +5,8 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock`, `grab`, `lease`, `status`, `switchover` | words to an [`Invocation`] |
+//! | `parse`, `lock`, `grab`, `lease` | words to an [`Invocation`] |
+//! | `status`, `switchover`, `pause` | the same |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -20,6 +21,7 @@ pub mod help;
 pub mod lease;
 mod lock;
 mod parse;
+mod pause;
 pub mod resolve;
 pub mod settings;
 mod status;
@@ -40,6 +42,7 @@ pub use self::grab::GrabArgs;
 pub use self::lease::LeaseArgs;
 pub use self::lock::LockArgs;
 pub use self::parse::parse;
+pub use self::pause::PauseArgs;
 use self::resolve::Resolved;
 use self::settings::Settings;
 pub use self::status::StatusArgs;
@@ -68,6 +71,8 @@ pub enum Invocation {
     Status(Box<StatusArgs>),
     /// Move a lock to another agent.
     Switchover(Box<SwitchoverArgs>),
+    /// Begin or end a pause.
+    Pause(Box<PauseArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

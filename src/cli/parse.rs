@@ -10,7 +10,7 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, grab, help, lease, lock, status, switchover, timing,
+    CheckArgs, Environment, Invocation, grab, help, lease, lock, pause, status, switchover, timing,
     topics, usage, utf8,
 };
 use crate::exit::Refusal;
@@ -143,6 +143,9 @@ fn invocation(
         Subcommand::Lease | Subcommand::Put => lease::invocation(of, settings, words, environment),
         Subcommand::Status => status::invocation(settings, words, environment),
         Subcommand::Switchover => switchover::invocation(settings, words, environment),
+        Subcommand::Pause | Subcommand::Resume => {
+            pause::invocation(of, settings, words, environment)
+        }
         Subcommand::Agent
         | Subcommand::Check
         | Subcommand::Finish

@@ -21,6 +21,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
 use crate::store::name::{valid_bucket, valid_key, valid_token};
+use crate::sys;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
 /// instead, a forgotten variable would make every host active.
@@ -77,6 +78,16 @@ pub(super) fn who(
     let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
     let who = who.map_or_else(|| valid_host(environment.host), valid_token);
     faults.collect(option, who)
+}
+
+/// Returns who asks, for people.
+pub(super) fn requester(environment: &Environment<'_>) -> String {
+    let user = (environment.var)("USER").and_then(|user| user.into_string().ok());
+    let user = user.unwrap_or_else(|| match sys::user_id() {
+        0 => "root".to_owned(),
+        other => format!("user {other}"),
+    });
+    format!("{user}@{}", environment.host)
 }
 
 /// Resolves settings. `found` are the faults that were found before.
@@ -186,7 +197,7 @@ pub(super) fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Locat
     if dir > nats && dir >= context {
         let dir = faults.text(Name::Dir)?;
         if !dir.starts_with('/') {
-            let path = crate::sys::absolute(dir.as_ref());
+            let path = sys::absolute(dir.as_ref());
             let why = "it is relative: from another working directory it is another lock; write";
             return faults.usage(Name::Dir, &format!("{dir}: {why} {}", path.display()));
         }

@@ -81,12 +81,13 @@ fn form(faults: &mut Faults<'_>, keys: &[String], environment: &Environment<'_>)
     let question = match &*text {
         "held" => Question::Held,
         "free" => Question::Free,
+        "paused" => Question::Paused,
         "mine" => Question::Holder(resolve::who(faults, Name::As, environment)?),
         "active" => Question::Active(resolve::who(faults, Name::As, environment)?),
         _ => match text.strip_prefix("holder=") {
             Some(token) if !token.is_empty() => Question::Holder(token.to_owned()),
             _ => {
-                let why = format!("{text}: write held, free, mine, active or holder=TOKEN");
+                let why = format!("{text}: write held, free, mine, active, paused or holder=TOKEN");
                 return faults.usage(form, &why);
             }
         },

@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 13] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 15] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 13] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 15] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -48,6 +48,9 @@ subcommands! {
          putex status --print FIELD [options] KEY";
     Switchover "switchover" "move the service to another agent, and say what became of it"
         "putex switchover [--from WHO] [--to WHO] [-w SECONDS] [options] KEY";
+    Pause "pause" "for some time, no agent starts, stops or takes over the service"
+        "putex pause --for TIME [--reason TEXT] [--keep-running] [-w SECONDS] [options] KEY";
+    Resume "resume" "end a pause" "putex resume [-w SECONDS] [options] KEY";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";
@@ -69,6 +72,8 @@ impl Subcommand {
         Subcommand::Put,
         Subcommand::Status,
         Subcommand::Switchover,
+        Subcommand::Pause,
+        Subcommand::Resume,
     ];
 
     /// Returns its name on the command line.

@@ -11,7 +11,6 @@ use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::exit::Refusal;
 use crate::store::name::{is_own, valid_key, valid_token};
 use crate::switchover::Request;
-use crate::sys;
 
 /// The arguments of `putex switchover`, each of them valid.
 #[derive(Debug)]
@@ -67,19 +66,9 @@ fn resolve(
     let wait = wait(faults);
     let level = resolve::level(faults.settings, Level::Warn);
     let (bucket, source) = bucket?;
-    let by = by(environment);
+    let by = resolve::requester(environment);
     let request = Request { source, key, from: from?, to: to?, wait: wait?, by, level };
     Some(SwitchoverArgs { bucket, request })
-}
-
-/// Returns who asks, for people.
-fn by(environment: &Environment<'_>) -> String {
-    let user = (environment.var)("USER").and_then(|user| user.into_string().ok());
-    let user = user.unwrap_or_else(|| match sys::user_id() {
-        0 => "root".to_owned(),
-        other => format!("user {other}"),
-    });
-    format!("{user}@{}", environment.host)
 }
 
 /// Resolves a token; `None` in it if none is given.

@@ -43,6 +43,8 @@ const STORES: &[Subcommand] = &[
     Subcommand::Lease,
     Subcommand::Put,
     Subcommand::Switchover,
+    Subcommand::Pause,
+    Subcommand::Resume,
     Subcommand::Status,
 ];
 
@@ -50,7 +52,7 @@ const STORES: &[Subcommand] = &[
 const MAKERS: &[Subcommand] = STORES.split_at(8).0;
 
 /// The commands that have more to say than a result.
-const SPEAKERS: &[Subcommand] = STORES.split_at(9).0;
+const SPEAKERS: &[Subcommand] = STORES.split_at(11).0;
 
 /// The commands with a process that has a token.
 const TOKENS: &[Subcommand] =
@@ -95,6 +97,10 @@ const PUT: &[Subcommand] = &[Subcommand::Put];
 const STATUS: &[Subcommand] = &[Subcommand::Status];
 
 const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
+
+const PAUSE: &[Subcommand] = &[Subcommand::Pause];
+
+const PAUSES: &[Subcommand] = &[Subcommand::Pause, Subcommand::Resume];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -276,7 +282,7 @@ flags! {
     STATUS {
         Json: "json" {} "print an object of JSON";
         Is: "is" { short: Some('e'), value: "question" }
-            "exit with 0 for yes and 1 for no: held, free, mine, active or holder=TOKEN";
+            "exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN";
         Print: "print" { value: "field" } "print one value only: holder, host, state or term";
         Watch: "watch" { short: Some('W'), value: "seconds" }
             "repeat it so often: seconds, or with ms, s, m";
@@ -288,6 +294,19 @@ flags! {
             short: Some('w'), others: &["--wait"], value: "seconds", default: "30s"
         }
             "withdraw it if the holder has not begun after so long: seconds, or with ms, s, m";
+    }
+    PAUSE {
+        PauseFor: "for" { value: "time" }
+            "how long the pause lasts: seconds, or with ms, s, m, h, d";
+        Reason: "reason" { value: "text" } "why, for whoever sees the pause";
+        KeepRunning: "keep-running" {}
+            "the service runs on until the pause is over, also without the servers";
+    }
+    PAUSES {
+        PauseWait: "timeout" {
+            short: Some('w'), others: &["--wait"], value: "seconds", default: "10s"
+        }
+            "how long the agents have to acknowledge it: seconds, or with ms, s, m";
     }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";

@@ -46,6 +46,8 @@ pub const STATUS: Page = page!("putex-status.1");
 
 /// putex-switchover(1).
 pub const SWITCHOVER: Page = page!("putex-switchover.1");
+/// putex-pause(1).
+pub const PAUSE: Page = page!("putex-pause.1");
 
 /// putex.conf(5).
 pub const CONFIG: Page = page!("putex.conf.5");
@@ -99,6 +101,8 @@ pub const TOPICS: &[Topic] = &[
     topic("put", LEASE, "   Write under", "a write that is refused unless a lease stands"),
     topic("status", STATUS, "", "putex-status(1): who holds which lock or lease"),
     topic("switchover", SWITCHOVER, "", "putex-switchover(1): move a service to another agent"),
+    topic("pause", PAUSE, "", "putex-pause(1): keep all agents of a service still"),
+    topic("resume", PAUSE, "   Resume", "how a pause is ended"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

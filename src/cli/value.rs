@@ -23,6 +23,8 @@ const NO_FAILBACK: &str = "is neither never nor a time with ms, s or m; write ne
 
 const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
 
+const NO_LONG_TIME: &str = "is not a time; write 30m, 2h or 1d, or a number of seconds";
+
 const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 
 /// Parses `/dev/watchdog` and `/dev/watchdog:required`.
@@ -73,6 +75,18 @@ pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     let billionths: u64 = whole(&format!("{parts:0<9}")[..9], NO_SECONDS)?;
     let parts = Duration::from_nanos(billionths * unit_ms / 1000);
     Ok(Duration::from_millis(u64::from(ones) * unit_ms) + parts)
+}
+
+/// Parses the same, and `2h` and `7d`.
+pub(super) fn long_time(text: &str) -> Result<Duration, &'static str> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 'h')) => (&text[..at], 3600),
+        Some((at, 'd')) => (&text[..at], 24 * 3600),
+        _ => return seconds(text).map_err(|_| NO_LONG_TIME),
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| b"0123456789.".contains(&byte));
+    let time = seconds(number).map_err(|_| NO_LONG_TIME).map(|time| time.checked_mul(unit));
+    if is_number { time?.ok_or(TOO_LARGE) } else { Err(NO_LONG_TIME) }
 }
 
 /// Parses an exit status.

@@ -14,6 +14,8 @@ pub enum Question {
     Holder(String),
     /// Whether this token holds it, and may run the service.
     Active(String),
+    /// Whether its agents are paused.
+    Paused,
 }
 
 impl Question {
@@ -28,6 +30,7 @@ impl Question {
         match self {
             Question::Held => is_held,
             Question::Free => !is_held,
+            Question::Paused => status.is_some_and(|status| status.paused.is_some()),
             Question::Holder(token) => is_held && of(token).next().is_some(),
             Question::Active(token) => {
                 is_held && of(token).any(|holder| holder.state == HolderState::Active)

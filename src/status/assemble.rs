@@ -1,11 +1,11 @@
 //! The status of a bucket, from its entries. Pure.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::model::{
-    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, SwitchoverStatus, TimingStatus, Waiter,
-    WaiterState,
+    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, SwitchoverStatus,
+    TimingStatus, Waiter, WaiterState,
 };
 use crate::core::agent_status::seconds;
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
@@ -17,7 +17,7 @@ use crate::core::{
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::tickets::entry::standing;
-use crate::store::{Entry, leases, switchover};
+use crate::store::{Entry, leases, pause, switchover};
 
 /// An entry, and how long ago it was written if the store tells.
 pub(super) type Aged<T> = (T, Option<Duration>);
@@ -82,6 +82,33 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
     }
 }
 
+/// Adds the pauses that stand to the status of their keys; `time` is the present one.
+pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, time: SystemTime) {
+    for (entry, age) in entries {
+        let Some(key) = entry.key.strip_prefix(pause::PREFIX) else { continue };
+        let Some(standing) = pause::from_content(&entry.content) else { continue };
+        let left = age.map(|age| standing.lasts.saturating_sub(age)).unwrap_or_default();
+        if left.is_zero() {
+            continue;
+        }
+        let paused = Some(PauseStatus {
+            until: humantime::format_rfc3339_seconds(time + left).to_string(),
+            expires_in_seconds: seconds(left),
+            by: standing.by,
+            reason: standing.reason,
+            keep_running: standing.keep_running,
+            revision: entry.revision.0,
+        });
+        match keys.iter_mut().find(|known| known.kind == Kind::Agent && known.key == key) {
+            Some(known) => known.paused = paused,
+            None => {
+                let new = key_status(key.to_owned(), Kind::Agent, Vec::new(), Vec::new());
+                keys.push(KeyStatus { paused, ..new });
+            }
+        }
+    }
+}
+
 /// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
 /// is added for them.
 pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStatus)>) {
@@ -110,7 +137,8 @@ fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter
     // Where somebody waits, nobody else gets it.
     let is_free = holders.is_empty() && waiters.is_empty();
     let state = if is_free { KeyState::Free } else { KeyState::Held };
-    KeyStatus { key, kind, state, holders, waiters, agents: Vec::new(), switchover: None }
+    let (agents, switchover, paused) = (Vec::new(), None, None);
+    KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.
@@ -124,7 +152,9 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
         let Lease { renewal, failures, confirmations, .. } = *lease;
         Timing::new(renewal, failures, confirmations, DRIFT_PPM_DEFAULT).ok()
     });
-    let lock = timing.map(|timing| (timing.lock_time(), timing.takeover_wait(timing.lock_time())));
+    let lock = timing
+        .zip(lease)
+        .map(|(timing, lease)| (lease.lock_time, timing.takeover_wait(lease.lock_time)));
     let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
     let state = match lease.map(|lease| lease.state) {
         _ if is_overdue => HolderState::Overdue,

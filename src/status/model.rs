@@ -69,6 +69,8 @@ pub struct KeyStatus {
     pub agents: Vec<AgentStatus>,
     /// The request that stands to move the service.
     pub switchover: Option<SwitchoverStatus>,
+    /// The pause that stands.
+    pub paused: Option<PauseStatus>,
 }
 
 #[cfg(test)]
@@ -102,6 +104,7 @@ impl KeyStatus {
             waiters: Vec::new(),
             agents,
             switchover: None,
+            paused: None,
         }
     }
 }
@@ -119,6 +122,23 @@ pub struct SwitchoverStatus {
     pub by: String,
     /// For how much longer the holder may begin.
     pub expires_in_seconds: f64,
+}
+
+/// A pause of agents.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PauseStatus {
+    /// When it ends by itself, by the clocks of the store and of this host, as RFC 3339 has it.
+    pub until: String,
+    /// For how much longer it lasts.
+    pub expires_in_seconds: f64,
+    /// Who has requested it.
+    pub by: String,
+    /// The reason that was given, which may be blank.
+    pub reason: String,
+    /// Whether the service runs on without a store.
+    pub keep_running: bool,
+    /// The revision of the pause, which the agents acknowledge.
+    pub revision: u64,
 }
 
 /// Whether somebody holds a name.

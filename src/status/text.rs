@@ -1,6 +1,6 @@
 //! The status of a bucket as a table for people. Pure.
 
-use super::model::{Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, Status};
+use super::model::{Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, Status};
 use crate::core::AgentStatus;
 
 /// Blanks between two columns.
@@ -22,6 +22,7 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
         }
         lines.push(headline(&status.bucket, key));
         lines.extend(columns(&rows(key)));
+        lines.extend(key.paused.as_ref().map(paused));
     }
     for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
         lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
@@ -69,6 +70,15 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         .map(|it| format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by));
     let moves = moves.unwrap_or_default();
     format!("{bucket}/{key}  {}: {held}{waiting}{moves}{timing}", kind.name())
+}
+
+/// Returns the line about a pause.
+fn paused(pause: &PauseStatus) -> String {
+    let PauseStatus { until, expires_in_seconds, by, reason, keep_running, .. } = pause;
+    let left = brief(*expires_in_seconds);
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let kept = if *keep_running { ", the service runs on without a store" } else { "" };
+    format!("PAUSED until {until}, for {left} still{kept}, by {by}{reason}")
 }
 
 /// Returns whether this agent has written the record of a holder, for all that is known.

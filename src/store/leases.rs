@@ -16,7 +16,8 @@
 
 mod notes;
 
-use super::mark::{self, LIFE};
+use super::lifetime::{LIFE, lifetime};
+use super::mark;
 use super::name::MARK_KEY;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKey, MARKER_REASON, OPERATION, Selection,
@@ -99,7 +100,7 @@ fn of_content(content: &Content, revision: Revision) -> Result<LeaseEntry, Strin
     Ok(LeaseEntry {
         // It is compared as it is, and made harmless where it is printed.
         holder: String::from_utf8(content.payload.clone()).map_err(|_| damaged("holder"))?,
-        duration: mark::lifetime(content).ok_or_else(|| damaged(LIFE))?,
+        duration: lifetime(content).ok_or_else(|| damaged(LIFE))?,
         term,
     })
 }

@@ -14,17 +14,17 @@
 //! A request for the status of all agents has the header `Putex-Status-Request`, a random number.
 //! An agent answers with a message that has that number in `Putex-Status`, and an [`AgentStatus`]
 //! as JSON. A message with the header `Putex-Switchover` has them read the request of an operator,
-//! see [`switchover`].
+//! see [`switchover`]; one with `Putex-Pause` has them read the [`pause`].
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::name::valid_token;
 use super::record::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, switchover};
+use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, pause, switchover};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Record,
-    Revision, Seat, SwitchoverRequest, Written, sanitize,
+    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
+    Record, Revision, Seat, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
@@ -44,6 +44,12 @@ const STATUS: &str = "Putex-Status";
 /// beside it stands the seat.
 const SWITCHOVER: &str = "Putex-Switchover";
 const SWITCHOVER_SEAT: &str = "Putex-Seat";
+
+/// The header of a message that says that the pause has changed, with its revision.
+const PAUSE: &str = "Putex-Pause";
+
+/// How often the pause is read again while there is one: the message that has ended it may be lost.
+const PAUSE_EVERY: Duration = Duration::from_secs(5);
 
 /// An agent follows such messages no more often than that, however many are sent.
 const NOTICE_EVERY: Duration = Duration::from_millis(50);
@@ -73,6 +79,10 @@ pub struct LockKey {
     /// When the status was requested last, and when a notice of a request for switchover came.
     status_requested_at: Option<Instant>,
     noticed_at: Option<Instant>,
+    pause_noticed_at: Option<Instant>,
+    /// The pause as it was read last, and when it is read again; `None` for not before it changes.
+    pause: Option<Pause>,
+    read_pause_at: Option<Instant>,
     /// The seat whose request for switchover is to be read.
     reads_switchover: Option<Seat>,
     /// No write was stored since the bucket was opened.
@@ -104,6 +114,9 @@ impl LockKey {
             announced: None,
             status_requested_at: None,
             noticed_at: None,
+            pause_noticed_at: None,
+            pause: None,
+            read_pause_at: None,
             reads_switchover: None,
             is_new: true,
             read_max: READ_MAX,
@@ -127,8 +140,12 @@ impl LockKey {
         let (mut bucket, entry) = self.bucket.open(first, deadline)?;
         let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
         let mut entries = vec![entry];
-        let requests = self.switchover_keys();
+        let key = self.keys[0].key.clone();
+        let mut requests = self.switchover_keys();
+        requests.push(pause::key_of(&key));
         self.bucket.subscribe(&requests.iter().map(String::as_str).collect::<Vec<_>>())?;
+        self.pause = pause::read(&mut *self.bucket, &key, deadline)?;
+        self.read_pause_at = self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY));
         (self.reads_switchover, self.is_new) = (None, true);
         if !others.is_empty() {
             self.bucket.subscribe(&others)?;
@@ -142,6 +159,12 @@ impl LockKey {
             bucket.last = bucket.last.max(key_state.revision);
         }
         Ok(Opened { bucket, key_states })
+    }
+
+    /// Returns the pause of the agents of this key, as it stood when the bucket was opened or the
+    /// pause has changed last.
+    pub fn pause(&self) -> Option<&Pause> {
+        self.pause.as_ref()
     }
 
     /// Reads the key of a seat. The answer may be older than the last write, see [`Bucket::get`].
@@ -206,8 +229,9 @@ impl LockKey {
     }
 
     /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`],
-    /// [`Event::SwitchoverRequested`] or [`Event::StatusRequested`]. Returns `None` when `wake` is
-    /// readable or `deadline` has passed; without a deadline it may wait for ever.
+    /// [`Event::SwitchoverRequested`], [`Event::PauseRead`] or [`Event::StatusRequested`]. Returns
+    /// `None` when `wake` is readable or `deadline` has passed; without a deadline it may wait for
+    /// ever.
     ///
     /// # Errors
     ///
@@ -217,12 +241,20 @@ impl LockKey {
         wake: BorrowedFd<'_>,
         deadline: Option<Instant>,
     ) -> Result<Option<Event>, String> {
-        let requests = self.switchover_keys();
+        let (requests, pause_key) = (self.switchover_keys(), pause::key_of(&self.keys[0].key));
         loop {
             if let Some(request) = self.read_switchover() {
                 return Ok(Some(Event::SwitchoverRequested(request)));
             }
-            match self.bucket.wait(wake, deadline) {
+            if let Some(pause) = self.read_changed_pause() {
+                return Ok(Some(Event::PauseRead(pause)));
+            }
+            let until = deadline.into_iter().chain(self.read_pause_at).min();
+            match self.bucket.wait(wake, until) {
+                Hint::Changed { key, .. } if key == pause_key => {
+                    self.read_pause_at = Some(sys::now());
+                    continue;
+                }
                 Hint::Changed { key, revision } => {
                     if let Some(seat) = requests.iter().position(|request| *request == key) {
                         self.reads_switchover = Some(Seat(seat as u32));
@@ -242,7 +274,9 @@ impl LockKey {
                         return Ok(Some(event));
                     }
                 }
-                Hint::Woken | Hint::Elapsed => return Ok(None),
+                Hint::Woken => return Ok(None),
+                // The caller's deadline, or the pause is to be read again.
+                Hint::Elapsed => {}
                 Hint::Gone(why) => return Err(why),
             }
             // Ignored hints must not extend the deadline.
@@ -269,6 +303,12 @@ impl LockKey {
             }
             return None;
         }
+        if content.header(PAUSE).is_some() {
+            if is_seldom(&mut self.pause_noticed_at, NOTICE_EVERY) {
+                self.read_pause_at = Some(now);
+            }
+            return None;
+        }
         if let Some(number) = content.header(STATUS_REQUEST) {
             let is_number = number.len() == NUMBER_DIGITS
                 && number.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -288,6 +328,23 @@ impl LockKey {
     fn switchover_keys(&self) -> Vec<String> {
         let key = &self.keys[0].key;
         Seat::all(self.keys.len() as u32).map(|seat| switchover::key_of(key, seat)).collect()
+    }
+
+    /// Reads the pause if that is due; returns what stands there if it has changed.
+    fn read_changed_pause(&mut self) -> Option<Option<Pause>> {
+        let now = sys::now();
+        self.read_pause_at.filter(|at| now >= *at)?;
+        let read = pause::read(&mut *self.bucket, &self.keys[0].key, now.after(self.read_max));
+        let again_at = Some(now.after(PAUSE_EVERY));
+        let Ok(pause) = read else {
+            self.read_pause_at = again_at;
+            return None;
+        };
+        self.read_pause_at = pause.as_ref().and(again_at);
+        let revision = |pause: &Option<Pause>| pause.as_ref().map(|pause| pause.revision);
+        let is_new = revision(&pause) != revision(&self.pause);
+        self.pause = pause;
+        is_new.then(|| self.pause.clone())
     }
 
     /// Reads the request for switchover if it may be another than before. One that cannot be read
@@ -379,6 +436,12 @@ pub(crate) fn status_from_content(number: &str, content: &Content) -> Option<Age
 /// this revision.
 pub(crate) fn switchover_notice(seat: Seat, at: Revision) -> Content {
     Content::new([(SWITCHOVER, at.to_string()), (SWITCHOVER_SEAT, seat.to_string())], b"")
+}
+
+/// Returns the message which says to the agents of a key that the pause has changed, to this
+/// revision.
+pub(crate) fn pause_notice(at: Revision) -> Content {
+    Content::new([(PAUSE, at.to_string())], b"")
 }
 
 /// Describes the holder of the lock for the operator.

@@ -8,14 +8,12 @@
 
 use std::time::Duration;
 
+use super::lifetime::{LIFE, lifetime};
 use super::name::MARK_KEY;
 use super::{Bucket, Content, Entry, Expected, StoreResult};
 use crate::core::tickets::Mark;
-use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::core::{Instant, Revision, Written};
 
-/// The header with a lifetime, also that of a ticket or a lease.
-pub(super) const LIFE: &str = "Putex-Life";
 const EPOCH: &str = "Putex-Epoch";
 
 /// Reads the mark.
@@ -42,10 +40,4 @@ pub(super) fn of_entry(entry: Option<Entry>) -> Mark {
         epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
         lifetime: lifetime(&content).unwrap_or_default(),
     })
-}
-
-/// Returns the lifetime in an entry. No ticket and no lease may make others wait for ever.
-pub(super) fn lifetime(content: &Content) -> Option<Duration> {
-    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
-    (lifetime <= LIFETIME_MAX).then_some(lifetime)
 }

@@ -11,6 +11,7 @@
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
 //! | [`leases`] | the leases of `putex lease`, stored as entries; what this host has seen of them |
 //! | [`mark`] | the mark of a bucket that has been there for long enough |
+//! | [`pause`] | the pause of all agents of a key |
 //! | [`switchover`] | the request that a lock goes to another agent |
 //! | [`once`] | the IDs that have succeeded under a lock |
 //! | [`name`] | the names that buckets and keys may have |
@@ -24,12 +25,14 @@
 
 pub mod dir;
 pub mod leases;
+mod lifetime;
 pub mod lock_file;
 pub mod lock_key;
 pub mod mark;
 pub mod name;
 pub mod nats;
 pub mod once;
+pub mod pause;
 pub mod record;
 pub mod switchover;
 pub mod tickets;

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use super::mark::{LIFE, lifetime};
+use super::lifetime::{LIFE, left, lifetime};
 use super::name::valid_token;
 use super::{Bucket, Content, Entry, Expected, OPERATION, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
@@ -48,9 +48,12 @@ pub struct Switchover {
     pub number: u64,
 }
 
+/// How the keys of requests begin.
+pub(crate) const PREFIX: &str = "putex.switchover.";
+
 /// Returns the key of the requests for a seat of the agents of a key.
 pub(crate) fn key_of(key: &str, seat: Seat) -> String {
-    format!("putex.switchover.{}", seat.key(key))
+    format!("{PREFIX}{}", seat.key(key))
 }
 
 fn to_content(switchover: &Switchover) -> Content {
@@ -95,10 +98,8 @@ pub(crate) fn standing(
     deadline: Instant,
 ) -> StoreResult<Option<(Switchover, Duration)>> {
     let Some(switchover) = from_content(&entry.content) else { return Ok(None) };
-    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
-    let age = ages.first().copied().flatten();
-    let left = age.map_or(Duration::ZERO, |age| switchover.lasts.saturating_sub(age));
-    Ok(Some((switchover, left)).filter(|(_, left)| !left.is_zero()))
+    let left = left(bucket, entry, switchover.lasts, deadline)?;
+    Ok(left.map(|left| (switchover, left)))
 }
 
 /// Reads the request for a seat of the agents of a key as its holder is to follow it; `None` if

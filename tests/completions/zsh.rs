@@ -127,7 +127,7 @@ pub(crate) fn script() -> String {
          lease) flags+=('1:action:{_describe action actions}' ':name: ') ;;\n        \
          put) flags+=(':key: ' ':value: ') ;;\n        \
          status) flags+=('*:key: ') ;;\n        \
-         switchover) flags+=(':key: ') ;;\n        \
+         switchover|pause|resume) flags+=(':key: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          else\n    \
@@ -183,7 +183,10 @@ autoload -Uz compinit && compinit -u -D
 zstyle ':completion:*' insert-tab false
 _own() { _arguments --almost-all }
 compdef _own own
-type-it() { BUFFER=$TYPED; CURSOR=$#BUFFER; zle complete-word; print -r -- 'be''come: '$BUFFER; exit }
+type-it() {
+    BUFFER=$TYPED; CURSOR=$#BUFFER; zle complete-word
+    print -r -- 'be''come: '$BUFFER; exit
+}
 zle -N type-it; zle -N zle-line-init type-it
 END
 "#;

@@ -8,7 +8,7 @@ use super::mdoc::read;
 const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 6] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 7] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
@@ -19,5 +19,6 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 6] {
         (read("man/putex-lease.1"), of(&|it| LOCKS[3..5].contains(it))),
         (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
         (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
+        (read("man/putex-pause.1"), of(&|it| LOCKS[7..9].contains(it))),
     ]
 }

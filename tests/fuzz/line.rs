@@ -24,6 +24,7 @@ use crate::grab::Task;
 use crate::lease;
 use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
+use crate::pause;
 use crate::status::{self, Form};
 use crate::store::name::{is_own, valid_bucket, valid_key};
 use crate::switchover;
@@ -79,6 +80,15 @@ pub fn cli(data: &[u8]) -> bool {
             let switchover::Request { key, wait, .. } = &args.request;
             assert_eq!((valid_key(key), valid_bucket(&args.bucket.name)), (Ok(()), Ok(())));
             assert!((1..=3600).contains(&wait.as_secs()));
+            return true;
+        }
+        Ok(Invocation::Pause(args)) => {
+            let pause::Request { key, wait, action, .. } = &args.request;
+            assert_eq!((valid_key(key), valid_bucket(&args.bucket.name)), (Ok(()), Ok(())));
+            assert!((1..=3600).contains(&wait.as_secs()));
+            if let pause::Action::Pause { lasts, reason, .. } = action {
+                assert!((1..=7 * 24 * 3600).contains(&lasts.as_secs()) && reason.len() <= 200);
+            }
             return true;
         }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),

@@ -50,8 +50,8 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("-e held", "-e: write one KEY with it"),
         ("-e held a b", "-e: write one KEY with it"),
         ("--print host", "--print: write one KEY with it"),
-        ("-e maybe web", "-e: maybe: write held, free, mine, active or holder=TOKEN"),
-        ("-e holder= web", "-e: holder=: write held, free, mine, active or holder=TOKEN"),
+        ("-e maybe web", "-e: maybe: write held, free, mine, active, paused or holder=TOKEN"),
+        ("-e holder= web", "-e: holder=: write held, free, mine, active, paused or holder=TOKEN"),
         (
             "--print hostt web",
             "--print: hostt: write holder, host, state or term; the nearest is host",

@@ -14,7 +14,7 @@
 //!
 //! The payload is the token.
 
-use super::super::mark::{LIFE, lifetime};
+use super::super::lifetime::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
 use crate::core::tickets::{
     HELD_MAX, Mode, NAMES_MAX, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable,

@@ -1,0 +1,106 @@
+//! The command lines of `putex pause` and `putex resume`.
+
+use std::time::Duration;
+
+use log::Level;
+
+use super::settings::{Faults, Settings};
+use super::table::{Name, Subcommand};
+use super::value::{long_time, seconds};
+use super::{BucketArgs, Environment, Invocation, resolve, usage};
+use crate::core::PAUSE_MAX;
+use crate::exit::Refusal;
+use crate::pause::{Action, Request};
+use crate::store::name::{is_own, valid_key};
+
+/// The arguments of `putex pause` or `putex resume`, each of them valid.
+#[derive(Debug)]
+pub struct PauseArgs {
+    /// The bucket.
+    pub bucket: BucketArgs,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// For how long the agents are waited for.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// The shortest pause: it takes some time until all have acknowledged it.
+const LASTS_MIN: Duration = Duration::from_secs(1);
+
+/// The longest reason, in bytes.
+const REASON_BYTES_MAX: usize = 200;
+
+/// Returns the invocation with these options and words.
+pub(super) fn invocation(
+    of: Subcommand,
+    settings: Settings,
+    words: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    let resumes = of == Subcommand::Resume;
+    let usual = if resumes { "putex resume KEY" } else { "putex pause --for TIME KEY" };
+    let key = match &words[..] {
+        [key] => key.clone(),
+        [] => return Err(usage(format!("KEY is missing; write {usual}"))),
+        [_, more, ..] => {
+            return Err(usage(format!("{more}: unexpected argument; one key at a time")));
+        }
+    };
+    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
+    if is_own(&key) {
+        return Err(usage(format!("KEY: {key}: is no key of agents")));
+    }
+    let resolve = |faults: &mut Faults<'_>| resolve(faults, resumes, key, environment);
+    let args = resolve::all(settings, environment, resolve)?;
+    Ok(Invocation::Pause(Box::new(args)))
+}
+
+/// Resolves the settings; `None` if there is a fault.
+fn resolve(
+    faults: &mut Faults<'_>,
+    resumes: bool,
+    key: String,
+    environment: &Environment<'_>,
+) -> Option<PauseArgs> {
+    let bucket = resolve::existing_bucket(faults, environment.var);
+    let action = if resumes { Some(Action::Resume) } else { pause(faults) };
+    let wait = wait(faults);
+    let level = resolve::level(faults.settings, Level::Warn);
+    let (bucket, source) = bucket?;
+    let by = resolve::requester(environment);
+    let request = Request { source, key, action: action?, wait: wait?, by, level };
+    Some(PauseArgs { bucket, request })
+}
+
+/// Resolves what a pause is.
+fn pause(faults: &mut Faults<'_>) -> Option<Action> {
+    if faults.settings.get(Name::PauseFor).is_none() {
+        return faults.usage(Name::PauseFor, "is missing; write --for TIME, as in --for 2h");
+    }
+    let lasts = faults.parse(Name::PauseFor, long_time)?;
+    if !(LASTS_MIN..=PAUSE_MAX).contains(&lasts) {
+        return faults.usage(Name::PauseFor, "write 1s to 7d");
+    }
+    let reason = faults.settings.text(Name::Reason).unwrap_or_default().trim().to_owned();
+    if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
+        return faults.usage(Name::Reason, "write one line of at most 200 bytes");
+    }
+    let keep_running = faults.settings.is_on(Name::KeepRunning);
+    // Records have whole milliseconds.
+    let lasts = Duration::from_millis(lasts.as_millis() as u64);
+    Some(Action::Pause { lasts, reason, keep_running })
+}
+
+/// Resolves for how long the agents are waited for.
+fn wait(faults: &mut Faults<'_>) -> Option<Duration> {
+    let wait = faults.parse(Name::PauseWait, seconds)?;
+    if (WAIT_MIN..=WAIT_MAX).contains(&wait) {
+        return Some(wait);
+    }
+    faults.usage(Name::PauseWait, "write 1s to 60m")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! `putex pause` and `putex resume`: no agent of a key starts, stops or takes over the service for
+//! some time.
+//!
+//! A pause is an entry of the bucket that ends by itself. It is in force when every agent that has
+//! said anything of itself has acknowledged it; otherwise it is withdrawn. The promise does not
+//! depend on it: an agent that does not know of it acts as ever.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use log::Level;
+
+use crate::core::{AgentStatus, Instant, Ms, Revision, StoreErrorKind, Written};
+use crate::exit::{Exit, LockExit, Refusal};
+use crate::log::Destination;
+use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
+use crate::store::lock_key::pause_notice;
+use crate::store::pause::{self as stored, StoredPause};
+use crate::store::{Bucket, Entry};
+use crate::sys;
+
+/// How often a write is repeated after an answer that leaves open whether it was stored.
+const WRITES_MAX: u32 = 5;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where the bucket is.
+    pub source: Source,
+    /// The key of the agents.
+    pub key: String,
+    /// Whether a pause begins or ends.
+    pub action: Action,
+    /// How long the agents are waited for.
+    pub wait: Duration,
+    /// Who asks, for people.
+    pub by: String,
+    /// The lowest level that is logged.
+    pub level: u64,
+}
+
+/// Whether a pause begins or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It begins.
+    Pause {
+        /// How long it lasts.
+        lasts: Duration,
+        /// The reason, for people.
+        reason: String,
+        /// Whether the service may run on without a store.
+        keep_running: bool,
+    },
+    /// It ends.
+    Resume,
+}
+
+/// What is printed, and the exit status.
+pub type Ended = (String, u8);
+
+/// Does what is asked for. `base` is the directory for files of this host.
+///
+/// # Errors
+///
+/// Why it is not known what has become of it, or why nothing was asked for.
+pub fn run(
+    request: &Request,
+    bucket: Box<dyn Bucket>,
+    base: &Path,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    let agents = BTreeMap::new();
+    let mut process = Process { request, bucket, base, destination, agents, waits_for: Vec::new() };
+    match &request.action {
+        Action::Pause { lasts, reason, keep_running } => {
+            let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
+            let (lasts, keep_running, by) = (*lasts, *keep_running, request.by.clone());
+            let reason = reason.clone();
+            process.pause(&StoredPause { lasts, keep_running, by, reason, number })
+        }
+        Action::Resume => process.resume(),
+    }
+}
+
+/// The agents that have said something, by token and host: the pause that each observes, and its
+/// state.
+type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
+
+struct Process<'a> {
+    request: &'a Request,
+    bucket: Box<dyn Bucket>,
+    base: &'a Path,
+    destination: Destination,
+    agents: Agents,
+    /// What was said last of what is waited for.
+    waits_for: Vec<String>,
+}
+
+impl Process<'_> {
+    fn tell(&self, level: Level, text: &str) {
+        // A person who waits sees what for.
+        let level =
+            if level == Level::Info && io::stderr().is_terminal() { Level::Warn } else { level };
+        if self.request.level >= level as u64 {
+            self.destination.tell(&format!("{}: {text}", self.request.key));
+        }
+    }
+
+    fn refuse(&self, reasons: &[String]) -> Ended {
+        reasons.iter().for_each(|why| self.tell(Level::Warn, why));
+        (String::new(), LockExit::NotHad as u8)
+    }
+
+    fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
+        let status = self.read_status()?;
+        let reasons = why_not(status.as_ref());
+        if !reasons.is_empty() {
+            return Ok(self.refuse(&reasons));
+        }
+        let at = match self.write(own)? {
+            Ok(at) => at,
+            Err(why) => return Ok(self.refuse(&[why])),
+        };
+        // It was written earlier: the store says until when it lasts.
+        let until = SystemTime::now() + own.lasts;
+        let lacking = self.wait_for(at, |status, agents| lacking(status, agents, at))?;
+        if lacking.is_empty() {
+            let count = self.agents.len();
+            if count == 0 {
+                self.tell(Level::Warn, "no agent answers; one that starts observes the pause");
+            }
+            let until = humantime::format_rfc3339_seconds(until);
+            return Ok((format!("until={until} agents={count}\n"), 0));
+        }
+        self.end(at)?;
+        let last = "the pause is withdrawn".to_owned();
+        Ok(self.refuse(&[lacking, vec![last]].concat()))
+    }
+
+    fn resume(&mut self) -> Result<Ended, Refusal> {
+        let by = sys::now().after(ANSWER_MAX);
+        self.read_status()?;
+        let entry = self.bucket.get(&stored::key_of(&self.request.key), by)?;
+        let standing = match &entry {
+            Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
+            None => None,
+        };
+        let (Some(entry), Some(_)) = (entry, standing) else {
+            self.tell(Level::Warn, "is not paused");
+            return Ok((String::new(), 0));
+        };
+        let at = self.end(entry.revision)?;
+        let lacking = self.wait_for(at, still_paused)?;
+        if lacking.is_empty() {
+            return Ok((format!("agents={}\n", self.agents.len()), 0));
+        }
+        let last = "the pause is ended; what is named here goes on later".to_owned();
+        Ok(self.refuse(&[lacking, vec![last]].concat()))
+    }
+
+    /// Reads who holds the lock, and what the agents say of themselves.
+    fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
+        let Request { source, key, .. } = self.request;
+        let status =
+            status::read(source, std::slice::from_ref(key), true, &mut *self.bucket, self.base)?;
+        let status = status.keys.into_iter().find(|status| status.kind == status::Kind::Agent);
+        for agent in status.iter().flat_map(|status| &status.agents) {
+            let AgentStatus { token, host, pause, state, .. } = agent.clone();
+            self.agents.insert((token, host), (pause, state));
+        }
+        Ok(status)
+    }
+
+    /// Waits until nothing is lacking, and tells the agents again and again that the pause has
+    /// changed. Returns what is lacking at the end.
+    fn wait_for(
+        &mut self,
+        at: Revision,
+        lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
+    ) -> Result<Vec<String>, Refusal> {
+        let until = sys::now().after(self.request.wait);
+        loop {
+            self.bucket.announce(&self.request.key, &pause_notice(at));
+            let lacks = match self.read_status() {
+                Ok(status) => lacking(status.as_ref(), &self.agents),
+                // A server may be restarted meanwhile.
+                Err(error) if sys::now() >= until => vec![format!("not known: {}", error.text)],
+                Err(_) => self.waits_for.clone(),
+            };
+            if lacks != self.waits_for {
+                lacks.iter().for_each(|text| self.tell(Level::Info, &format!("waiting: {text}")));
+                self.waits_for.clone_from(&lacks);
+            }
+            if lacks.is_empty() || sys::now() >= until {
+                return Ok(lacks);
+            }
+        }
+    }
+
+    /// Writes the pause; returns its revision, or why it is refused.
+    fn write(&mut self, own: &StoredPause) -> Result<Result<Revision, String>, Refusal> {
+        let (key, mut last) = (self.request.key.clone(), String::new());
+        for _ in 0..WRITES_MAX {
+            let by = sys::now().after(ANSWER_MAX);
+            let entry = self.bucket.get(&stored::key_of(&key), by)?;
+            if let Some(entry) = &entry
+                && let Some((other, left)) = self.standing(entry, by)?
+            {
+                if other == *own {
+                    return Ok(Ok(entry.revision));
+                }
+                if other.keep_running && !own.keep_running || left > own.lasts {
+                    let (left, kept) =
+                        (Ms(left), if other.keep_running { " --keep-running" } else { "" });
+                    return Ok(Err(format!(
+                        "{} has paused it for {left} still{kept}; a pause is not shortened: write \
+                         putex resume {key} before",
+                        other.by
+                    )));
+                }
+            }
+            let at = entry.map_or(Revision(0), |entry| entry.revision);
+            match stored::write(&mut *self.bucket, &key, at, own, by) {
+                Written::Stored(at) => return Ok(Ok(at)),
+                Written::Moved(_) => {}
+                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
+                Written::Unknown(why) => last = why,
+            }
+        }
+        Err(StoreErrorKind::Unreachable.error(format!("the pause may be written: {last}")).into())
+    }
+
+    fn standing(
+        &mut self,
+        entry: &Entry,
+        by: Instant,
+    ) -> Result<Option<(StoredPause, Duration)>, Refusal> {
+        Ok(stored::standing(&mut *self.bucket, entry, by)?)
+    }
+
+    /// Ends the pause that stands at this revision; returns the revision after.
+    fn end(&mut self, at: Revision) -> Result<Revision, Refusal> {
+        let (key, mut last) = (self.request.key.clone(), String::new());
+        for _ in 0..WRITES_MAX {
+            let by = sys::now().after(ANSWER_MAX);
+            let ended = stored::end(&mut *self.bucket, &key, at, by);
+            match ended {
+                Written::Stored(ended) => {
+                    self.bucket.announce(&key, &pause_notice(ended));
+                    return Ok(ended);
+                }
+                // Somebody has ended or replaced it, or the last attempt was stored after all.
+                Written::Moved(ended) => return Ok(ended.unwrap_or(at)),
+                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
+                Written::Unknown(why) => {
+                    last = why;
+                    let _ = self.bucket.open_existing(by);
+                }
+            }
+        }
+        let text = format!("the pause may stand until it ends by itself: {last}");
+        Err(Refusal::new(Exit::Unreachable, text))
+    }
+}
+
+/// Returns why the agents of this status cannot be paused.
+fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
+    let holders = status.map_or(&[][..], |status| &status.holders);
+    let why = |holder: &Holder| {
+        if holder.state == HolderState::Unreadable || holder.term.is_none() {
+            Some("is an agent of another version, which observes no pause")
+        } else if holder.renewed_age_seconds.is_none() {
+            Some("its server does not tell the time; a pause needs nats-server 2.10 or later")
+        } else {
+            None
+        }
+    };
+    holders
+        .iter()
+        .filter_map(|holder| Some(format!("{}: {}", holder.token, why(holder)?)))
+        .collect()
+}
+
+/// Returns what is lacking until all observe the pause of this revision, a line for each agent.
+fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
+    let silent = agents.iter().filter(|(_, (pause, _))| *pause != Some(at.0));
+    let silent = silent.map(|((token, _), (_, state))| match &**state {
+        "stopping" => format!("{token}: stops its service"),
+        _ => format!("{token}: has not acknowledged it"),
+    });
+    let of_holder = |holder: &Holder| {
+        let why = "holds the lock and does not answer: it is cut off, or of another version";
+        format!("{}: {why}", holder.token)
+    };
+    silent.chain(silent_holders(status, agents).map(of_holder)).collect()
+}
+
+/// Returns the holders that say nothing of themselves. One that is overdue is as good as dead.
+fn silent_holders<'a>(
+    status: Option<&'a KeyStatus>,
+    agents: &'a Agents,
+) -> impl Iterator<Item = &'a Holder> {
+    let holders = status.map_or(&[][..], |status| &status.holders).iter();
+    holders.filter(|holder| {
+        let answers = agents.keys().any(|(token, _)| *token == holder.token);
+        holder.state != HolderState::Overdue && !answers
+    })
+}
+
+/// Returns what is lacking until nobody observes a pause any more, a line for each agent.
+fn still_paused(status: Option<&KeyStatus>, agents: &Agents) -> Vec<String> {
+    let paused = agents.iter().filter(|(_, (pause, _))| pause.is_some());
+    let paused = paused.map(|((token, _), _)| format!("{token}: has not acknowledged the end"));
+    let of_holder = |holder: &Holder| {
+        let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));
+        let until = until.map(|left| format!("; its lock runs out in {}", Ms(left)));
+        format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
+    };
+    paused.chain(silent_holders(status, agents).map(of_holder)).collect()
+}
+
+#[cfg(test)]
+mod tests;

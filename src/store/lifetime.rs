@@ -1,0 +1,41 @@
+//! How long an entry lasts that ends by itself.
+
+use std::time::Duration;
+
+use super::{Bucket, Content, Entry, StoreResult};
+use crate::core::Instant;
+use crate::core::tickets::grab::LIFETIME_MAX;
+
+/// The header with a lifetime, in milliseconds.
+pub(super) const LIFE: &str = "Putex-Life";
+
+/// Returns the lifetime of a ticket, a lease or a request for switchover. None of them may make
+/// others wait for ever.
+pub(super) fn lifetime(content: &Content) -> Option<Duration> {
+    lifetime_up_to(LIFETIME_MAX, content)
+}
+
+/// Returns the lifetime in an entry; `None` if it is longer than `most`.
+pub(super) fn lifetime_up_to(most: Duration, content: &Content) -> Option<Duration> {
+    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
+    (lifetime <= most).then_some(lifetime)
+}
+
+/// Returns for how much longer an entry stands that lasts so long after it was written, by the
+/// clock of the store: it may be read long after that. `None` if it is over, also where the store
+/// does not tell: servers before nats-server 2.10.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(super) fn left(
+    bucket: &mut dyn Bucket,
+    entry: &Entry,
+    lasts: Duration,
+    deadline: Instant,
+) -> StoreResult<Option<Duration>> {
+    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
+    let age = ages.first().copied().flatten();
+    let left = age.map_or(Duration::ZERO, |age| lasts.saturating_sub(age));
+    Ok(Some(left).filter(|left| !left.is_zero()))
+}

@@ -1,0 +1,179 @@
+//! The pause of all agents of a key, as an entry of a [`Bucket`].
+//!
+//! | key | entry |
+//! |---|---|
+//! | `putex.pause.<key>` | the last pause, or a tombstone |
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Life` | for how many milliseconds it lasts |
+//! | `Putex-Keep-Running` | `yes` if the holder publishes a longer lock time |
+//! | `Putex-Nonce` | decimal: by it, whoever has written a pause knows it |
+//! | `Putex-By` | who has requested it, for people |
+//!
+//! The payload is the reason, for people. The pause lasts by the clock of the store.
+
+use std::time::Duration;
+
+use super::lifetime::{LIFE, left, lifetime_up_to};
+use super::{Bucket, Content, Entry, Expected, OPERATION, StoreResult};
+use crate::core::{Instant, PAUSE_MAX, Pause, Revision, Written, sanitize, sanitize_field};
+use crate::sys;
+
+const KEEP_RUNNING: &str = "Putex-Keep-Running";
+const BY: &str = "Putex-By";
+const NUMBER: &str = "Putex-Nonce";
+
+/// How the keys of pauses begin.
+pub(crate) const PREFIX: &str = "putex.pause.";
+
+/// The longest reason that is shown, in characters.
+const REASON_MAX: usize = 200;
+
+/// A pause as it is requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPause {
+    /// How long it lasts.
+    pub lasts: Duration,
+    /// Whether the service may run on without a store.
+    pub keep_running: bool,
+    /// Who has requested it, for people.
+    pub by: String,
+    /// The reason, for people.
+    pub reason: String,
+    /// A random number, by which whoever has written it knows it.
+    pub number: u64,
+}
+
+/// Returns the key of the pause of the agents of a key.
+pub(crate) fn key_of(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+fn to_content(pause: &StoredPause) -> Content {
+    let StoredPause { lasts, keep_running, by, reason, number } = pause;
+    let headers = [
+        (LIFE, lasts.as_millis().to_string()),
+        (NUMBER, number.to_string()),
+        (BY, sanitize(by)),
+        (KEEP_RUNNING, if *keep_running { "yes" } else { "no" }.to_owned()),
+    ];
+    Content::new(headers, reason.as_bytes())
+}
+
+/// Converts the content of an entry into a pause; `None` if it is over, or none.
+pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
+    if content.is_tombstone() {
+        return None;
+    }
+    let reason: String =
+        String::from_utf8_lossy(&content.payload).chars().take(REASON_MAX).collect();
+    Some(StoredPause {
+        lasts: lifetime_up_to(PAUSE_MAX, content)?,
+        keep_running: content.header(KEEP_RUNNING) == Some("yes"),
+        by: content.header(BY).map(sanitize_field).unwrap_or_default(),
+        reason: sanitize_field(&reason),
+        number: content.header(NUMBER)?.parse().ok()?,
+    })
+}
+
+/// Returns the pause in an entry, and how long it lasts still, by the clock of the store; `None` if
+/// it is over, also where the store does not tell: servers before nats-server 2.10.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(crate) fn standing(
+    bucket: &mut dyn Bucket,
+    entry: &Entry,
+    deadline: Instant,
+) -> StoreResult<Option<(StoredPause, Duration)>> {
+    let Some(pause) = from_content(&entry.content) else { return Ok(None) };
+    let left = left(bucket, entry, pause.lasts, deadline)?;
+    Ok(left.map(|left| (pause, left)))
+}
+
+/// Reads the pause of the agents of a key as they are to observe it; `None` if there is none, or it
+/// is over.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(crate) fn read(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    deadline: Instant,
+) -> StoreResult<Option<Pause>> {
+    let began = sys::now();
+    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(None) };
+    let standing = standing(bucket, &entry, deadline)?;
+    Ok(standing.map(|(StoredPause { keep_running, by, reason, .. }, left)| Pause {
+        revision: entry.revision,
+        until: began.after(left),
+        keep_running,
+        by,
+        reason,
+    }))
+}
+
+/// Writes a pause in the place of this revision.
+pub(crate) fn write(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    at: Revision,
+    pause: &StoredPause,
+    deadline: Instant,
+) -> Written {
+    let content = to_content(pause);
+    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+}
+
+/// Ends the pause that stands at this revision.
+pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
+    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
+    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pause() -> StoredPause {
+        StoredPause {
+            lasts: Duration::from_secs(7200),
+            keep_running: true,
+            by: "root@h3".to_owned(),
+            reason: "new kernel".to_owned(),
+            number: 7,
+        }
+    }
+
+    #[test]
+    fn a_pause_survives_the_way_through_an_entry() {
+        assert_eq!(from_content(&to_content(&pause())), Some(pause()));
+        let plain = StoredPause { keep_running: false, reason: String::new(), ..pause() };
+        assert_eq!(from_content(&to_content(&plain)), Some(plain));
+    }
+
+    #[test]
+    fn an_entry_that_is_damaged_or_over_is_no_pause() {
+        let whole = to_content(&pause());
+        for at in 0..2 {
+            let mut damaged = whole.clone();
+            damaged.headers[at].1 = "-x".to_owned();
+            assert_eq!(from_content(&damaged), None, "{:?}", whole.headers[at]);
+        }
+        let endless = StoredPause { lasts: PAUSE_MAX + Duration::from_millis(1), ..pause() };
+        let mut over = whole;
+        over.headers.push((OPERATION.to_owned(), "DEL".to_owned()));
+        assert_eq!((from_content(&to_content(&endless)), from_content(&over)), (None, None));
+    }
+
+    #[test]
+    fn a_text_that_would_confuse_a_terminal_is_made_plain() {
+        let sly = StoredPause { reason: "a\x1b[2Jb\r\n".repeat(200), ..pause() };
+        let read = from_content(&to_content(&sly)).expect("a pause");
+        assert!(read.reason.chars().count() <= REASON_MAX, "{}", read.reason);
+        assert!(!read.reason.chars().any(char::is_control), "{:?}", read.reason);
+    }
+}
