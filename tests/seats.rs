@@ -7,6 +7,10 @@ mod support;
 
 #[path = "seats/group.rs"]
 mod group;
+#[path = "seats/pause.rs"]
+mod pause;
+#[path = "seats/site.rs"]
+mod site;
 #[path = "seats/switchover.rs"]
 mod switchover;
 

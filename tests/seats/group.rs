@@ -1,6 +1,8 @@
 //! A group of agents with seats: five hosts with a proxy each, one server, and an observer of each
 //! service in each seat.
 
+use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode as FileMode, mknodat};
@@ -81,7 +83,41 @@ impl Group {
 
     /// Starts the agent of a host.
     pub(crate) fn start(&mut self, number: usize) {
-        let host = &mut self.hosts[number];
+        let mut command = self.command(number);
+        let agent = Agent::start_into(&mut command, &self.hosts[number].log);
+        self.hosts[number].agent = Some(agent.expect("the agent can be run"));
+    }
+
+    /// Starts the agent of a host with another boot id, as after a reboot; returns `false` where
+    /// that cannot be shown.
+    pub(crate) fn start_rebooted(&mut self, number: usize) -> bool {
+        let command = self.command(number);
+        let file = self.hosts[number].sandbox.join("boot_id");
+        std::fs::write(&file, "00000000-0000-4000-8000-000000000001\n").expect("a file");
+        let script = "mount --bind \"$1\" /proc/sys/kernel/random/boot_id && shift && exec \"$@\"";
+        let in_namespace = |rest: &[&OsStr]| {
+            let mut other = Command::new("unshare");
+            other.args(["--mount", "sh", "-c", script, "sh"]).arg(&file).args(rest);
+            other
+        };
+        if !in_namespace(&["true".as_ref()]).status().is_ok_and(|status| status.success()) {
+            return false;
+        }
+        let mut rebooted = in_namespace(&[command.get_program()]);
+        rebooted.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => rebooted.env(name, value),
+                None => rebooted.env_remove(name),
+            };
+        }
+        let agent = Agent::start_into(&mut rebooted, &self.hosts[number].log);
+        self.hosts[number].agent = Some(agent.expect("the agent can be run"));
+        true
+    }
+
+    fn command(&self, number: usize) -> Command {
+        let host = &self.hosts[number];
         let mut command = host.sandbox.putex();
         command
             .args(["agent", "--nats", &format!("nats://127.0.0.1:{}", host.proxy.port())])
@@ -90,8 +126,7 @@ impl Group {
             .args(["--start", START, "--stop", STOP, "-r", "600ms", "-f", "3", "-c", "1"])
             .args(&self.flags)
             .env("D", host.sandbox.text());
-        let agent = Agent::start_into(&mut command, &host.log);
-        host.agent = Some(agent.expect("the agent can be run"));
+        command
     }
 
     /// Starts the agents of all hosts, each when the one before stands by.
@@ -101,6 +136,13 @@ impl Group {
             self.start(host);
             self.wait_for_line(host, "-> standby", since);
         }
+    }
+
+    /// Stops the service of a host without its agent.
+    pub(crate) fn stop_by_hand(&self, number: usize) {
+        let sandbox = &self.hosts[number].sandbox;
+        let status = sandbox.command("sh").args(["-c", STOP]).env("D", sandbox.text()).status();
+        status.expect("it can be run");
     }
 
     /// Returns the host whose service runs in a seat.

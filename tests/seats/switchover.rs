@@ -3,13 +3,14 @@
 //! `PUTEX_SWITCHOVERS=50 cargo test --release --test seats switchover -- --nocapture` plays more
 //! rounds, and prints how long the service was down.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use crate::group::{Group, R};
+use crate::site::{Site, token};
 use crate::support::clock::{At, ms, now, observe_for, until, until_true};
 use crate::support::process::wait_exit;
-use crate::support::sandbox::{Run, Sandbox};
+use crate::support::sandbox::Sandbox;
 use crate::support::wire::Client;
 
 /// How many times the service moves, unless `PUTEX_SWITCHOVERS` says otherwise.
@@ -21,57 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(40);
 fn rounds() -> usize {
     let asked = std::env::var("PUTEX_SWITCHOVERS").ok();
     asked.map_or(ROUNDS, |text| text.parse().expect("PUTEX_SWITCHOVERS is a number"))
-}
-
-/// A group, and the host of an operator, which is none of its hosts.
-struct Site {
-    operator: Sandbox,
-    group: Group,
-}
-
-impl Site {
-    /// Starts a group of which all agents are fit.
-    fn new(priorities: &[&'static str], flags: &[&str]) -> Option<Site> {
-        let mut group = Group::new(priorities, 1, flags)?;
-        group.start_all();
-        group.wait_for_all();
-        Some(Site { operator: Sandbox::new("operator"), group })
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.operator.putex();
-        command.arg(words[0]).args(["--nats", &self.group.server.url("nats", "127.0.0.1")]);
-        command.args(&words[1..]);
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Run {
-        self.operator.run(&mut self.command(words))
-    }
-
-    fn begin(&self, words: &[&str]) -> Child {
-        let mut command = self.command(words);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be run")
-    }
-
-    fn holder(&self) -> usize {
-        self.group.wait_for_all()[0]
-    }
-
-    /// Waits until one service runs, and checks what must hold at each instant.
-    #[track_caller]
-    fn check_end(&self) -> usize {
-        let holder = self.holder();
-        self.group.check_history();
-        holder
-    }
-
-    /// Starts the agent of a host that is dead.
-    fn start_again(&mut self, host: usize) {
-        let since = now();
-        self.group.start(host);
-        self.group.wait_for_line(host, "-> standby", since);
-    }
 }
 
 /// Waits for the end of a switchover that may go either way; returns its status. It always says
@@ -88,10 +38,6 @@ fn end(mut child: Child) -> i32 {
         other => panic!("{other:?}: {shown} {said}"),
     }
     status.code().expect("a status")
-}
-
-fn token(host: usize) -> String {
-    format!("host-{host}")
 }
 
 #[test]
