@@ -322,3 +322,33 @@ fn a_request_to_move_the_service_is_shown_and_followed_in_a_directory_too() {
         });
     }
 }
+
+#[test]
+fn a_pause_is_shown_and_observed_in_a_directory_too() {
+    let Some(server) = server() else { return };
+    for site in [Site::on(&server), Site::in_directory()] {
+        let _first = site.agent("h1", &["--key", "web"]);
+        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+        assert_eq!(site.json(&["web"])["keys"][0]["paused"], Value::Null);
+        let words = ["pause", "--for", "1h", "--keep-running", "--reason", "a\u{fc}b", "web"];
+        let paused = site.run(&words);
+        assert!(paused.status == Some(0) && paused.shown.ends_with(" agents=1\n"), "{paused:?}");
+        let status = site.json(&["web"]);
+        let pause = &status["keys"][0]["paused"];
+        let said = |name: &str| pause[name].as_str().unwrap_or_default().to_owned();
+        assert!(said("by").contains('@') && said("until").ends_with('Z'), "{pause}");
+        assert_eq!((&*said("reason"), &pause["keep_running"]), ("a\u{fc}b", &Value::Bool(true)));
+        assert_eq!(status["keys"][0]["agents"][0]["pause"], pause["revision"]);
+        // The lock is as long as the pause.
+        let bounds = &status["keys"][0]["holders"][0]["expires_in_seconds"];
+        assert!(bounds["min"].as_f64() > Some(3500.0), "{bounds}");
+        assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(0));
+        assert_eq!(site.run(&["resume", "web"]).status, Some(0));
+        assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
+        until_true("the usual lock", || {
+            let status = site.json(&["web"]);
+            let bounds = &status["keys"][0]["holders"][0]["expires_in_seconds"];
+            bounds["max"].as_f64() < Some(60.0)
+        });
+    }
+}
