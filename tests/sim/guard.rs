@@ -249,7 +249,11 @@ impl World<'_> {
                 guard.informed = true;
             }
             // It tells how long a service may run that the previous guard has left.
-            ToGuard::Grant(_) => {
+            ToGuard::Grant(grant) => {
+                // Or it is shorter than the one before: its pause is over.
+                if guard.granted.as_ref().is_some_and(|it| it.context.term == grant.context.term) {
+                    guard.granted = Some(grant.clone());
+                }
                 guard.informed = true;
                 self.count(Sometimes::GrantTooLate);
             }

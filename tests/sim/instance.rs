@@ -132,6 +132,7 @@ impl World<'_> {
             check_failures: setup.check_failures,
             reloadable: self.reloadable(site),
             seats: 1,
+            observes: false,
             last_resort: setup.resort,
             device: setup.device_use,
         }

@@ -128,7 +128,7 @@ impl World<'_> {
     /// Has agents read a pause, or that there is none: that of a site, or any.
     fn announce_pause(&mut self, site: usize) {
         let (all, stands) = (self.chance.chance(700), self.chance.chance(700));
-        let revision = Revision(1 + self.chance.below(1000));
+        let revision = Revision(1 + self.chance.below(1 << 40));
         // Agents of 0.2.0 know of no lock time.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         let keep_running = self.chance.chance(600) && !plain;

@@ -141,6 +141,7 @@ impl World<'_> {
         let lock_time = self.sc.sites[site].timing.lock_time();
         let up = self.sites[site].up;
         let acked = &mut self.sites[site].acked;
+        let was_long = acked.is_some_and(|before| before.lock > lock_time);
         let before = acked.filter(|before| up && sent > before.sent + nanos(lock_time));
         if acked.is_none_or(|acked| acked.sent < sent) {
             *acked = Some(Acked { sent, lock });
@@ -149,6 +150,9 @@ impl World<'_> {
             self.agents[id].valid_until = Some(valid_until);
             if lock > lock_time {
                 self.count(Sometimes::LongLock);
+            }
+            if was_long && lock <= lock_time {
+                self.lock_is_cut(site);
             }
             if before.is_some() {
                 self.count(Sometimes::OutlastedOutage);

@@ -90,6 +90,8 @@ pub struct Site {
     /// When the last guard went whose service was excused then.
     pub excused_until: True,
     pub well_since: True,
+    /// Since when no guard was there that could act, before the present one.
+    pub away_before: True,
     /// The last renewal that the agent knows to be acknowledged.
     pub acked: Option<Acked>,
     /// Its lock was written over a record that it was never shown.
@@ -180,6 +182,7 @@ impl<'a> World<'a> {
             away_since: Some(0),
             excused_until: 0,
             well_since: 0,
+            away_before: 0,
             acked: None,
             blind: false,
             written: 0,
