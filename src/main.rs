@@ -143,7 +143,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let AgentArgs { guard, start_grace, check_failures, reloadable, seats, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, reloadable, seats, observes, .. } = args;
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
     let config = Config {
@@ -153,6 +153,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         check_failures,
         reloadable,
         seats,
+        observes,
         last_resort,
         device,
     };

@@ -352,3 +352,22 @@ fn a_pause_is_shown_and_observed_in_a_directory_too() {
         });
     }
 }
+
+#[test]
+fn an_agent_that_only_observes_says_what_it_would_do_and_does_nothing() {
+    let Some(server) = server() else { return };
+    for site in [Site::on(&server), Site::in_directory()] {
+        let first = site.agent("h1", &["--key", "web"]);
+        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+        let observer = site.agent("h2", &["--key", "web", "--observe"]);
+        until_true("an observer", || {
+            let status = site.json(&["web"]);
+            status["keys"][0]["agents"][1]["not_candidate_why"] == "it only observes"
+        });
+        first.kill();
+        observer.wait_for_any(&["would take the lock now, from h1"]);
+        let status = site.json(&["web"]);
+        assert_eq!(holders(&status, "web"), of("h1", "overdue"), "it takes nothing");
+        until_true("the end of the only guard", || site.sandbox.guards("web").is_empty());
+    }
+}

@@ -103,8 +103,8 @@ _putex() {
         case $verb in
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
-                    --seats --check-failures --start-grace --last-resort
-                    --watchdog --notify-fd --syslog' ;;
+                    --seats --observe --check-failures --start-grace
+                    --last-resort --watchdog --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)

@@ -128,6 +128,7 @@ complete -c putex -n '__putex_runs agent check finish' -l healthcheck -x -a '(__
 complete -c putex -n '__putex_runs agent check finish' -l priority -x -d '1 goes first to have a lock that is free, 15 last; never takes none'
 complete -c putex -n '__putex_runs agent check finish' -l failback -x -d 'the service goes back to an agent of a higher priority that was fit for so long'
 complete -c putex -n '__putex_runs agent check finish' -l seats -x -d 'so many agents may be active at once, each in a seat of its own'
+complete -c putex -n '__putex_runs agent check finish' -l observe -d 'take no lock and run no service: only say what this agent would do'
 complete -c putex -n '__putex_runs agent check finish' -l check-failures -x -d 'failing health checks in a row before the service moves'
 complete -c putex -n '__putex_runs agent check finish' -l start-grace -x -d 'after the first start of a term, failing health checks only warn for so long'
 complete -c putex -n '__putex_runs agent check finish' -l last-resort -x -a '(__fish_complete_command)' -d 'cuts off a service that stop could not stop in time'

@@ -204,6 +204,9 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
         let seats = setup.config.seats;
         lines.push(format!("priority {priority}, failback {failback}, seats {seats}"));
     }
+    if setup.config.observes {
+        lines.push("it only observes: no lock is taken, no service is run".to_owned());
+    }
     if !setup.config.check {
         lines.push("no --healthcheck: a host that is up counts as fit".to_owned());
     }

@@ -101,6 +101,8 @@ pub struct AgentArgs {
     pub settings: Settings,
     /// How many agents may be active at once.
     pub seats: u32,
+    /// Whether the agent only observes.
+    pub observes: bool,
     /// The number of failing health checks in a row, while active, that moves the service.
     pub check_failures: u32,
     /// The time after the first start of a term in which a failing health check is only a

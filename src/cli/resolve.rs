@@ -132,6 +132,7 @@ pub(super) fn resolve(
             },
             settings: settings.clone(),
             seats: seats.unwrap_or(1),
+            observes: settings.is_on(Name::Observe),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
             notify_fd,

@@ -194,6 +194,8 @@ flags! {
             "the service goes back to an agent of a higher priority that was fit for so long";
         Seats: "seats" { value: "count", default: "1" }
             "so many agents may be active at once, each in a seat of its own";
+        Observe: "observe" {}
+            "take no lock and run no service: only say what this agent would do";
         CheckFailures: "check-failures" { value: "count", default: "1" }
             "failing health checks in a row before the service moves";
         StartGrace: "start-grace" { value: "time", default: "0" }

@@ -76,6 +76,13 @@ pub enum Report {
     },
     /// this agent takes seat {0}
     TakesSeat(Seat),
+    /// would take {lock} now, from {holder}: it only observes
+    WouldTake {
+        /// Which lock.
+        lock: LockName,
+        /// The holder before.
+        holder: Holder,
+    },
     /// {lock} is requested: its holder has priority {than}
     RequestsFailback {
         /// Which lock.
@@ -165,6 +172,7 @@ impl Report {
             Self::CheckSlow(_) | Self::CheckExcused(..) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
+            Self::WouldTake { .. } => Level::Info,
             Self::RequestsFailback { .. } => Level::Info,
             Self::Paused(..) | Self::PauseOver | Self::Resumed => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,

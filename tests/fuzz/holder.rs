@@ -110,6 +110,7 @@ impl World {
             start_grace: Duration::ZERO,
             reloadable: Reloadable { priority: Priority::FIRST, failback: None },
             seats: 1,
+            observes: false,
             check_failures: 1,
             last_resort: true,
             device: DeviceUse::None,

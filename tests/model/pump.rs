@@ -32,6 +32,7 @@ pub(crate) fn config(timing: Timing) -> Config {
         check_failures: 1,
         reloadable: Reloadable { priority: Priority::FIRST, failback: None },
         seats: 1,
+        observes: false,
         last_resort: true,
         device: DeviceUse::None,
     }

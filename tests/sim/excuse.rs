@@ -154,8 +154,8 @@ impl World<'_> {
         self.count(Sometimes::GuardBackLate);
     }
 
-    /// The agent learns only now that its lock is shorter than it was, as the guard was told before:
-    /// one that has come back after the end of that lock came back too late.
+    /// The agent learns only now that its lock is shorter, as the guard was told before: a guard
+    /// that has come back after the end of that lock came back too late.
     pub fn lock_is_cut(&mut self, site: usize) {
         let over = self.lock_over(site).unwrap_or(0);
         let place = &self.sites[site];

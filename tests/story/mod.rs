@@ -177,7 +177,7 @@ impl Story {
         let expected = match pump.state() {
             "looking" | "ended" => false,
             "active" => true,
-            _ => self.host.agent_knows_that_it_is_down(),
+            _ => self.config.observes || self.host.agent_knows_that_it_is_down(),
         };
         if pump.is_ready() != expected && !self.agent_frozen {
             return Err(format!("in {} it stands by: {}", pump.state(), !expected));

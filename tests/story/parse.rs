@@ -118,6 +118,7 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         check_failures: words.count("check-failures", 1)?,
         reloadable: reloadable(words)?,
         seats: words.count("seats", 1)?,
+        observes: words.get("observe") == Some("yes"),
         last_resort: words.get("last-resort").is_some(),
         device: match words.get("device") {
             None => DeviceUse::None,

@@ -60,14 +60,14 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(config: Config, id: AgentId, now: Instant) -> Context {
-        let store = StoreView::new(config.seats);
+        let (store, guard) = (StoreView::new(config.seats), GuardView::new(config.observes, now));
         Context {
             config,
             id,
             connection: Connection::Closed,
             store,
             seat: Seat::FIRST,
-            guard: GuardView::new(now),
+            guard,
             check_runs: false,
             upgrade: false,
             predecessor_term: None,

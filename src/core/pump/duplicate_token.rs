@@ -36,7 +36,9 @@ impl Context {
             self.report(Report::OwnToken { token, host });
         } else if self.duplicate_is_due(now) {
             self.say_duplicate(host, incarnation.to_string());
-            self.want(Effect::Announce);
+            if !self.config.observes {
+                self.want(Effect::Announce);
+            }
         }
     }
 

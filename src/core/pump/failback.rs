@@ -101,7 +101,7 @@ impl Context {
     /// Returns for how long this agent must be fit before it requests a lock; `None`: it requests
     /// none.
     fn failback_wait(&self) -> Option<Duration> {
-        let after = self.config.reloadable.failback?;
+        let after = self.config.reloadable.failback.filter(|_| !self.config.observes)?;
         let Tries(tries) = self.failback_tries;
         match tries {
             0 => Some(after),

@@ -32,6 +32,8 @@ pub(super) struct GuardView {
     pause: Duration,
     /// Why there is no guard, as it was last reported.
     reported_loss: Option<String>,
+    /// There is none: this agent only observes, and runs no service.
+    is_without: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -77,8 +79,9 @@ impl Present {
 }
 
 impl GuardView {
-    pub(super) fn new(now: Instant) -> GuardView {
-        GuardView { present: None, start_at: now, number: 0, pause: PAUSE_MIN, reported_loss: None }
+    pub(super) fn new(is_without: bool, now: Instant) -> GuardView {
+        let (present, number, reported_loss) = (None, 0, None);
+        GuardView { present, start_at: now, number, pause: PAUSE_MIN, reported_loss, is_without }
     }
 
     /// Returns the last report if it answers all messages.
@@ -113,7 +116,12 @@ impl GuardView {
 
     /// Returns whether the service is known to be down.
     pub(super) fn is_down(&self) -> bool {
-        self.service() == Some(&ServiceState::Down)
+        self.is_without || self.service() == Some(&ServiceState::Down)
+    }
+
+    /// Returns whether all is known that the guard can tell now.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_without || self.report().is_some()
     }
 
     /// Returns whether a guard has reported since it was started or connected to.
@@ -246,6 +254,9 @@ impl Context {
 
     /// Returns when [`Context::tend_guard`] has something to do.
     pub(super) fn guard_deadline(&self) -> Option<Deadline> {
+        if self.guard.is_without {
+            return None;
+        }
         let Some(present) = &self.guard.present else {
             return Some(Timer::GuardStart.at(self.guard.start_at));
         };

@@ -31,7 +31,7 @@ impl Looking {
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
         let over = context.due(Timer::LookingOver, self.until(context), now);
-        let guard_known = context.guard.report().is_some();
+        let guard_known = context.guard.is_known();
         // What becomes of the service depends on the guard.
         if let Some(ending) = context.rejected()
             && (guard_known || over)
@@ -62,7 +62,7 @@ impl Looking {
     fn until(&self, context: &Context) -> Instant {
         match inherited(context) {
             Some(grant) => grant.valid_until,
-            None if context.guard.report().is_some() => self.until,
+            None if context.guard.is_known() => self.until,
             None => self.until.max(self.guard_by),
         }
     }

@@ -112,6 +112,8 @@ pub struct Config {
     pub reloadable: Reloadable,
     /// How many seats there are.
     pub seats: u32,
+    /// This agent only observes: it takes no lock, and has no guard.
+    pub observes: bool,
     /// Whether there is a last resort.
     pub last_resort: bool,
     /// Whether a watchdog device is used.

@@ -17,6 +17,7 @@ use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
 use crate::core::protocol::{ServiceState, ToGuard};
+use crate::core::record::Revision;
 use crate::core::report::{Holder, Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
@@ -52,6 +53,8 @@ struct KeyReads {
     hint_led: bool,
     /// The holder that was reported.
     reported: Option<Holder>,
+    /// An agent that only observes has said that it would take the lock from this revision.
+    would_take: Option<Revision>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +80,7 @@ impl Standby {
     }
 
     fn reading_at(context: &Context, read_at: Instant, now: Instant) -> Standby {
-        let reads = KeyReads { read_at, hint_led: false, reported: None };
+        let reads = KeyReads { read_at, hint_led: false, reported: None, would_take: None };
         Standby {
             stroke_at: now,
             reads: vec![reads; context.config.seats as usize],
@@ -188,7 +191,14 @@ impl Standby {
             match self.takeable(context).map(|(seat, seen)| (seat, seen.clone())) {
                 Some((seat, seen)) if !context.due(Timer::CheckStale, stale_at, now) => {
                     if context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now) {
-                        return Taking::begin(context, seat, &seen, now);
+                        if !context.config.observes {
+                            return Taking::begin(context, seat, &seen, now);
+                        }
+                        let (lock, holder) = (context.lock_name(seat), seen.takeover.holder);
+                        context.report(Report::WouldTake { lock, holder });
+                        let reads = &mut self.reads[seat.index()];
+                        reads.would_take = Some(seen.key_state.revision);
+                        self.phase = Phase::Resting;
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
@@ -219,7 +229,12 @@ impl Standby {
             }
             return;
         }
-        if let Some(link) = context.guard.link()
+        if context.config.observes {
+            if context.config.check && self.stroke_is_due(context, now) {
+                self.stroke_at = now.after(context.config.timing.lock_time());
+                self.check(context, false, now);
+            }
+        } else if let Some(link) = context.guard.link()
             && context.guard.report().is_some()
             && (must_stop(context) || self.stroke_is_due(context, now))
         {
@@ -253,7 +268,9 @@ impl Standby {
 
     /// Returns why this agent takes no lock that may be had; `None` if it does.
     pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
-        if !context.config.reloadable.priority.is_candidate() {
+        if context.config.observes {
+            Some("it only observes".to_owned())
+        } else if !context.config.reloadable.priority.is_candidate() {
             Some("priority never".to_owned())
         } else if context.pause.is_some() {
             Some("paused".to_owned())
@@ -286,7 +303,9 @@ impl Standby {
         let seats = Seat::all(context.config.seats).filter(|_| able);
         let seen = seats.filter_map(|seat| {
             let seen = context.store.keys[seat.index()].seen.as_ref()?;
-            (is_candidate || seen.takeover.is_of_own()).then_some((seat, seen))
+            let is_said = self.reads[seat.index()].would_take == Some(seen.key_state.revision);
+            let may = is_candidate || seen.takeover.is_of_own();
+            (may && !is_said).then_some((seat, seen))
         });
         seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), context.take_at(seen)))
     }
