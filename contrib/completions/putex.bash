@@ -69,7 +69,7 @@ _putex() {
     case $prev in
         --config | --password-file | --auth-token-file | --nkey | \
             --creds | --tlsca | --tlscert | --tlskey | --watchdog | \
-            --report)
+            --report | --metrics-file)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
@@ -103,8 +103,8 @@ _putex() {
         case $verb in
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
-                    --seats --observe --check-failures --start-grace
-                    --last-resort --watchdog --notify-fd --syslog' ;;
+                    --seats --check-failures --start-grace --last-resort
+                    --watchdog --metrics-file --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)

@@ -6,6 +6,7 @@
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
 //! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
+//! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait
@@ -14,6 +15,7 @@
 mod check_thread;
 mod guard_client;
 mod inbox;
+mod metrics_thread;
 pub mod reload;
 pub mod service_manager;
 pub mod signals;
@@ -24,20 +26,21 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::check_thread::CheckHandle;
 use self::guard_client::{GuardHandle, Order};
 use self::inbox::{Inbox, inbox};
+use self::metrics_thread::MetricsHandle;
 use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::upgrade::Program;
 use crate::core::report::Report;
 use crate::core::{
-    AgentId, Config, Effect, Ending, Event, Instant, Ms, Notice, Priority, Pump, Reloadable, SLACK,
-    bounce,
+    AgentId, Config, Effect, Ending, Event, Instant, Metrics, Ms, Notice, Priority, Pump,
+    Reloadable, SLACK, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -114,6 +117,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir_path = dir.path.clone();
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
+    let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
     let pause = setup.config.timing.renewal() / 4;
     let store = StoreHandle::start(setup.store, pause, events)?;
@@ -127,6 +131,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let performer = Performer {
         check,
         guard,
+        metrics,
         store,
         notice,
         service_manager: setup.service_manager,
@@ -144,6 +149,15 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, startup_lines))
+}
+
+/// Starts the thread that writes the metrics, if there is a file for them.
+fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHandle>> {
+    let Some(path) = &setup.guard.metrics_file else { return Ok(None) };
+    let Identity { bucket, key, token, .. } = &setup.identity;
+    let metrics = Metrics::new(bucket, key, token, setup.config.seats);
+    let renewal = setup.config.timing.renewal();
+    MetricsHandle::start(path, dir, metrics, renewal).map(Some)
 }
 
 /// Waits up to T for `agent.lock`. If another process still holds it, that process is a second
@@ -238,6 +252,9 @@ fn turn_until_end(
         if let Event::StatusRequested(number) = &event {
             performer.send_status(number, &pump, now);
         }
+        if let Some(metrics) = &mut performer.metrics {
+            metrics.handle_event(&event, now);
+        }
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
         for effect in effects {
@@ -245,10 +262,16 @@ fn turn_until_end(
                 // The next instance does not know what the manager was not told.
                 performer.service_manager.notify(pump.state(), pump.is_ready());
             }
+            if let Some(metrics) = &mut performer.metrics {
+                metrics.handle_effect(&effect, now);
+            }
             if let Some(exit) = performer.perform(effect) {
                 log::debug!("this agent woke {} late at the most", Ms(latest));
                 return exit;
             }
+        }
+        if let Some(metrics) = &mut performer.metrics {
+            metrics.update(&pump, now);
         }
         while let Ok((level, text)) = performer.guard.lines.try_recv() {
             performer.service_manager.note(level, &text);
@@ -259,19 +282,24 @@ fn turn_until_end(
 }
 
 /// Waits for an event, until the pump's deadline at the longest; sends the service manager's
-/// keepalive meanwhile. Updates `latest`, the longest delay after a deadline.
+/// keepalive and has the metrics written meanwhile. Updates `latest`, the longest delay after a
+/// deadline.
 fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration) -> Event {
-    let Performer { inbox, signals, service_manager: manager, .. } = performer;
+    let Performer { inbox, metrics, signals, service_manager: manager, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
-        let until = [at, manager.keepalive_due()].into_iter().flatten().min();
+        let metrics_due = metrics.as_ref().map(MetricsHandle::due);
+        let until = [at, manager.keepalive_due(), metrics_due].into_iter().flatten().min();
         let event = inbox.next_or([signals.as_fd()], until, || signals.next(manager));
         if let Some(event) = event {
             return event;
         }
         let now = sys::now();
         manager.keepalive(now);
+        if let Some(metrics) = metrics {
+            metrics.update(pump, now);
+        }
         let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) else { continue };
         let late = now.since(deadline.at);
         *latest = late.max(*latest);
@@ -287,6 +315,7 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
 struct Performer<'a> {
     check: CheckHandle,
     guard: GuardHandle,
+    metrics: Option<MetricsHandle>,
     store: StoreHandle,
     notice: Notice,
     service_manager: ServiceManager,
@@ -345,6 +374,9 @@ impl Performer<'_> {
                 self.check.kill();
                 if ending != Ending::NotStopped {
                     self.guard.end();
+                }
+                if let Some(metrics) = &self.metrics {
+                    metrics.end();
                 }
                 return Some(match ending {
                     Ending::Clean => Exit::Success,

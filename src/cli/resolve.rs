@@ -11,8 +11,8 @@ use super::connect::location_id;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    check_failures, count, descriptor, device, drift_ppm, duration, failback, grace, priority,
-    replicas, seats,
+    check_failures, count, descriptor, device, drift_ppm, duration, failback, file, grace,
+    priority, replicas, seats,
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup};
 use crate::command::Commands;
@@ -119,6 +119,9 @@ pub(super) fn resolve(
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
+    let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {
+        faults.collect(Name::MetricsFile, file(&path).map_err(|why| format!("{path}: {why}")))
+    });
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
         let (start, stop, key, token) = (start?, stop?, key?, token?);
@@ -144,6 +147,7 @@ pub(super) fn resolve(
                 level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),
                 clock: Instant::from_boot(Duration::ZERO),
+                metrics_file,
             },
         })
     };

@@ -323,6 +323,8 @@ flags! {
         AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
     }
     AGENTS {
+        MetricsFile: "metrics-file" { value: "file", default: "none" }
+            "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }
             "descriptor that is written a line when this agent stands by";
         Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";

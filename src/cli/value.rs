@@ -1,6 +1,7 @@
 //! Parsers of the values of options.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -41,6 +42,19 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
                     write /dev/watchdog or /dev/watchdog:required");
     }
     Ok((path.to_owned(), required.is_some()))
+}
+
+/// Parses the path of a file, which names the same file from every working directory.
+pub(super) fn file(text: &str) -> Result<String, String> {
+    let path = Path::new(text);
+    if path.is_relative() {
+        return Err(format!("is relative; write {}", crate::sys::absolute(path).display()));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match text.ends_with(&format!("/{name}")) && !name.is_empty() {
+        true => Ok(text.to_owned()),
+        false => Err("names no file".to_owned()),
+    }
 }
 
 /// Parses `3000`, `3000ms`, `3s`, `1m`.

@@ -60,7 +60,7 @@ pub(crate) fn seconds(time: Duration) -> f64 {
 }
 
 /// The states of an agent.
-const STATES: [&str; 7] =
+pub(crate) const STATES: [&str; 7] =
     ["looking", "standby", "taking", "confirming", "active", "stopping", "ended"];
 
 /// Longest time that is believed, in seconds: some centuries.

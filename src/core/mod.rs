@@ -21,6 +21,7 @@
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
+//! | [`metrics`] | what the metrics of an agent are, and how they are written |
 
 pub mod agent_status;
 pub mod command;
@@ -28,6 +29,7 @@ pub mod event;
 pub mod guard;
 pub mod lease;
 pub mod level;
+pub mod metrics;
 pub mod priority;
 pub mod protocol;
 pub mod pump;
@@ -54,6 +56,7 @@ pub use self::event::{
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;
+pub use self::metrics::Metrics;
 pub use self::priority::Priority;
 pub use self::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,

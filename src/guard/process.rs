@@ -16,6 +16,7 @@ use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
+use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
@@ -62,6 +63,8 @@ pub(super) struct GuardProcess {
     device: WatchdogDevice,
     /// Where the log goes unless it is syslog.
     stderr: Destination,
+    /// The metrics of the agent, if it writes them to a file.
+    metrics_file: Option<MetricsFile>,
     /// Where later agents connect.
     pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
@@ -142,6 +145,7 @@ impl GuardProcess {
             noted_up,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             stderr,
+            metrics_file: metrics_file(settings, dir),
             listener: None,
             agent: None,
             unsent: VecDeque::new(),
@@ -159,6 +163,16 @@ impl GuardProcess {
         // On a busy host the guard comes first, and the stop that it runs.
         let _ = rustix::process::setpriority_process(None, NICE_MIN);
         let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
+    }
+
+    /// Ends, and removes the file with the metrics of the agent. The lock goes first: a file
+    /// system that hangs keeps no other guard from its work.
+    pub(super) fn end(mut self) {
+        let metrics_file = self.metrics_file.take();
+        drop(self);
+        if let Some(file) = metrics_file {
+            file.remove_if_ended();
+        }
     }
 
     /// Waits for something to happen, takes all of it in, and does what is due.
@@ -288,6 +302,13 @@ impl GuardProcess {
         let destination = self.stderr.or_syslog(settings.syslog);
         self.log.configure(&settings.commands.key, settings.level, destination);
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
+        let before = std::mem::replace(
+            &mut self.metrics_file,
+            metrics_file(&settings, Path::new(&settings.dir)),
+        );
+        if let Some(file) = before.filter(|file| self.metrics_file.as_ref() != Some(file)) {
+            file.forget();
+        }
         self.commands = settings.commands;
         // The means to kill the service where there is no guard that could.
         if let Some(cgroup) = self.cgroups.first() {
@@ -446,4 +467,9 @@ impl GuardProcess {
         let packet = serde_json::to_vec(packet).unwrap_or_default();
         send(agent.as_fd(), &packet, descriptor)
     }
+}
+
+/// Returns the file with the metrics of the agent that was set up so, if it writes one.
+fn metrics_file(settings: &Settings, dir: &Path) -> Option<MetricsFile> {
+    settings.metrics_file.as_ref().map(|path| MetricsFile::new(path, dir))
 }

@@ -411,6 +411,7 @@ fn some_settings() -> Settings {
         level: 3,
         syslog: false,
         clock: Instant::from_boot(Duration::from_secs(7)),
+        metrics_file: None,
     }
 }
 

@@ -129,6 +129,12 @@ impl GuardView {
         self.present.as_ref().is_some_and(|present| present.report.is_some())
     }
 
+    /// Returns whether it has reported, and answers in time.
+    pub(super) fn is_up(&self) -> bool {
+        let present = self.present.as_ref().filter(|present| present.report.is_some());
+        present.is_some_and(|present| !matches!(present.reply, Reply::Overdue(_)))
+    }
+
     /// Returns the number of the link to the guard, if there is one for all that is known.
     pub(super) fn link(&self) -> Option<u64> {
         self.present.as_ref().map(|_| self.number)

@@ -73,6 +73,7 @@ use self::context::Context;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
+pub use self::status::Moment;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event, Reloadable};

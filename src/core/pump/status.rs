@@ -1,11 +1,30 @@
-//! What the agent says of itself when it is asked for its status.
+//! What the agent says of itself: when it is asked for its status, and in its metrics.
 
 use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
 use crate::core::agent_status::{AgentStatus, seconds};
 use crate::core::event::Pause;
+use crate::core::command::LockContext;
+use crate::core::seat::Seat;
 use crate::core::time::Instant;
+
+/// The state of an agent at one moment, as far as its metrics tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The name of the state.
+    pub state: &'static str,
+    /// The seat of the lock that it holds.
+    pub held: Option<Seat>,
+    /// It holds the lock, or takes it when that may be had.
+    pub candidate: bool,
+    /// An operator has paused the service.
+    pub paused: bool,
+    /// Its store is open.
+    pub store_up: bool,
+    /// Its guard answers.
+    pub guard_up: bool,
+}
 
 impl Pump {
     /// Returns the status of this agent, which has been in its state since `moved_at` for the
@@ -32,11 +51,35 @@ impl Pump {
             not_candidate_why,
             pause: state.observed_pause(context).map(|pause| pause.revision.0),
             store_up: context.is_open(),
-            guard_up: context.guard.report().is_some(),
+            guard_up: context.guard.is_up(),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),
         }
+    }
+
+    /// Returns how this agent is now, and until when its lock is valid.
+    pub fn moment(&self) -> (Moment, Option<Instant>) {
+        let Pump { state, context } = self;
+        let hold = state.hold();
+        let moment = Moment {
+            state: state.name(),
+            held: hold.map(|_| context.seat),
+            candidate: state.why_no_candidate(context).is_none(),
+            paused: context.is_paused(),
+            store_up: context.is_open(),
+            guard_up: context.guard.is_up(),
+        };
+        (moment, hold.map(|hold| hold.valid_until))
+    }
+
+    /// Returns what a command is told of the lock that this agent holds, or under which its
+    /// service is being stopped.
+    pub fn lock_context(&self) -> LockContext {
+        if let State::Stopping(stopping) = &self.state {
+            return stopping.order().context.clone();
+        }
+        self.context.lock_context(self.state.hold())
     }
 }
 

@@ -1,0 +1,121 @@
+//! The metrics thread: writes the metrics of the agent to a file, which may be on a disk that is
+//! full, or that hangs. The pump never waits for it: where one text waits, the next replaces it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::inbox::{Inbox, NewestSender, newest_inbox};
+use crate::core::{Effect, Event, Instant, Metrics, Pump};
+use crate::guard::metrics_file::MetricsFile;
+use crate::log::panic_if_asked;
+use crate::sys::{self, Alarm, PollFlags, Waker};
+
+/// Shortest time between two files of an agent whose state stays: a file is read much less often,
+/// and an agent is quiet.
+const EVERY_MIN: Duration = Duration::from_secs(10);
+
+/// How long the end of the agent waits until the file is removed. The guard removes it too.
+const END_WITHIN: Duration = Duration::from_millis(200);
+
+/// What the thread does next.
+enum Order {
+    Write(Box<Metrics>),
+    /// The agent ends.
+    Remove(Arc<Waker>),
+}
+
+/// The pump's end of the thread, with what is counted for it.
+pub(super) struct MetricsHandle {
+    metrics: Metrics,
+    orders: NewestSender<Order>,
+    /// How often the file is written at least.
+    every: Duration,
+    due: Instant,
+}
+
+impl MetricsHandle {
+    /// Starts the thread. `dir` is the private directory of the agent, `renewal` is R.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor or no thread to give.
+    pub(super) fn start(
+        path: &str,
+        dir: &Path,
+        metrics: Metrics,
+        renewal: Duration,
+    ) -> io::Result<MetricsHandle> {
+        let (orders, ordered) = newest_inbox(1)?;
+        let file = MetricsFile::new(path, dir);
+        let work = move || serve(&file, &ordered);
+        thread::Builder::new().name("putex-metrics".to_owned()).spawn(work)?;
+        Ok(MetricsHandle { metrics, orders, every: renewal.max(EVERY_MIN), due: sys::now() })
+    }
+
+    /// Takes in an event of the pump.
+    pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
+        if let Event::Written(_) | Event::Closed(_) = event {
+            let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            self.metrics.handle_event(event, now, unix_time.unwrap_or_default());
+        }
+    }
+
+    /// Takes in an effect of the pump.
+    pub(super) fn handle_effect(&mut self, effect: &Effect, now: Instant) {
+        self.metrics.handle_effect(effect, now);
+    }
+
+    /// Has the file written if the state of the agent has changed, or if that is due.
+    pub(super) fn update(&mut self, pump: &Pump, now: Instant) {
+        if self.metrics.update(pump, now) || now >= self.due {
+            self.due = now.after(self.every);
+            self.orders.send(Order::Write(Box::new(self.metrics.clone())));
+        }
+    }
+
+    /// Returns when [`MetricsHandle::update`] has something to do.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Has the file removed, and waits for that, but not for long.
+    pub(super) fn end(&self) {
+        let (Ok(removed), Ok(alarm)) = (Waker::new().map(Arc::new), Alarm::new()) else { return };
+        self.orders.send(Order::Remove(Arc::clone(&removed)));
+        let until = sys::now().after(END_WITHIN);
+        let _ = alarm.wait([(std::os::fd::AsFd::as_fd(&*removed), PollFlags::IN)], Some(until));
+    }
+}
+
+/// Writes the file until it is removed. Each new reason why it cannot be written is logged once,
+/// until it can.
+fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
+    let mut logged = None;
+    loop {
+        let Some(order) = orders.next_or([], None, || None) else { continue };
+        panic_if_asked("putex-metrics");
+        match order {
+            Order::Write(metrics) => match file.write(&metrics.render()) {
+                Ok(()) => {
+                    if logged.take().is_some() {
+                        log::info!("the metrics are written again");
+                    }
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if logged.as_ref() != Some(&text) {
+                        log::warn!("the metrics cannot be written: {text}");
+                        logged = Some(text);
+                    }
+                }
+            },
+            Order::Remove(removed) => {
+                let _ = file.remove();
+                return removed.wake();
+            }
+        }
+    }
+}

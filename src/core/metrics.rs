@@ -1,0 +1,385 @@
+//! The metrics of an agent, as text for Prometheus: text format 0.0.4.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use self::Name::*;
+use crate::core::agent_status::{STATES, seconds};
+use crate::core::event::{Effect, Event, Written};
+use crate::core::pump::{Moment, Pump};
+use crate::core::record::{Record, RecordState};
+use crate::core::report::{Reason, Report};
+use crate::core::seat::Seat;
+use crate::core::time::Instant;
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    id: Name,
+    /// Its name.
+    pub name: &'static str,
+    /// Its type: `gauge`, `counter` or `summary`.
+    pub kind: &'static str,
+    /// Its line of help: the same in the files of all agents.
+    pub help: &'static str,
+}
+
+/// Makes [`Name`] and [`METRICS`] of one list.
+macro_rules! metrics {
+    ($($id:ident: $name:literal $kind:literal $help:literal;)*) => {
+        /// The metrics in the code.
+        #[derive(Clone, Copy, Debug)]
+        enum Name {
+            $($id,)*
+        }
+
+        /// All metrics that an agent writes, in the order of the file.
+        pub const METRICS: &[Metric] =
+            &[$(Metric { id: $id, name: $name, kind: $kind, help: $help },)*];
+    };
+}
+
+metrics! {
+    Info: "putex_info" "gauge" "Version of putex, and token of the agent.";
+    State: "putex_state" "gauge" "1 for the state that the agent is in, 0 for the others.";
+    Holding: "putex_holding" "gauge" "1 if the agent holds the lock, confirmed or not.";
+    Candidate: "putex_candidate" "gauge"
+        "1 if the agent holds the lock or takes it when it is free.";
+    Paused: "putex_paused" "gauge" "1 if an operator has paused the service.";
+    StoreUp: "putex_store_up" "gauge" "1 if the agent has the bucket open.";
+    GuardUp: "putex_guard_up" "gauge" "1 if the guard of the agent answers.";
+    ValidSeconds: "putex_valid_seconds" "gauge"
+        "Time until the lock runs out without a renewal, 0 without the lock.";
+    StopMarginMin: "putex_stop_margin_min_seconds" "gauge"
+        "Least time from the end of a stop to when the service had to be down.";
+    Renewals: "putex_renewals_total" "counter" "Renewals that were sent, by what became of them.";
+    RenewalDuration: "putex_renewal_duration_seconds" "summary"
+        "Time from a renewal to its acknowledgement.";
+    Transitions: "putex_transitions_total" "counter" "Changes of state.";
+    LastRenewal: "putex_last_renewal_timestamp_seconds" "gauge"
+        "Unix time of the last acknowledged take or renewal.";
+}
+
+/// What became of a renewal: stored; refused, since another revision stands there; denied, as by
+/// a full disk; unknown.
+const RESULTS: [&str; 4] = ["stored", "refused", "denied", "unknown"];
+
+/// The metrics of one agent. Counters begin at zero with each instance of it.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// The labels of every sample.
+    labels: String,
+    seats: u32,
+    moment: Option<Moment>,
+    /// For how much longer the lock is valid.
+    valid: Duration,
+    stop_margin_min: Option<f64>,
+    /// By [`RESULTS`].
+    renewals: [u64; RESULTS.len()],
+    /// Of the stored ones.
+    renewal_time: Duration,
+    transitions: Vec<(&'static str, &'static str, u64)>,
+    last_renewal: Option<Duration>,
+    /// The write that is under way: when it was sent, and whether it is a renewal.
+    sent: Option<(Instant, bool)>,
+}
+
+impl Metrics {
+    /// Returns the metrics of an agent that starts now.
+    pub fn new(bucket: &str, key: &str, token: &str, seats: u32) -> Metrics {
+        let [bucket, key, token] = [bucket, key, token].map(escaped);
+        Metrics {
+            labels: format!(r#"bucket="{bucket}",key="{key}",token="{token}""#),
+            seats,
+            moment: None,
+            valid: Duration::ZERO,
+            stop_margin_min: None,
+            renewals: [0; RESULTS.len()],
+            renewal_time: Duration::ZERO,
+            transitions: Vec::new(),
+            last_renewal: None,
+            sent: None,
+        }
+    }
+
+    /// Takes in what the pump is told. `unix_time` is the time since 1970.
+    pub fn handle_event(&mut self, event: &Event, now: Instant, unix_time: Duration) {
+        let result = if let Event::Written(written) = event {
+            match written {
+                Written::Stored(_) => 0,
+                Written::Moved(_) => 1,
+                Written::Denied(_) => 2,
+                Written::Unknown(_) => 3,
+            }
+        } else if let Event::Closed(_) = event {
+            3
+        } else {
+            return;
+        };
+        let Some((sent_at, is_renewal)) = self.sent.take() else { return };
+        if result == 0 {
+            self.last_renewal = Some(unix_time);
+        }
+        if is_renewal {
+            self.renewals[result] += 1;
+            if result == 0 {
+                self.renewal_time += now.since(sent_at);
+            }
+        }
+    }
+
+    /// Takes in what the pump wants done.
+    pub fn handle_effect(&mut self, effect: &Effect, now: Instant) {
+        if let Effect::Write { record: Record { lease: Some(lease), .. }, .. } = effect {
+            let holds = lease.state != RecordState::Released;
+            self.sent = holds.then_some((now, lease.term.is_some()));
+        } else if let Effect::Report(Report::Moved { from, to, why, .. }) = effect
+            // Such a report is of no change: it stands before the change that follows.
+            && *why != Reason::TriedAgain
+        {
+            self.count_transition(from, to);
+            if let Reason::Down(left) = why {
+                self.note_margin(seconds(left.0));
+            } else if let Reason::DownLate(late) = why {
+                self.note_margin(-seconds(late.0));
+            }
+        }
+    }
+
+    fn count_transition(&mut self, from: &'static str, to: &'static str) {
+        let known = self.transitions.iter_mut().find(|known| (known.0, known.1) == (from, to));
+        match known {
+            Some((_, _, count)) => *count += 1,
+            None => self.transitions.push((from, to, 1)),
+        }
+    }
+
+    fn note_margin(&mut self, margin: f64) {
+        let least = self.stop_margin_min.map_or(margin, |least| least.min(margin));
+        self.stop_margin_min = Some(least);
+    }
+
+    /// Takes in how the agent is now; returns whether that has changed.
+    pub fn update(&mut self, pump: &Pump, now: Instant) -> bool {
+        let (moment, valid_until) = pump.moment();
+        self.valid = valid_until.map_or(Duration::ZERO, |at| at.since(now));
+        self.moment.replace(moment) != Some(moment)
+    }
+
+    /// Returns the text of the file.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        for Metric { id, name, kind, help } in METRICS {
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            self.add_samples(*id, &mut Samples { text: &mut text, name, labels: &self.labels });
+        }
+        text
+    }
+
+    fn add_samples(&self, id: Name, to: &mut Samples<'_>) {
+        let Some(moment) = &self.moment else { return };
+        match id {
+            Info => to.add("", &label("version", env!("CARGO_PKG_VERSION")), 1),
+            State => {
+                for state in STATES {
+                    to.add("", &label("state", state), u8::from(state == moment.state));
+                }
+            }
+            Holding if self.seats == 1 => to.add("", "", u8::from(moment.held.is_some())),
+            Holding => {
+                for seat in Seat::all(self.seats) {
+                    to.add("", &label("seat", seat), u8::from(moment.held == Some(seat)));
+                }
+            }
+            Candidate => to.add("", "", u8::from(moment.candidate)),
+            Paused => to.add("", "", u8::from(moment.paused)),
+            StoreUp => to.add("", "", u8::from(moment.store_up)),
+            GuardUp => to.add("", "", u8::from(moment.guard_up)),
+            ValidSeconds => to.add("", "", seconds(self.valid)),
+            StopMarginMin => self.stop_margin_min.iter().for_each(|least| to.add("", "", least)),
+            Renewals => {
+                for (result, count) in RESULTS.iter().zip(self.renewals) {
+                    to.add("", &label("result", result), count);
+                }
+            }
+            RenewalDuration => {
+                to.add("_sum", "", self.renewal_time.as_secs_f64());
+                to.add("_count", "", self.renewals[0]);
+            }
+            Transitions => {
+                for (from, new, count) in &self.transitions {
+                    to.add("", &format!("{}{}", label("from", from), label("to", new)), count);
+                }
+            }
+            LastRenewal => {
+                self.last_renewal.iter().for_each(|at| to.add("", "", seconds(*at)));
+            }
+        }
+    }
+}
+
+/// Where the samples of one metric go.
+struct Samples<'a> {
+    text: &'a mut String,
+    name: &'a str,
+    labels: &'a str,
+}
+
+impl Samples<'_> {
+    fn add(&mut self, suffix: &str, more: &str, value: impl fmt::Display) {
+        let Samples { text, name, labels } = self;
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{name}{suffix}{{{labels}{more}}} {value}");
+    }
+}
+
+/// Returns a label behind others.
+fn label(name: &str, value: impl fmt::Display) -> String {
+    format!(r#",{name}="{value}""#)
+}
+
+/// Returns a value of a label as it is written.
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::{Incarnation, Lease, Ms, Priority, Revision};
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_boot(Duration::from_millis(ms))
+    }
+
+    fn write(state: RecordState, term: Option<u64>) -> Effect {
+        let lease = Lease {
+            incarnation: Incarnation(1),
+            nonce: 1,
+            host: "h".to_owned(),
+            boot: "b".to_owned(),
+            renewal: Duration::from_secs(1),
+            failures: 3,
+            confirmations: 2,
+            lock_time: Duration::from_secs(3),
+            grace: Duration::ZERO,
+            term: term.map(Revision),
+            state,
+            priority: Some(Priority::FIRST),
+            released_to: None,
+        };
+        let record = Record { token: "one".to_owned(), lease: Some(lease) };
+        Effect::Write { seat: Seat::FIRST, expected: Revision(1), record, deadline: at(0) }
+    }
+
+    fn moved(from: &'static str, to: &'static str, why: Reason) -> Effect {
+        let level = crate::core::Level::Info;
+        Effect::Report(Report::Moved { from, to, why, level })
+    }
+
+    fn samples(metrics: &Metrics, name: &str) -> Vec<String> {
+        let text = metrics.render();
+        let of_name = text.lines().filter_map(|line| line.strip_prefix(name));
+        of_name.map(str::to_owned).collect()
+    }
+
+    fn metrics(seats: u32, held: Option<Seat>) -> Metrics {
+        let moment = Moment {
+            state: "active",
+            held,
+            candidate: true,
+            paused: false,
+            store_up: true,
+            guard_up: false,
+        };
+        Metrics { moment: Some(moment), ..Metrics::new("b", "web", "a\"\\\n", seats) }
+    }
+
+    #[test]
+    fn renewals_are_counted_by_their_results_and_takes_and_releases_are_none() {
+        let mut metrics = metrics(1, None);
+        let mut run = |effect: &Effect, result: Event, ms: u64| {
+            metrics.handle_effect(effect, at(1000));
+            metrics.handle_event(&result, at(1000 + ms), Duration::from_millis(1_700_000_000_000));
+            // Of no write of this agent.
+            metrics.handle_event(&Event::Closed("gone".to_owned()), at(9000), Duration::ZERO);
+            (metrics.renewals, metrics.last_renewal.is_some())
+        };
+        let stored = || Event::Written(Written::Stored(Revision(2)));
+        let renewal = write(RecordState::Active, Some(1));
+        let released = write(RecordState::Released, Some(1));
+        assert_eq!(run(&released, stored(), 9), ([0; 4], false));
+        let refused = Event::Written(Written::Moved(None));
+        assert_eq!(run(&write(RecordState::Taking, None), refused.clone(), 9), ([0; 4], false));
+        assert_eq!(run(&write(RecordState::Taking, None), stored(), 9), ([0; 4], true));
+        assert_eq!(run(&renewal, stored(), 250).0, [1, 0, 0, 0]);
+        assert_eq!(run(&renewal, stored(), 500).0, [2, 0, 0, 0]);
+        assert_eq!(run(&renewal, refused, 9).0, [2, 1, 0, 0]);
+        let denied = Event::Written(Written::Denied("full".to_owned()));
+        assert_eq!(run(&renewal, denied, 9).0, [2, 1, 1, 0]);
+        let unknown = Event::Written(Written::Unknown("late".to_owned()));
+        assert_eq!(run(&renewal, unknown, 9).0, [2, 1, 1, 1]);
+        assert_eq!(run(&renewal, Event::Closed("gone".to_owned()), 9).0, [2, 1, 1, 2]);
+        let labels = r#"{bucket="b",key="web",token="a\"\\\n"}"#;
+        let durations = samples(&metrics, "putex_renewal_duration_seconds_");
+        assert_eq!(durations, [format!("sum{labels} 0.75"), format!("count{labels} 2")]);
+        let last = samples(&metrics, "putex_last_renewal_timestamp_seconds");
+        assert_eq!(last, [format!("{labels} 1700000000")]);
+    }
+
+    #[test]
+    fn transitions_are_counted_and_the_least_margin_of_a_stop_is_kept() {
+        let mut metrics = metrics(1, None);
+        let margin = |metrics: &Metrics| samples(metrics, "putex_stop_margin_min_seconds");
+        assert_eq!(margin(&metrics), Vec::<String>::new());
+        let down = |ms| Reason::Down(Ms(Duration::from_millis(ms)));
+        for (why, least) in [
+            (down(1500), " 1.5"),
+            (down(700), " 0.7"),
+            (down(900), " 0.7"),
+            (Reason::DownLate(Ms(Duration::from_millis(20))), " -0.02"),
+        ] {
+            metrics.handle_effect(&moved("stopping", "standby", why), at(0));
+            assert!(margin(&metrics)[0].ends_with(least), "{least}: {:?}", margin(&metrics));
+        }
+        metrics.handle_effect(&moved("standby", "taking", Reason::TriedAgain), at(0));
+        metrics.handle_effect(&moved("standby", "taking", Reason::Open), at(0));
+        let counted = samples(&metrics, "putex_transitions_total");
+        let ends = [r#"from="stopping",to="standby"} 4"#, r#"from="standby",to="taking"} 1"#];
+        assert_eq!(counted.len(), 2);
+        assert!(counted.iter().zip(ends).all(|(line, end)| line.ends_with(end)), "{counted:?}");
+    }
+
+    /// Or the alert on the sum would have to know how many seats there are.
+    #[test]
+    fn each_seat_of_several_has_a_sample_of_its_own() {
+        let held = |seats, held| {
+            let lines = samples(&metrics(seats, held), "putex_holding{");
+            let end = |line: &String| line.rsplit_once("\\n\"").map(|(_, end)| end.to_owned());
+            lines.iter().filter_map(end).collect::<Vec<_>>()
+        };
+        assert_eq!(held(1, Some(Seat::FIRST)), ["} 1"]);
+        assert_eq!(held(1, None), ["} 0"]);
+        assert_eq!(held(2, Some(Seat(1))), [r#",seat="0"} 0"#, r#",seat="1"} 1"#]);
+        assert_eq!(held(2, None), [r#",seat="0"} 0"#, r#",seat="1"} 0"#]);
+    }
+
+    #[test]
+    fn one_state_is_1_and_each_metric_has_its_help_and_type() {
+        let mut metrics = metrics(1, None);
+        metrics.last_renewal = Some(Duration::ZERO);
+        metrics.note_margin(0.0);
+        metrics.count_transition("looking", "standby");
+        let states = samples(&metrics, "putex_state{");
+        let is = |line: &&String| line.ends_with("1");
+        let is_one: Vec<_> = states.iter().filter(is).collect();
+        assert_eq!(states.len(), 7);
+        assert!(is_one.len() == 1 && is_one[0].contains("state=\"active\""), "{is_one:?}");
+        for Metric { name, kind, help, .. } in METRICS {
+            let text = metrics.render();
+            let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}");
+            assert!(text.contains(&head), "{head} in {text}");
+        }
+    }
+}
