@@ -1,5 +1,5 @@
-//! The operator's commands as processes: what each is told, and how it is run,
-//! released, killed and reaped. The agent runs the health check, its guard the others.
+//! The operator's commands as processes: what each is told, and how it is run, released, killed
+//! and reaped. The agent runs the health check and on-change, its guard the others.
 //!
 //! Each command has one pipe for the whole life of who runs it, so a service that
 //! kept the start command's output open goes on writing into it, and nothing has
@@ -12,13 +12,14 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::core::{Command, Instant, Outcome, Run};
+use crate::core::{Command, Instant, LockContext, Outcome, Run};
 use crate::sys::{self, raw};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
@@ -42,9 +43,9 @@ const AGENTS_OWN: [&str; 15] = [
 const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// What a command is told, in this order.
-const TOLD: [&str; 9] = [
-    "PUTEX_KEY", "PUTEX_TOKEN", "PUTEX_ROLE", "PUTEX_DEADLINE_MS", "PUTEX_STARTING", "PUTEX_TERM",
-    "PUTEX_EPOCH", "PUTEX_PREVIOUS", "PUTEX_SEAT",
+const TOLD: [&str; 12] = [
+    "PUTEX_KEY", "PUTEX_TOKEN", "PUTEX_DEADLINE_MS", "PUTEX_TERM", "PUTEX_EPOCH", "PUTEX_PREVIOUS",
+    "PUTEX_SEAT", "PUTEX_ROLE", "PUTEX_STARTING", "PUTEX_OLD", "PUTEX_NEW", "PUTEX_WHY",
 ];
 
 /// Precedes a script that waits for its release: the script ends unbegun when the process
@@ -75,6 +76,9 @@ pub struct Commands {
     pub stop: String,
     /// Last resort, if there is one.
     pub last_resort: Option<String>,
+    /// What is told each change of the agent's state, if anything is.
+    #[serde(skip)]
+    pub on_change: Option<String>,
     /// The key.
     pub key: String,
     /// The agent's token.
@@ -88,6 +92,7 @@ impl Commands {
             Command::Start => &self.start,
             Command::Stop => &self.stop,
             Command::LastResort => self.last_resort.as_deref().unwrap_or("true"),
+            Command::OnChange => self.on_change.as_deref().unwrap_or("true"),
         }
     }
 
@@ -97,29 +102,74 @@ impl Commands {
         let command = run.command;
         let waits = command != Command::Check;
         let wait = if waits { WAIT_FOR_RELEASE } else { "" };
-        let script = self.script(command);
-        let mut arguments = vec!["/bin/sh".to_owned(), "-c".to_owned()];
-        if let Some(entry) = cgroup_entry {
-            arguments.extend([entry.to_owned(), "putex".to_owned()]);
+        let mut entry = Vec::new();
+        if let Some(script) = cgroup_entry {
+            entry.extend([script.to_owned(), "putex".to_owned()]);
         }
-        let (name, role) = (command.name().to_owned(), run.role.to_string());
-        arguments.extend([format!("{wait}{script}"), name, role.clone()]);
-        let left_ms = run.deadline.since(now).as_millis();
-        let values = TOLD.into_iter().zip([
-            Some(self.key.clone()),
-            Some(self.token.clone()),
-            Some(role),
-            // A start may take as long as the lock is renewed: it has no deadline.
-            (command != Command::Start).then(|| left_ms.to_string()),
-            run.starting.then(|| "1".to_owned()),
-            run.context.term.map(|term| term.to_string()),
-            run.context.epoch.clone(),
-            run.context.previous.clone(),
-            run.context.seat.map(|seat| seat.to_string()),
-        ]);
-        let variables = values.filter_map(|(name, value)| Some((name, value?))).collect();
+        let script = format!("{wait}{}", self.script(command));
+        // A start may take as long as the lock is renewed: it has no deadline.
+        let left = (command != Command::Start).then(|| run.deadline.since(now));
+        let role = run.role.to_string();
+        let starting = run.starting.then(|| "1".to_owned());
+        let told = [Some(role.clone()), starting, None, None, None];
+        let variables = self.variables(&run.context, left, told);
+        let arguments = arguments(entry, script, command, role);
         Prepared { arguments, variables, command, waits }
     }
+
+    /// Returns `sh -c COMMAND on-change NEW` with what on-change is told of a change in its
+    /// environment. It is killed after the time `left`.
+    pub fn prepare_on_change(&self, change: Change, left: Duration) -> Prepared {
+        let Change { old, new, why, context } = change;
+        let command = Command::OnChange;
+        let told = [None, None, Some(old.to_owned()), Some(new.to_owned()), Some(why)];
+        let variables = self.variables(&context, Some(left), told);
+        let script = self.script(command).to_owned();
+        let arguments = arguments(Vec::new(), script, command, new.to_owned());
+        Prepared { arguments, variables, command, waits: false }
+    }
+
+    /// Returns the variables of [`TOLD`]; `more` are the last ones.
+    fn variables(
+        &self,
+        context: &LockContext,
+        left: Option<Duration>,
+        more: [Option<String>; 5],
+    ) -> Vec<(&'static str, String)> {
+        let common = [
+            Some(self.key.clone()),
+            Some(self.token.clone()),
+            left.map(|left| left.as_millis().to_string()),
+            context.term.map(|term| term.to_string()),
+            context.epoch.clone(),
+            context.previous.clone(),
+            context.seat.map(|seat| seat.to_string()),
+        ];
+        let values = TOLD.into_iter().zip(common.into_iter().chain(more));
+        values.filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// Returns the arguments of a shell that runs a script, whose `$1` is `first`. `entry` is another
+/// script, which runs that shell.
+fn arguments(entry: Vec<String>, script: String, command: Command, first: String) -> Vec<String> {
+    let mut arguments = vec!["/bin/sh".to_owned(), "-c".to_owned()];
+    arguments.extend(entry);
+    arguments.extend([script, command.name().to_owned(), first]);
+    arguments
+}
+
+/// A change of the agent's state, as on-change is told it.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The state before.
+    pub old: &'static str,
+    /// The new state.
+    pub new: &'static str,
+    /// Why.
+    pub why: String,
+    /// The lock that the agent holds, or has held until this change.
+    pub context: LockContext,
 }
 
 /// Returns the variables that every command inherits. They are read once.
@@ -314,7 +364,7 @@ pub fn describe(code: Option<i32>, signal: Option<i32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{LockContext, Role};
+    use crate::core::Role;
 
     /// Returns the session of a process, 0 where its leader is outside of the PID namespace.
     fn session_of(process: Pid) -> String {
@@ -332,6 +382,7 @@ mod tests {
             start: script.clone(),
             stop: script,
             last_resort: None,
+            on_change: None,
             key: "web".to_owned(),
             token: "one".to_owned(),
         };
@@ -361,7 +412,7 @@ mod tests {
     #[test]
     fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() {
         for command in Command::ALL {
-            if command == Command::LastResort {
+            if matches!(command, Command::LastResort | Command::OnChange) {
                 continue;
             }
             let (leads, group, own, signals) = state_of(command);

@@ -102,7 +102,8 @@ fn a_hangup_has_the_agent_read_its_file_again() {
 fn a_process_that_is_traced_is_ended_without_waiting_for_its_debugger() {
     let (_reader, output) = std::io::pipe().expect("a pipe");
     let [start, stop, key, token] = ["true", "true", "web", "one"].map(str::to_owned);
-    let commands = Commands { check: None, start, stop, last_resort: None, key, token };
+    let commands =
+        Commands { check: None, start, stop, last_resort: None, on_change: None, key, token };
     let (command, role, deadline) = (core::Command::Start, Role::Active, sys::now());
     let run = Run { command, role, deadline, starting: false, context: LockContext::default() };
     let process = Process::spawn(commands.prepare(&run, None, deadline), &output);

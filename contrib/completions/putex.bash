@@ -77,7 +77,8 @@ _putex() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -d -- "$cur")
             return ;;
-        --start | --stop | --healthcheck | --last-resort)
+        --start | --stop | --healthcheck | --last-resort | \
+            --on-change)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
@@ -104,7 +105,7 @@ _putex() {
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
                     --seats --check-failures --start-grace --last-resort
-                    --watchdog --metrics-file --notify-fd --syslog' ;;
+                    --watchdog --on-change --metrics-file --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)

@@ -84,6 +84,11 @@ impl<T> NewestSender<T> {
         self.sender.offer(refused);
         dropped
     }
+
+    /// Has the receiver look at what else has changed.
+    pub(super) fn wake(&self) {
+        self.sender.waker.wake();
+    }
 }
 
 impl<T> Inbox<T> {

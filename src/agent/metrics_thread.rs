@@ -2,6 +2,7 @@
 //! full, or that hangs. The pump never waits for it: where one text waits, the next replaces it.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -34,6 +35,8 @@ pub(super) struct MetricsHandle {
     /// How often the file is written at least.
     every: Duration,
     due: Instant,
+    /// Since when the thread has taken no order, and whether that was logged.
+    stuck: Option<(Instant, bool)>,
 }
 
 impl MetricsHandle {
@@ -52,7 +55,8 @@ impl MetricsHandle {
         let file = MetricsFile::new(path, dir);
         let work = move || serve(&file, &ordered);
         thread::Builder::new().name("putex-metrics".to_owned()).spawn(work)?;
-        Ok(MetricsHandle { metrics, orders, every: renewal.max(EVERY_MIN), due: sys::now() })
+        let (every, due) = (renewal.max(EVERY_MIN), sys::now());
+        Ok(MetricsHandle { metrics, orders, every, due, stuck: None })
     }
 
     /// Takes in an event of the pump.
@@ -72,8 +76,19 @@ impl MetricsHandle {
     pub(super) fn update(&mut self, pump: &Pump, now: Instant) {
         if self.metrics.update(pump, now) || now >= self.due {
             self.due = now.after(self.every);
-            self.orders.send(Order::Write(Box::new(self.metrics.clone())));
+            let replaced = self.orders.send(Order::Write(Box::new(self.metrics.clone())));
+            self.report_stuck(replaced.is_some(), now);
         }
+    }
+
+    /// Logs once that the thread takes no more orders.
+    fn report_stuck(&mut self, is_stuck: bool, now: Instant) {
+        let (since, logged) = self.stuck.filter(|_| is_stuck).unwrap_or((now, false));
+        let is_long = now.since(since) >= EVERY_MIN;
+        if is_long && !logged {
+            log::warn!("the metrics cannot be written: the disk does not answer");
+        }
+        self.stuck = is_stuck.then_some((since, logged || is_long));
     }
 
     /// Returns when [`MetricsHandle::update`] has something to do.
@@ -86,7 +101,7 @@ impl MetricsHandle {
         let (Ok(removed), Ok(alarm)) = (Waker::new().map(Arc::new), Alarm::new()) else { return };
         self.orders.send(Order::Remove(Arc::clone(&removed)));
         let until = sys::now().after(END_WITHIN);
-        let _ = alarm.wait([(std::os::fd::AsFd::as_fd(&*removed), PollFlags::IN)], Some(until));
+        let _ = alarm.wait([(removed.as_fd(), PollFlags::IN)], Some(until));
     }
 }
 

@@ -6,12 +6,14 @@
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
 //! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
+//! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait
 //! for each other. A full queue becomes an event with its reason.
 
+mod change_thread;
 mod check_thread;
 mod guard_client;
 mod inbox;
@@ -29,6 +31,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::change_thread::ChangeHandle;
 use self::check_thread::CheckHandle;
 use self::guard_client::{GuardHandle, Order};
 use self::inbox::{Inbox, inbox};
@@ -37,10 +40,11 @@ use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::upgrade::Program;
+use crate::command::Change;
 use crate::core::report::Report;
 use crate::core::{
-    AgentId, Config, Effect, Ending, Event, Instant, Metrics, Ms, Notice, Priority, Pump,
-    Reloadable, SLACK, bounce,
+    AgentId, Config, Effect, Ending, Event, Instant, Level, LockContext, Metrics, Ms, Notice,
+    Priority, Pump, Reloadable, SLACK, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -117,6 +121,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir_path = dir.path.clone();
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
+    let on_change = match setup.guard.commands.on_change {
+        Some(_) => Some(ChangeHandle::start(setup.guard.commands.clone(), events.clone())?),
+        None => None,
+    };
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
     let pause = setup.config.timing.renewal() / 4;
@@ -130,6 +138,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let pump = Pump::new(setup.config, setup.id, sys::now());
     let performer = Performer {
         check,
+        on_change,
         guard,
         metrics,
         store,
@@ -143,6 +152,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         last_move: (sys::now(), "started".to_owned()),
         taken: String::new(),
+        state: pump.state(),
+        lock: LockContext::default(),
         dir: dir_path,
         identity: setup.identity,
         is_local: setup.is_local,
@@ -255,8 +266,13 @@ fn turn_until_end(
         if let Some(metrics) = &mut performer.metrics {
             metrics.handle_event(&event, now);
         }
+        let lock_before = performer.on_change.as_ref().map(|_| pump.lock_context());
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
+        if let Some(before) = lock_before {
+            let lock = pump.lock_context();
+            performer.lock = if lock.term.is_some() { lock } else { before };
+        }
         for effect in effects {
             if let Effect::Upgrade = effect {
                 // The next instance does not know what the manager was not told.
@@ -314,6 +330,7 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
 /// Performs the pump's effects. No effect blocks.
 struct Performer<'a> {
     check: CheckHandle,
+    on_change: Option<ChangeHandle>,
     guard: GuardHandle,
     metrics: Option<MetricsHandle>,
     store: StoreHandle,
@@ -330,6 +347,10 @@ struct Performer<'a> {
     last_move: (Instant, String),
     /// What the last take was of; blank without one.
     taken: String,
+    /// The state as it was told last.
+    state: &'static str,
+    /// The lock that this agent holds, or has held until this turn.
+    lock: LockContext,
     /// The directory of this agent on this host, and what it is of.
     dir: PathBuf,
     identity: Identity,
@@ -363,29 +384,42 @@ impl Performer<'_> {
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
+                let (level, text) = (report.level(), report.to_string());
                 if let Report::Moved { to, why, .. } = &report {
                     self.note_move(to, why.to_string());
+                    if level != Level::Debug {
+                        self.tell_change(to, why.to_string());
+                    }
+                } else if let Report::Ends(why) = &report {
+                    self.last_move.1 = why.to_string();
                 }
-                let (level, text) = (report.level(), report.to_string());
                 say(level, &text);
                 self.service_manager.note(level, &text);
             }
-            Effect::Exit(ending) => {
-                self.check.kill();
-                if ending != Ending::NotStopped {
-                    self.guard.end();
-                }
-                if let Some(metrics) = &self.metrics {
-                    metrics.end();
-                }
-                return Some(match ending {
-                    Ending::Clean => Exit::Success,
-                    Ending::NotStopped => Exit::NotStopped,
-                    Ending::Rejected(error) => self.destination.refuse(&error.into()),
-                });
-            }
+            Effect::Exit(ending) => return Some(self.end(ending)),
         }
         None
+    }
+
+    /// Ends what depends on this agent; returns its exit status.
+    fn end(&mut self, ending: Ending) -> Exit {
+        self.check.kill();
+        let why = match &ending {
+            Ending::Clean => self.last_move.1.clone(),
+            Ending::NotStopped => "the service could not be stopped".to_owned(),
+            Ending::Rejected(error) => error.to_string(),
+        };
+        self.tell_change("ended", why);
+        if ending != Ending::NotStopped {
+            self.guard.end();
+        }
+        self.metrics.iter().for_each(MetricsHandle::end);
+        self.on_change.iter().for_each(ChangeHandle::end);
+        match ending {
+            Ending::Clean => Exit::Success,
+            Ending::NotStopped => Exit::NotStopped,
+            Ending::Rejected(error) => self.destination.refuse(&error.into()),
+        }
     }
 
     /// Notes why the state has changed. An active agent is so because of what it has taken.
@@ -399,6 +433,17 @@ impl Performer<'_> {
             _ => why,
         };
         self.last_move = (sys::now(), why);
+    }
+
+    /// Has the operator's command told a change. The log does not tell of the others either: they
+    /// are one of many while the store refuses.
+    fn tell_change(&mut self, new: &'static str, why: String) {
+        let old = std::mem::replace(&mut self.state, new);
+        if let Some(on_change) = &self.on_change {
+            // No variable can have a zero in it.
+            let (why, context) = (why.replace('\0', " "), self.lock.clone());
+            on_change.tell(Change { old, new, why, context });
+        }
     }
 
     /// Sends the status of this agent to whoever has requested it. In a directory one message would
@@ -425,6 +470,9 @@ impl Performer<'_> {
     /// Executes the program anew, unless a signal tells the agent to end: this instance knows
     /// the lock that is to be released then.
     fn upgrade(&mut self) {
+        if self.on_change.as_ref().is_some_and(ChangeHandle::delays_upgrade) {
+            return log::info!("SIGUSR2: waiting for the end of on-change");
+        }
         self.program.announce();
         self.log.flush();
         let until = sys::now().after(SIGNALS_WITHIN);

@@ -13,12 +13,12 @@ const PLAIN: &[u8] = b"/._-+";
 /// Returns the syntax errors, and the programs that do not exist. They are warnings: the
 /// program may be installed later.
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    let names = [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort].into_iter();
+    let names = [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort, Name::OnChange];
     let warning = |name| {
         let why = fault(settings.text(name)?)?;
         Some(format!("{}: {why}", settings.written(name)))
     };
-    names.filter_map(warning).collect()
+    names.into_iter().filter_map(warning).collect()
 }
 
 fn fault(text: &str) -> Option<String> {

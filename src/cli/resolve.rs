@@ -119,6 +119,7 @@ pub(super) fn resolve(
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
+    let on_change = faults.text(Name::OnChange);
     let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {
         faults.collect(Name::MetricsFile, file(&path).map_err(|why| format!("{path}: {why}")))
     });
@@ -142,7 +143,7 @@ pub(super) fn resolve(
             guard: protocol::Settings {
                 dir: String::new(),
                 timing: timing?,
-                commands: Commands { check, start, stop, last_resort, key, token },
+                commands: Commands { check, start, stop, last_resort, on_change, key, token },
                 device: device.clone(),
                 level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),

@@ -323,6 +323,8 @@ flags! {
         AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
     }
     AGENTS {
+        OnChange: "on-change" { value: "command", default: "none" }
+            "is told each change of this agent's state";
         MetricsFile: "metrics-file" { value: "file", default: "none" }
             "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }

@@ -18,12 +18,14 @@ pub enum Command {
     Stop,
     /// Ends a service that stop could not stop in time.
     LastResort,
+    /// Is told each change of the agent's state. The agent runs it, and waits for no result.
+    OnChange,
 }
 
 impl Command {
     /// All of them; their order is their index.
-    pub const ALL: [Command; 4] =
-        [Command::Check, Command::Start, Command::Stop, Command::LastResort];
+    pub const ALL: [Command; 5] =
+        [Command::Check, Command::Start, Command::Stop, Command::LastResort, Command::OnChange];
 
     /// Returns the name that the command is given as `$0`.
     pub fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Command {
             Command::Start => "start",
             Command::Stop => "stop",
             Command::LastResort => "last-resort",
+            Command::OnChange => "on-change",
         }
     }
 }

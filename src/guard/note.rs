@@ -26,7 +26,7 @@ const SLOT_BYTES: usize = 64;
 /// [`Command::ALL`], where the service has the slot of the health check. The control group
 /// follows.
 const SERVICE: usize = 2;
-const CGROUP: usize = SERVICE + Command::ALL.len();
+const CGROUP: usize = SERVICE + Command::OnChange as usize;
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;

@@ -403,7 +403,7 @@ impl GuardProcess {
 
     fn runner(&mut self, command: Command) -> &mut Runner {
         &mut self.runners[match command {
-            Command::Check | Command::Start => 0,
+            Command::Check | Command::OnChange | Command::Start => 0,
             Command::Stop => 1,
             Command::LastResort => 2,
         }]

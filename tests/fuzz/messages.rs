@@ -190,7 +190,7 @@ impl FuzzedGuard {
 
     fn process(&mut self, command: Command) -> &mut Process {
         match command {
-            Command::Check | Command::Start => &mut self.start,
+            Command::Check | Command::OnChange | Command::Start => &mut self.start,
             Command::Stop => &mut self.stop,
             Command::LastResort => &mut self.last_resort,
         }
@@ -319,7 +319,7 @@ impl FuzzedGuard {
         assert_eq!(*self.process(command), Process::None, "two of {command:?}");
         *self.process(command) = Process::Asked;
         match command {
-            Command::Check => panic!("the guard runs no check"),
+            Command::Check | Command::OnChange => panic!("the agent runs it"),
             Command::Start => self.start_allowed(),
             Command::Stop => {
                 self.killed &= self.busy;
@@ -404,6 +404,7 @@ fn some_settings() -> Settings {
             start: "true".to_owned(),
             stop: "true".to_owned(),
             last_resort: None,
+            on_change: None,
             key: "web".to_owned(),
             token: "alpha".to_owned(),
         },

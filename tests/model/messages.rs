@@ -153,7 +153,7 @@ impl Job {
     /// Returns the job of a command that a guard runs.
     pub(crate) fn of(command: Command) -> Option<Job> {
         match command {
-            Command::Check => None,
+            Command::Check | Command::OnChange => None,
             Command::Start => Some(Job::Start),
             Command::Stop => Some(Job::Stop),
             Command::LastResort => Some(Job::LastResort),

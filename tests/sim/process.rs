@@ -111,7 +111,7 @@ impl World<'_> {
         let left = left.saturating_sub(self.now);
         let beside = !self.sites[site].starts.is_empty();
         let fate = match command {
-            Command::Check => self.check_fate(site),
+            Command::Check | Command::OnChange => self.check_fate(site),
             Command::Start => self.start_fate(site),
             Command::Stop => self.stop_fate(site, left),
             Command::LastResort => self.resort_fate(site),
@@ -145,7 +145,7 @@ impl World<'_> {
                 self.step(Step::Stop, site);
             }
             Command::LastResort => self.sites[site].stop_began_at = self.now,
-            Command::Check => {}
+            Command::Check | Command::OnChange => {}
         }
     }
 

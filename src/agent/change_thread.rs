@@ -1,0 +1,317 @@
+//! The change thread: tells a command of the operator each change of the agent's state. Nobody
+//! waits for it: one change is told at a time, and others wait in a queue, which drops the oldest.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::inbox::{Inbox, InboxSender, NewestSender, newest_inbox};
+use crate::command::{Change, Commands, OutputPipe, Process};
+use crate::core::{Command, Event, Instant, Outcome};
+use crate::log::{command_output, count_left_out, panic_if_asked};
+use crate::sys::{self, Alarm, PollFlags, Waker};
+
+/// Changes that may wait.
+const CHANGES_MAX: usize = 16;
+
+/// How long one run may take.
+const RUN_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the run that is under way may go on when the agent ends, and then the last one.
+const LAST_RUN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Time for the kernel to end a command that was killed, at the end of the agent.
+const KILLED_WITHIN: Duration = Duration::from_millis(100);
+
+/// The pump's end of the thread.
+pub(super) struct ChangeHandle {
+    changes: NewestSender<Change>,
+    shared: Arc<Shared>,
+    alarm: Alarm,
+}
+
+/// What both ends know.
+struct Shared {
+    progress: Mutex<Progress>,
+    /// The agent ends, and the last change was told.
+    done: Waker,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The changes that wait or are being told.
+    pending: usize,
+    /// The agent waits with its upgrade until there is none.
+    delays_upgrade: bool,
+    /// The agent ends.
+    ends: bool,
+}
+
+impl Shared {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct ChangeThread {
+    commands: Commands,
+    output: OutputPipe,
+    changes: Inbox<Change>,
+    shared: Arc<Shared>,
+    events: InboxSender<Event>,
+    /// How long one run may take.
+    within: Duration,
+    run: Option<Run>,
+}
+
+/// A run of the command.
+struct Run {
+    process: Process,
+    /// When it is killed.
+    deadline: Instant,
+    old: &'static str,
+    new: &'static str,
+}
+
+impl ChangeHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no pipe, descriptor or thread to give.
+    pub(super) fn start(
+        commands: Commands,
+        events: InboxSender<Event>,
+    ) -> io::Result<ChangeHandle> {
+        ChangeHandle::start_with(commands, events, RUN_WITHIN)
+    }
+
+    fn start_with(
+        commands: Commands,
+        events: InboxSender<Event>,
+        within: Duration,
+    ) -> io::Result<ChangeHandle> {
+        let (own, changes) = newest_inbox(CHANGES_MAX)?;
+        let shared = Arc::new(Shared { progress: Mutex::default(), done: Waker::new()? });
+        let output = OutputPipe::new(Command::OnChange, None)?;
+        let own_shared = Arc::clone(&shared);
+        let mut thread =
+            ChangeThread { commands, output, changes, shared, events, within, run: None };
+        let work = move || while thread.turn().is_some() {};
+        thread::Builder::new().name("putex-change".to_owned()).spawn(work)?;
+        Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
+    }
+
+    /// Has a change told, after those that wait. Does not wait.
+    pub(super) fn tell(&self, change: Change) {
+        self.shared.progress().pending += 1;
+        if let Some(Change { old, new, .. }) = self.changes.send(change) {
+            self.shared.progress().pending -= 1;
+            log::warn!("on-change {old} -> {new}: it is not told: {CHANGES_MAX} later ones wait");
+        }
+    }
+
+    /// Returns whether a change waits or is being told: the next instance would know nothing of
+    /// it. Then an [`Event::Upgrade`] follows when there is none.
+    pub(super) fn delays_upgrade(&self) -> bool {
+        let mut progress = self.shared.progress();
+        progress.delays_upgrade = progress.pending > 0;
+        progress.delays_upgrade
+    }
+
+    /// Has the last change told, and waits for that, but not for long: the service is down.
+    pub(super) fn end(&self) {
+        self.shared.progress().ends = true;
+        self.changes.wake();
+        let until = sys::now().after(2 * LAST_RUN_WITHIN + KILLED_WITHIN);
+        // A wait that fails is a short wait.
+        let _ = self.alarm.wait([(self.shared.done.as_fd(), PollFlags::IN)], Some(until));
+    }
+}
+
+impl ChangeThread {
+    /// Waits, then does what is due; `None` when the agent ends and all is told.
+    fn turn(&mut self) -> Option<()> {
+        let running = self.run.as_ref().filter(|run| !run.process.killed);
+        let deadline = running.map(|run| run.deadline);
+        let exit = self.run.as_ref().map(|run| run.process.exit.as_fd());
+        let fds = [self.output.as_fd()].into_iter().chain(exit);
+        if let Err(error) = self.changes.wait(fds, deadline) {
+            log::error!("cannot wait for on-change: {error}");
+        }
+        panic_if_asked("putex-change");
+        self.output.pass_on(&mut command_output);
+        let ends = self.shared.progress().ends;
+        self.tend(ends);
+        while self.run.is_none()
+            && let Some(change) = self.next(ends)
+        {
+            self.spawn(change, ends);
+        }
+        if ends && self.run.is_none() {
+            self.shared.done.wake();
+            return None;
+        }
+        Some(())
+    }
+
+    /// Reaps the process if it has ended, and kills one whose time is over.
+    fn tend(&mut self, ends: bool) {
+        if let Some(run) = self.run.take_if(|run| sys::is_ready(&run.process.exit)) {
+            let outcome = run.process.reap();
+            self.output.flush(&mut command_output);
+            count_left_out();
+            self.ended(run.old, run.new, &outcome);
+        }
+        let Some(run) = &mut self.run else { return };
+        let now = sys::now();
+        if ends {
+            run.deadline = run.deadline.min(now.after(LAST_RUN_WITHIN));
+        }
+        if now >= run.deadline && !run.process.killed {
+            run.process.kill();
+        }
+    }
+
+    /// Returns the change to tell next. When the agent ends, that is the last one.
+    fn next(&self, ends: bool) -> Option<Change> {
+        let mut change = self.changes.try_next()?;
+        while ends && let Some(later) = self.changes.try_next() {
+            change = later;
+        }
+        Some(change)
+    }
+
+    fn spawn(&mut self, change: Change, ends: bool) {
+        let within = if ends { LAST_RUN_WITHIN } else { self.within };
+        let deadline = sys::now().after(within);
+        let (old, new) = (change.old, change.new);
+        let prepared = self.commands.prepare_on_change(change, within);
+        let spawned = self.output.writer().and_then(|writer| Process::spawn(prepared, &writer));
+        match spawned {
+            Ok(process) => self.run = Some(Run { process, deadline, old, new }),
+            Err(error) => {
+                self.ended(old, new, &Outcome::Failed(format!("it could not be run: {error}")));
+            }
+        }
+    }
+
+    fn ended(&self, old: &str, new: &str, outcome: &Outcome) {
+        if *outcome != Outcome::Succeeded {
+            log::warn!("on-change {old} -> {new}: {outcome}");
+        }
+        let mut progress = self.shared.progress();
+        progress.pending -= 1;
+        if progress.pending == 0 && std::mem::take(&mut progress.delays_upgrade) {
+            drop(progress);
+            self.events.tell(Event::Upgrade);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::super::inbox::inbox;
+    use super::*;
+    use crate::core::LockContext;
+
+    const NAMES: [&str; 24] = [
+        "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16",
+        "17", "18", "19", "20", "21", "22", "23",
+    ];
+
+    /// Starts a thread with this command, in which `$F` is a file of the test, empty at first.
+    fn start(name: &str, script: &str) -> (ChangeHandle, Inbox<Event>, PathBuf) {
+        let file = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
+        fs::write(&file, "").expect("room");
+        let commands = Commands {
+            check: None,
+            start: "true".to_owned(),
+            stop: "true".to_owned(),
+            last_resort: None,
+            on_change: Some(format!("F={}; {script}", file.display())),
+            key: "web".to_owned(),
+            token: "one".to_owned(),
+        };
+        let (events, inbox) = inbox(8).expect("a descriptor");
+        let within = Duration::from_millis(300);
+        let handle = ChangeHandle::start_with(commands, events, within).expect("a thread");
+        (handle, inbox, file)
+    }
+
+    fn tell(handle: &ChangeHandle, names: &[&'static str]) {
+        for new in names {
+            let context = LockContext::default();
+            handle.tell(Change { old: "old", new, why: "why".to_owned(), context });
+        }
+    }
+
+    /// Waits until the file has this text, which is returned, or for long.
+    fn wait_for(file: &PathBuf, until: impl Fn(&str) -> bool) -> String {
+        let alarm = Alarm::new().expect("a descriptor");
+        let give_up = sys::now().after(Duration::from_secs(20));
+        loop {
+            let text = fs::read_to_string(file).expect("it is there");
+            if until(&text) || sys::now() > give_up {
+                return text;
+            }
+            let soon = sys::now().after(Duration::from_millis(2));
+            alarm.wait([], Some(soon)).expect("it waits");
+        }
+    }
+
+    #[test]
+    fn changes_are_told_one_by_one_and_the_oldest_of_too_many_are_dropped() {
+        let script = "echo \"$1\" >>$F; while test $1 = 0 && ! test -e $F.go; do :; done";
+        let (handle, events, file) = start("told", script);
+        tell(&handle, &NAMES[..1]);
+        assert_eq!(wait_for(&file, |text| text == "0\n"), "0\n");
+        tell(&handle, &NAMES[1..]);
+        assert!(handle.delays_upgrade());
+        let go = PathBuf::from(format!("{}.go", file.display()));
+        fs::write(&go, "").expect("room");
+        let long = Some(sys::now().after(Duration::from_secs(20)));
+        assert_eq!(events.next_or([], long, || None), Some(Event::Upgrade));
+        assert!(!handle.delays_upgrade());
+        let expected: Vec<_> = [&NAMES[..1], &NAMES[NAMES.len() - CHANGES_MAX..]].concat();
+        let told = fs::read_to_string(&file).expect("it is there");
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+        handle.end();
+        for file in [file, go] {
+            fs::remove_file(file).expect("it is there");
+        }
+    }
+
+    #[test]
+    fn a_run_that_takes_too_long_is_killed_with_its_group_and_the_next_one_begins() {
+        let script = "echo $1 >>$F; test $1 = 1 || sh -c 'sleep 1; echo left >>$0' $F";
+        let (handle, _events, file) = start("killed", script);
+        let began = sys::now();
+        tell(&handle, &NAMES[..2]);
+        assert_eq!(wait_for(&file, |text| text.ends_with("1\n")), "0\n1\n");
+        assert!(sys::now().since(began) >= Duration::from_millis(300));
+        let alarm = Alarm::new().expect("a descriptor");
+        alarm.wait([], Some(began.after(Duration::from_millis(1500)))).expect("it waits");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "0\n1\n");
+        handle.end();
+        fs::remove_file(file).expect("it is there");
+    }
+
+    #[test]
+    fn at_the_end_the_last_change_is_told_whatever_is_under_way() {
+        let script = "test $1 = 3 || exec sleep 100; echo $1 >>$F; exec sleep 100";
+        let (handle, _events, file) = start("last", script);
+        tell(&handle, &NAMES[..4]);
+        let began = sys::now();
+        handle.end();
+        let took = sys::now().since(began);
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "3\n");
+        assert!(took < 2 * LAST_RUN_WITHIN + KILLED_WITHIN, "{took:?}");
+        fs::remove_file(file).expect("it is there");
+    }
+}
