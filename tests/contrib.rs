@@ -1,10 +1,13 @@
 //! The files of `contrib`: its scripts pass shellcheck, and runit runs an agent with them.
-//! The other service managers are in `tests/managers/run`.
+//! The other service managers are in `tests/managers/run`. The alerts and the dashboard use metrics
+//! that there are.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "docs/mdoc.rs"]
 mod mdoc;
+#[path = "contrib/metrics.rs"]
+mod metrics;
 mod support;
 
 use std::collections::BTreeSet;

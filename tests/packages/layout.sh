@@ -23,7 +23,8 @@ everything_is_installed() {
     install_into "$work/one" env >"$work/printed" || fail "contrib/install"
     files_in "$work/one" >"$work/list"
     sort "$work/printed" | diff - "$work/list" || fail "what is printed is not what is there"
-    wanted=$(for kind in completions examples nats openrc runit s6 s6-rc systemd sysv; do
+    wanted=$(for kind in completions examples grafana nats openrc prometheus runit s6 s6-rc systemd \
+        sysv; do
         find -L "contrib/$kind" -type f
     done | wc -l)
     pages=$(find man -maxdepth 1 -name '*.[1-8]' | wc -l)
