@@ -45,7 +45,7 @@ metrics! {
     Holding: "putex_holding" "gauge" "1 if the agent holds the lock, confirmed or not.";
     Candidate: "putex_candidate" "gauge"
         "1 if the agent holds the lock or takes it when it is free.";
-    Paused: "putex_paused" "gauge" "1 if an operator has paused the service.";
+    Paused: "putex_paused" "gauge" "1 if the agent knows of a pause of the service.";
     StoreUp: "putex_store_up" "gauge" "1 if the agent has the bucket open.";
     GuardUp: "putex_guard_up" "gauge" "1 if the guard of the agent answers.";
     ValidSeconds: "putex_valid_seconds" "gauge"

@@ -161,11 +161,6 @@ impl Context {
         self.connection != Connection::Closed
     }
 
-    /// Returns whether an operator has paused the service. There is no such request yet.
-    pub(super) fn is_paused(&self) -> bool {
-        false
-    }
-
     /// Returns whether a request may be made.
     pub(super) fn is_idle(&self) -> bool {
         self.connection == Connection::Idle

@@ -4,8 +4,8 @@ use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
 use crate::core::agent_status::{AgentStatus, seconds};
-use crate::core::event::Pause;
 use crate::core::command::LockContext;
+use crate::core::event::Pause;
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
@@ -18,7 +18,7 @@ pub struct Moment {
     pub held: Option<Seat>,
     /// It holds the lock, or takes it when that may be had.
     pub candidate: bool,
-    /// An operator has paused the service.
+    /// A pause of the service is known to it.
     pub paused: bool,
     /// Its store is open.
     pub store_up: bool,
@@ -66,7 +66,7 @@ impl Pump {
             state: state.name(),
             held: hold.map(|_| context.seat),
             candidate: state.why_no_candidate(context).is_none(),
-            paused: context.is_paused(),
+            paused: context.pause.is_some(),
             store_up: context.is_open(),
             guard_up: context.guard.is_up(),
         };
