@@ -2,13 +2,13 @@
 //! uses itself. Runs no command, but asks the shell about each; creates and writes nothing.
 
 mod commands;
+pub(crate) mod servers;
 mod show;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::access::Access;
-use crate::cli::connect::{self, StoreSettings};
+use crate::cli::connect::StoreSettings;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
@@ -16,7 +16,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, FirstKey, StoreError, StoreErrorKind, describe_holder};
+use crate::store::{Bucket as _, FirstKey, StoreError, describe_holder};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -69,7 +69,15 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     {
         let remarks = match location {
             Location::Dir(base) => inspect_dir(agent, base),
-            Location::Nats(access) => inspect_servers(agent, &access, &mut findings),
+            Location::Nats(access) => {
+                let (keys, settings) = (agent.keys(), StoreSettings::of_agent(agent));
+                let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+                let inspected = servers::inspect(&settings, &access, &keys, STORE_MAX);
+                servers::merge(inspected, &agent.bucket.name).map(|found| {
+                    findings.warnings.extend(found.warnings);
+                    found.remarks
+                })
+            }
         };
         match remarks {
             Ok(remarks) => findings.shown.extend(remarks.into_iter().map(|line| line + "\n")),
@@ -86,53 +94,6 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         findings.shown.clear();
     }
     findings
-}
-
-/// Inspects the bucket by each server: an agent may connect to any of them, so all must have
-/// the same bucket.
-///
-/// # Errors
-///
-/// One of them has no fit bucket, or none can be reached.
-fn inspect_servers(
-    agent: &AgentArgs,
-    access: &Access,
-    findings: &mut Findings,
-) -> Result<Vec<String>, StoreError> {
-    let (mut found, mut unreachable) = (Vec::new(), Vec::new());
-    let keys = agent.keys();
-    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-    let until = sys::now().after(STORE_MAX);
-    for (at, server) in access.servers.iter().enumerate() {
-        let alone = Access { servers: vec![server.clone()], ..access.clone() };
-        // Time that one of them does not need is for the others.
-        let now = sys::now();
-        let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
-        let deadline = now.after(until.since(now) / left);
-        let mut store = connect::nats_store(StoreSettings::of_agent(agent), alone);
-        match store.inspect(&keys, deadline) {
-            Ok(inspection) => found.push((server, inspection)),
-            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
-            Err(error) => return Err(error),
-        }
-    }
-    let mut found = found.into_iter();
-    let Some((first, mut inspection)) = found.next() else {
-        return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")));
-    };
-    findings.warnings.extend(inspection.warnings);
-    for (server, other) in found {
-        if other.created != inspection.created {
-            let bucket = &agent.bucket.name;
-            return Err(StoreErrorKind::Unsafe.error(format!(
-                "{first} and {server} are not of one cluster: bucket {bucket} of one is not \
-                 that of the other"
-            )));
-        }
-        inspection.remarks.extend(other.remarks.into_iter().next());
-    }
-    findings.warnings.extend(unreachable);
-    Ok(inspection.remarks)
 }
 
 /// Opens a bucket in a directory and reads the keys; creates nothing.

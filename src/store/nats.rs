@@ -22,7 +22,7 @@
 
 pub(crate) mod answer;
 mod confirm;
-mod inspect;
+pub mod inspect;
 mod open;
 mod read;
 mod retire;

@@ -1,0 +1,70 @@
+//! Inspects the bucket by each server: an agent may connect to any of them, so all must have the
+//! same bucket.
+
+use std::time::Duration;
+
+use crate::cli::access::Access;
+use crate::cli::connect::{self, StoreSettings};
+use crate::nats::Server;
+use crate::store::nats::inspect::Inspection;
+use crate::store::{StoreError, StoreErrorKind, StoreResult};
+use crate::sys;
+
+/// What one server has.
+pub(crate) struct Inspected {
+    /// The server as it is configured.
+    pub(crate) server: Server,
+    /// The bucket and the keys, or why an agent could not use them there.
+    pub(crate) inspection: StoreResult<Inspection>,
+}
+
+/// Inspects the bucket by each of the servers, for so long in all.
+pub(crate) fn inspect(
+    settings: &StoreSettings,
+    access: &Access,
+    keys: &[&str],
+    within: Duration,
+) -> Vec<Inspected> {
+    let until = sys::now().after(within);
+    let one = |(at, server): (usize, &Server)| {
+        let alone = Access { servers: vec![server.clone()], ..access.clone() };
+        // Time that one of them does not need is for the others.
+        let now = sys::now();
+        let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
+        let deadline = now.after(until.since(now) / left);
+        let mut store = connect::nats_store(settings.clone(), alone);
+        Inspected { server: server.clone(), inspection: store.inspect(keys, deadline) }
+    };
+    access.servers.iter().enumerate().map(one).collect()
+}
+
+/// Returns the inspection by the first server that has a bucket fit for an agent, with the remarks
+/// and the servers without an answer of the others.
+///
+/// # Errors
+///
+/// One of them has no fit bucket, or another one than the first, or none can be reached.
+pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Inspection> {
+    let (mut merged, mut unreachable) = (None::<(Server, Inspection)>, Vec::new());
+    for Inspected { server, inspection, .. } in inspected {
+        match inspection {
+            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
+            Err(error) => return Err(error),
+            Ok(inspection) => match &mut merged {
+                None => merged = Some((server, inspection)),
+                Some((first, found)) if found.created != inspection.created => {
+                    return Err(StoreErrorKind::Unsafe.error(format!(
+                        "{first} and {server} are not of one cluster: bucket {bucket} of one is \
+                         not that of the other"
+                    )));
+                }
+                Some((_, found)) => found.remarks.extend(inspection.remarks.into_iter().next()),
+            },
+        }
+    }
+    let Some((_, mut found)) = merged else {
+        return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")));
+    };
+    found.warnings.extend(unreachable);
+    Ok(found)
+}
