@@ -121,6 +121,8 @@ pub struct StreamInfo {
     pub time: Option<SystemTime>,
     /// The name of the cluster, if the stream is in one.
     pub cluster: Option<String>,
+    /// The names of the servers whose copy lacks messages or is out of reach.
+    pub late: Vec<String>,
 }
 
 impl StreamInfo {
@@ -151,6 +153,7 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
         created,
         last_seq,
         has_leader: has_leader(&cluster),
+        late: late(&cluster),
         leader: text("leader").unwrap_or_default(),
         time: ts.as_str().map(time_of),
         cluster: text("name"),
@@ -217,6 +220,14 @@ fn has_leader(cluster: &Value) -> bool {
     let (heard, all) = (1 + others.iter().filter(is_heard).count(), 1 + others.len());
     let leader = cluster["leader"].as_str().unwrap_or_default();
     !leader.is_empty() && 2 * heard > all
+}
+
+/// Returns the names of the servers whose copies the leader does not call current.
+fn late(cluster: &Value) -> Vec<String> {
+    let replicas = cluster["replicas"].as_array().into_iter().flatten();
+    let is_late = |replica: &&Value| replica["current"] != true || replica["offline"] == true;
+    let name = |replica: &Value| sanitize_field(replica["name"].as_str().unwrap_or("?"));
+    replicas.filter(is_late).map(name).collect()
 }
 
 /// One stored message, as MSG.GET returns it.

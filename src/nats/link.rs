@@ -117,6 +117,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Returns the socket.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.tcp.as_fd()
+    }
+
     /// Returns a new subject for a reply. Whoever hears the replies to others, and may publish
     /// such, does not know the next one.
     ///

@@ -74,6 +74,11 @@ impl Content {
         Content { headers: headers.collect(), payload: payload.to_vec() }
     }
 
+    /// Returns the content of a tombstone.
+    pub(crate) fn tombstone() -> Content {
+        Content::new([(OPERATION, "DEL".to_owned())], b"")
+    }
+
     /// Returns the value of the first header of this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key == name);

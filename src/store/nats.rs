@@ -21,6 +21,7 @@
 //!    reached no stream.
 
 pub(crate) mod answer;
+pub mod cluster;
 mod confirm;
 pub mod inspect;
 mod open;
@@ -35,7 +36,7 @@ pub(crate) use self::write::sendable;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
+use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
     StoreError, StoreErrorKind as Kind, StoreResult, name,
@@ -113,6 +114,11 @@ impl NatsStore {
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
         }
+    }
+
+    /// Returns what the connected server says of itself.
+    pub fn server(&self) -> Option<&ServerInfo> {
+        self.client.server()
     }
 
     /// Checks a key or a prefix of keys, so that it has no wildcard, and returns its subject.

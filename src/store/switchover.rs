@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::lifetime::{LIFE, left, lifetime};
 use super::name::valid_token;
-use super::{Bucket, Content, Entry, Expected, OPERATION, StoreResult};
+use super::{Bucket, Content, Entry, Expected, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
 use crate::sys;
 
@@ -145,13 +145,14 @@ pub(crate) fn end(
     at: Revision,
     deadline: Instant,
 ) -> Written {
-    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
+    let content = Content::tombstone();
     bucket.compare_and_set(&key_of(key, seat), Expected::Key(at), &content, deadline)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::OPERATION;
 
     fn switchover() -> Switchover {
         Switchover {

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
 mod byte_lock;
+mod kernel_state;
 mod spawn;
 
 use std::convert::Infallible;
@@ -22,6 +23,7 @@ use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
+pub use self::kernel_state::{ClockRate, clock_rate, sent_segments};
 pub use self::spawn::{Spawn, spawn};
 use crate::exit::LockExit;
 

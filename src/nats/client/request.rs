@@ -137,6 +137,31 @@ impl Client {
         Ok((answer.ok_or(RequestError::TimedOut)?, parts))
     }
 
+    /// Sends a message, and returns the replies of all that answer until this instant, at most so
+    /// many. The message is sent once.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]. No reply until then is none.
+    pub fn gather(
+        &mut self,
+        sent: &Outgoing<'_>,
+        most: usize,
+        until: Instant,
+    ) -> Result<Vec<Message>, RequestError> {
+        let reply = self.next_reply()?;
+        let frame = self.frame(sent, Some(&reply))?;
+        self.send(&frame, until)?;
+        let parts = Some((most, Vec::new()));
+        let mut pending = [Pending { sent, reply, is_sent: true, frame, parts, answer: None }];
+        // Messages that mean nothing must not extend the time.
+        while pending[0].answer.is_none() && sys::now() < until {
+            self.receive_reply(&mut pending, until)?;
+        }
+        let [Pending { parts, .. }] = pending;
+        Ok(parts.map(|(_, parts)| parts).unwrap_or_default())
+    }
+
     fn next_reply(&mut self) -> Result<String, RequestError> {
         self.link()?.next_reply().map_err(RequestError::NotSent)
     }

@@ -20,6 +20,12 @@ pub struct Inspection {
     /// When the bucket was created, which distinguishes two buckets of one name; `None` when
     /// there is none yet.
     pub created: Option<String>,
+    /// The number of copies of the bucket; `None` when there is none yet.
+    pub replicas: Option<u32>,
+    /// The servers whose copy lacks entries or is out of reach.
+    pub late: Vec<String>,
+    /// Whether the bucket is forgotten when its servers stop.
+    pub is_in_memory: bool,
 }
 
 impl NatsStore {
@@ -37,13 +43,17 @@ impl NatsStore {
         self.subscribe(keys)?;
         let NatsSettings { bucket, replicas, api, .. } = self.settings.clone();
         if let Some(info) = self.find(deadline)? {
-            found.warnings = self.accept_bucket(&info)?.remarks;
+            let accepted = self.accept_bucket(&info)?;
+            found.warnings = accepted.remarks;
+            found.replicas = Some(accepted.replicas);
+            found.is_in_memory = info.config["storage"] == "memory";
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
             for key in keys {
                 let entry = self.read(&self.raw_subject(key), deadline)?;
                 found.remarks.push(describe_holder(key, entry));
             }
             found.created = Some(info.created);
+            found.late = info.late;
         } else {
             self.check_replicas()?;
             let server = self.client.server();

@@ -1,0 +1,148 @@
+//! What the servers of a cluster say of themselves, and the state of the connection, for
+//! `putex doctor`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::NatsStore;
+use crate::core::sanitize_field;
+use crate::nats::Outgoing;
+use crate::sys;
+
+/// Each server answers this request of any account, with its version.
+const OF_ACCOUNT: &str = "$SYS.REQ.ACCOUNT.PING.STATZ";
+
+/// Each server with JetStream answers this request of the system account, and of accounts that
+/// import it.
+const OF_JETSTREAM: &str = "$SYS.REQ.SERVER.PING.JSZ";
+
+/// So many servers are listed.
+const SERVERS_MAX: usize = 256;
+
+/// How often nats-server before 2.10 has its files written to disk.
+const SYNC_EVERY_BEFORE_2_10: Duration = Duration::from_secs(60);
+
+/// When a server has what it acknowledges written to its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Before it acknowledges.
+    Always,
+    /// So often.
+    Every(Duration),
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterServer {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// When it has files written, if it tells.
+    pub sync: Option<SyncMode>,
+}
+
+/// What was sent on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentSegments {
+    /// Segments of TCP with data, those that were sent again included.
+    pub all: u32,
+    /// Those that were sent again.
+    pub again: u32,
+}
+
+impl SentSegments {
+    /// Returns what was sent since then on the same connection; `None` if it is another one.
+    pub fn since(self, before: SentSegments) -> Option<SentSegments> {
+        let (all, again) = (self.all.checked_sub(before.all), self.again.checked_sub(before.again));
+        Some(SentSegments { all: all?, again: again? })
+    }
+}
+
+impl NatsStore {
+    /// Returns what the servers of the connected server's cluster say of themselves, in the order
+    /// of their names: those that answer within `wait`, which is waited twice. None if the user may
+    /// not ask them.
+    pub fn cluster_servers(&mut self, wait: Duration) -> Vec<ClusterServer> {
+        let cluster = self.client.server().and_then(|server| server.cluster.clone());
+        let mut servers: Vec<ClusterServer> = Vec::new();
+        for subject in [OF_ACCOUNT, OF_JETSTREAM] {
+            let request = Outgoing { subject, headers: &[], payload: b"", repeats: false };
+            let until = sys::now().after(wait);
+            let replies = self.client.gather(&request, SERVERS_MAX, until).unwrap_or_default();
+            for reply in replies {
+                let Some(found) = server_of(&reply.payload, cluster.as_deref()) else { continue };
+                match servers.iter_mut().find(|known| known.name == found.name) {
+                    Some(known) => known.sync = known.sync.or(found.sync),
+                    None => servers.push(found),
+                }
+            }
+        }
+        servers.sort_by(|one, other| one.name.cmp(&other.name));
+        servers
+    }
+
+    /// Returns what was sent on the present connection; `None` without one, or if the kernel does
+    /// not tell.
+    pub fn sent_segments(&self) -> Option<SentSegments> {
+        self.client.sent_segments().map(|(all, again)| SentSegments { all, again })
+    }
+}
+
+/// Reads the answer of a server; `None` if it is none, or of a server of another cluster.
+fn server_of(payload: &[u8], cluster: Option<&str>) -> Option<ClusterServer> {
+    let value: Value = serde_json::from_slice(payload).ok()?;
+    let text = |name: &str| value["server"][name].as_str().map(sanitize_field);
+    if value["server"]["cluster"].as_str() != cluster {
+        return None;
+    }
+    let config = &value["data"]["config"];
+    let every = config["sync_interval"].as_u64().map(Duration::from_nanos);
+    let sync = match (config.is_object(), config["sync_always"].as_bool()) {
+        (false, _) => None,
+        (true, Some(true)) => Some(SyncMode::Always),
+        (true, _) => Some(SyncMode::Every(every.unwrap_or(SYNC_EVERY_BEFORE_2_10))),
+    };
+    Some(ClusterServer { name: text("name")?, version: text("ver")?, sync })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(server: &str, data: &str) -> String {
+        format!("{{\"server\":{{{server}}},\"data\":{data}}}")
+    }
+
+    #[test]
+    fn a_server_tells_its_version_and_when_it_writes_to_disk() {
+        let of = |data: &str| {
+            let reply = reply("\"name\":\"n1\",\"ver\":\"2.15.1\",\"cluster\":\"c\"", data);
+            server_of(reply.as_bytes(), Some("c")).expect("a server")
+        };
+        assert_eq!(of("{}").version, "2.15.1");
+        let minutes = SyncMode::Every(Duration::from_secs(120));
+        for (data, sync) in [
+            ("{}", None),
+            (r#"{"disabled":true}"#, None),
+            (
+                r#"{"config":{"sync_interval":120000000000,"sync_always":true}}"#,
+                Some(SyncMode::Always),
+            ),
+            (r#"{"config":{"sync_interval":120000000000}}"#, Some(minutes)),
+            (r#"{"config":{"max_memory":1}}"#, Some(SyncMode::Every(SYNC_EVERY_BEFORE_2_10))),
+        ] {
+            assert_eq!(of(data).sync, sync, "{data}");
+        }
+    }
+
+    #[test]
+    fn servers_of_other_clusters_and_other_messages_do_not_count() {
+        let of_other = reply("\"name\":\"n1\",\"ver\":\"2.9.10\",\"cluster\":\"d\"", "{}");
+        for payload in [&*of_other, "", "{}", "[]", "7", r#"{"server":{"name":"n1"}}"#] {
+            assert_eq!(server_of(payload.as_bytes(), Some("c")), None, "{payload}");
+        }
+        assert_eq!(server_of(reply("\"name\":\"n1\"", "{}").as_bytes(), None), None);
+    }
+}

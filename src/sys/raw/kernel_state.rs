@@ -1,0 +1,106 @@
+//! What the kernel tells of a connection and of its clock.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Where `tcpi_total_retrans` and `tcpi_data_segs_out` of linux/tcp.h stand, in bytes.
+const SENT_AGAIN_AT: usize = 100;
+const SENT_AT: usize = 156;
+
+/// The bytes of `struct tcp_info` that are read.
+const INFO_BYTES: usize = SENT_AT + size_of::<u32>();
+
+/// Returns how many segments with data were sent on a TCP connection, and how many of them again.
+///
+/// # Errors
+///
+/// When it is no TCP connection, or the kernel is older than Linux 4.6 and does not tell.
+pub fn sent_segments(socket: impl AsFd) -> io::Result<(u32, u32)> {
+    let mut info = [0u8; INFO_BYTES];
+    let mut bytes = INFO_BYTES as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: getsockopt(2) writes at most so many bytes there, and how many it has written.
+    let done = unsafe {
+        let to = info.as_mut_ptr().cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut bytes)
+    };
+    if done == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    if (bytes as usize) < INFO_BYTES {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let number = |at: usize| {
+        let bytes = info[at..].first_chunk().copied().unwrap_or_default();
+        u32::from_ne_bytes(bytes)
+    };
+    Ok((number(SENT_AT), number(SENT_AGAIN_AT)))
+}
+
+/// How the kernel corrects the rate of its clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockRate {
+    /// The correction in force, in parts per million, rounded up: without sign.
+    pub correction_ppm: u32,
+    /// Whether a program keeps the clock synchronised with others.
+    pub is_synchronised: bool,
+}
+
+/// The rate at which the kernel removes an offset itself, in parts per million.
+const SLEW_PPM: f64 = 500.0;
+
+/// Returns how the kernel corrects its clock; changes nothing.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn clock_rate() -> io::Result<ClockRate> {
+    let mut timex = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: adjtimex(2) reads the modes, which are none, and fills in the rest, which is plain
+    // data.
+    let timex = unsafe {
+        if libc::adjtimex(timex.as_mut_ptr()) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        timex.assume_init()
+    };
+    // The frequency is in units of 2^-16 ppm, a tick of 10,000 µs in units of 100 ppm.
+    let by_frequency = timex.freq as f64 / 65536.0;
+    let by_tick = (timex.tick as f64 - 10_000.0) * 100.0;
+    let by_slew = if timex.offset == 0 { 0.0 } else { SLEW_PPM };
+    Ok(ClockRate {
+        correction_ppm: ((by_frequency + by_tick).abs() + by_slew).ceil() as u32,
+        is_synchronised: timex.status & libc::STA_UNSYNC == 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn segments_that_were_sent_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut one = TcpStream::connect(address).expect("a connection");
+        let (mut other, _) = listener.accept().expect("a connection");
+        for _ in 0..3 {
+            one.write_all(b"x").expect("it is sent");
+            other.read_exact(&mut [0]).expect("it comes");
+        }
+        assert_eq!(sent_segments(&one).expect("the kernel tells").0, 3);
+        assert_eq!(sent_segments(&other).expect("the kernel tells").0, 0);
+        assert!(sent_segments(std::fs::File::open("/dev/null").expect("a file")).is_err());
+    }
+
+    #[test]
+    fn the_kernel_tells_how_it_corrects_its_clock() {
+        // chrony corrects by 83333 ppm at most, the kernel takes 100000.
+        let rate = clock_rate().expect("it tells");
+        assert!(rate.correction_ppm < 101_000, "{rate:?}");
+    }
+}
