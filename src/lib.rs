@@ -23,6 +23,7 @@
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
+//! | [`doctor`] | `putex doctor`: whether servers, agents and host are fit |
 //!
 //! # Invariants
 //!
@@ -75,6 +76,7 @@ pub mod check;
 pub mod cli;
 pub mod command;
 pub mod core;
+pub mod doctor;
 pub mod exit;
 pub mod grab;
 pub mod guard;

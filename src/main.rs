@@ -15,10 +15,11 @@ use putex::cli::connect;
 use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
-    self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
-    PauseArgs, StatusArgs, SwitchoverArgs,
+    self, AgentArgs, CheckArgs, DoctorArgs, DoctorFormat, Environment, GrabArgs, Invocation,
+    LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
+use putex::doctor;
 use putex::exit::{Exit, Refusal};
 use putex::grab;
 use putex::guard;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         }
         Ok(
             Invocation::Check(_)
+            | Invocation::Doctor(..)
             | Invocation::Grab(_)
             | Invocation::Guard
             | Invocation::Lease(_)
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Lease(args) => run_lease(&args, destination),
         Invocation::Status(args) => run_status(&args),
+        Invocation::Doctor(format, args) => run_doctor(format, *args),
         Invocation::Switchover(args) => run_switchover(&args, destination),
         Invocation::Pause(args) => run_pause(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
@@ -218,6 +221,12 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
 fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
     let store = connect::status_store(args, &variable)?;
     status::run(&args.request, store, &connect::runtime_base(), print)
+}
+
+/// Measures whether all is fit; returns the exit status.
+fn run_doctor(format: DoctorFormat, args: Result<DoctorArgs, Refusal>) -> Result<u8, Refusal> {
+    let (text, status) = doctor::run(format, args, &connect::runtime_base(), &variable)?;
+    print(&text).map(|_| status)
 }
 
 /// Moves a lock to another agent; returns the exit status.

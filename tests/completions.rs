@@ -48,7 +48,7 @@ fn value_of(flag: &Flag) -> Value {
         "command" => Value::Command,
         "url[,url]" | "name" | "subject" | "key" | "token" | "time" | "count" | "percent"
         | "number" | "seconds" | "status" | "string" | "who" | "id" | "question" | "field"
-        | "text" => Value::Text,
+        | "text" | "format" | "name[,name]" => Value::Text,
         other => panic!("{}: what is to be offered for {other}?", flag.shown()),
     }
 }

@@ -20,7 +20,7 @@ use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use calls::putex_calls;
 use mdoc::{flags_of, items, logged, names, read, root, section, spellings};
-use pages::explained_flags;
+use pages::{explained_flags, statuses};
 use support::sandbox::Sandbox;
 
 const README_LINES_MAX: usize = 110;
@@ -133,15 +133,6 @@ fn help_shows_the_use_of_every_command() {
     }
 }
 
-/// Returns the exit statuses in a part of `src/exit.rs`.
-fn statuses(program: &str) -> BTreeSet<u8> {
-    let numbers = program.lines().filter_map(|line| {
-        let (_, number) = line.trim().strip_suffix(',')?.split_once(" = ")?;
-        number.parse().ok()
-    });
-    numbers.collect()
-}
-
 #[test]
 fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     let program = read("src/exit.rs");
@@ -162,6 +153,7 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
         (read("man/putex-status.1"), &leased - &BTreeSet::from([75, 100])),
         (read("man/putex-switchover.1"), &grabbed - &BTreeSet::from([100])),
         (read("man/putex-pause.1"), &grabbed - &BTreeSet::from([100])),
+        (read("man/putex-doctor.1"), &leased - &BTreeSet::from([75, 100])),
     ] {
         let items = items(&section(&page, "EXIT STATUS"));
         let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cli::access::Access;
 use crate::cli::connect::{self, StoreSettings};
-use crate::nats::Server;
+use crate::nats::{Server, ServerInfo};
 use crate::store::nats::inspect::Inspection;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
@@ -14,6 +14,8 @@ use crate::sys;
 pub(crate) struct Inspected {
     /// The server as it is configured.
     pub(crate) server: Server,
+    /// What it says of itself, if there is a connection.
+    pub(crate) info: Option<ServerInfo>,
     /// The bucket and the keys, or why an agent could not use them there.
     pub(crate) inspection: StoreResult<Inspection>,
 }
@@ -33,7 +35,8 @@ pub(crate) fn inspect(
         let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
         let mut store = connect::nats_store(settings.clone(), alone);
-        Inspected { server: server.clone(), inspection: store.inspect(keys, deadline) }
+        let inspection = store.inspect(keys, deadline);
+        Inspected { server: server.clone(), info: store.server().cloned(), inspection }
     };
     access.servers.iter().enumerate().map(one).collect()
 }

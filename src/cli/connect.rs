@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::access::Access;
 use super::lease::Action;
 use super::{
-    AgentArgs, BucketArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs, StatusArgs,
-    SwitchoverArgs, context,
+    AgentArgs, BucketArgs, DoctorArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs,
+    StatusArgs, SwitchoverArgs, context,
 };
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
@@ -222,6 +222,22 @@ pub fn switchover_store(
 pub fn pause_store(args: &PauseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     let name = format!("pause {}", args.request.key);
     complete_store(&args.bucket, &name, ANSWER_MAX, var)
+}
+
+/// Returns the settings of the store for `putex doctor`. An answer that takes longer than R comes
+/// too late.
+pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
+    StoreSettings::new(&args.bucket, "doctor", renewal)
+}
+
+/// Returns the location of the bucket for `putex doctor`, complete.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn doctor_location(args: &DoctorArgs, var: Lookup<'_>) -> Result<Location, Refusal> {
+    let location = args.bucket.location.complete(var)?;
+    location.faults().into_iter().next().map_or(Ok(location), |fault| Err(fault.into()))
 }
 
 fn joined(names: &[Name]) -> String {

@@ -17,6 +17,7 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Subcommand::Lease | Subcommand::Put => {
             text + "\nThe rest is told by putex help lease, putex-lease(1).\n"
         }
+        Subcommand::Doctor => text + "\nThe rest is told by putex help doctor, putex-doctor(1).\n",
         Subcommand::Switchover => {
             text + "\nThe rest is told by putex help switchover, putex-switchover(1).\n"
         }
@@ -75,7 +76,7 @@ fn overview() -> String {
          usage: {}\n\ncommands:\n{commands}\noptions:\n{}\n\
          options of putex lock, besides those for a store:\n{}\n\
          options of putex grab and putex release, besides -s -x -w -E and those for a store:\n{}\n\
-         options of putex lease and putex put, besides those for a store:\n{}",
+         options of the other commands, besides those for a store:\n{}",
         usages.join("\n       "),
         options(others),
         options(of_lock),

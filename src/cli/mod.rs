@@ -5,8 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock`, `grab`, `lease` | words to an [`Invocation`] |
-//! | `status`, `switchover`, `pause` | the same |
+//! | `parse`, and a file for each command with a page | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -16,6 +15,7 @@ pub mod access;
 pub mod config;
 pub mod connect;
 pub mod context;
+mod doctor;
 mod grab;
 pub mod help;
 pub mod lease;
@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use self::access::Access;
 use self::config::ReadConfig;
+pub use self::doctor::{DoctorArgs, DoctorFormat, FINDINGS};
 pub use self::grab::GrabArgs;
 pub use self::lease::LeaseArgs;
 pub use self::lock::LockArgs;
@@ -73,6 +74,8 @@ pub enum Invocation {
     Switchover(Box<SwitchoverArgs>),
     /// Begin or end a pause.
     Pause(Box<PauseArgs>),
+    /// Measure whether all is fit, and report it in this form; or report the refusal so.
+    Doctor(DoctorFormat, Box<Result<DoctorArgs, Refusal>>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

@@ -10,8 +10,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, grab, help, lease, lock, pause, status, switchover, timing,
-    topics, usage, utf8,
+    CheckArgs, Environment, Invocation, doctor, grab, help, lease, lock, pause, status, switchover,
+    timing, topics, usage, utf8,
 };
 use crate::exit::Refusal;
 
@@ -142,6 +142,7 @@ fn invocation(
         }
         Subcommand::Lease | Subcommand::Put => lease::invocation(of, settings, words, environment),
         Subcommand::Status => status::invocation(settings, words, environment),
+        Subcommand::Doctor => doctor::invocation(settings, words, environment),
         Subcommand::Switchover => switchover::invocation(settings, words, environment),
         Subcommand::Pause | Subcommand::Resume => {
             pause::invocation(of, settings, words, environment)

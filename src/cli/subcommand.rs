@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 15] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 16] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 15] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 16] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -51,6 +51,8 @@ subcommands! {
     Pause "pause" "for some time, no agent starts, stops or takes over the service"
         "putex pause --for TIME [--reason TEXT] [--keep-running] [-w SECONDS] [options] KEY";
     Resume "resume" "end a pause" "putex resume [-w SECONDS] [options] KEY";
+    Doctor "doctor" "measure whether the servers, the agents and this host are fit"
+        "putex doctor [--format FORMAT] [-r TIME] [-f COUNT] [-c COUNT] [options] [KEY]";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";
@@ -74,6 +76,7 @@ impl Subcommand {
         Subcommand::Switchover,
         Subcommand::Pause,
         Subcommand::Resume,
+        Subcommand::Doctor,
     ];
 
     /// Returns its name on the command line.

@@ -46,6 +46,7 @@ const STORES: &[Subcommand] = &[
     Subcommand::Pause,
     Subcommand::Resume,
     Subcommand::Status,
+    Subcommand::Doctor,
 ];
 
 /// The commands that make the bucket if it does not exist.
@@ -59,8 +60,17 @@ const TOKENS: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Lock];
 
 /// The commands that take the options of R, F and C.
-const TIMING: &[Subcommand] =
-    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
+const TIMING: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Timing,
+    Subcommand::Doctor,
+];
+
+/// The commands that know the watchdog device of a host.
+const DEVICES: &[Subcommand] =
+    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Doctor];
 
 /// The commands that rely on clocks, which is all of those.
 const CLOCKS: &[Subcommand] = &[
@@ -71,6 +81,7 @@ const CLOCKS: &[Subcommand] = &[
     Subcommand::Grab,
     Subcommand::Lease,
     Subcommand::Timing,
+    Subcommand::Doctor,
 ];
 
 const CHECK: &[Subcommand] = &[Subcommand::Check];
@@ -101,6 +112,8 @@ const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
 const PAUSE: &[Subcommand] = &[Subcommand::Pause];
 
 const PAUSES: &[Subcommand] = &[Subcommand::Pause, Subcommand::Resume];
+
+const DOCTOR: &[Subcommand] = &[Subcommand::Doctor];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -202,6 +215,8 @@ flags! {
             "after the first start of a term, failing health checks only warn for so long";
         LastResort: "last-resort" { value: "command", default: "none" }
             "cuts off a service that stop could not stop in time";
+    }
+    DEVICES {
         Watchdog: "watchdog" { value: "device", default: "none" }
             "resets this host when all else fails; with :required, no start without it";
     }
@@ -309,6 +324,14 @@ flags! {
             short: Some('w'), others: &["--wait"], value: "seconds", default: "10s"
         }
             "how long the agents have to acknowledge it: seconds, or with ms, s, m";
+    }
+    DOCTOR {
+        Format: "format" { value: "format", default: "text" }
+            "text, json, nagios or prometheus";
+        Ignore: "ignore" { value: "name[,name]" }
+            "findings of these names do not make anything unfit";
+        Samples: "samples" { value: "count", default: "50" }
+            "measure so many reads and so many writes";
     }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";

@@ -160,6 +160,11 @@ pub(super) fn replicas(text: &str) -> Result<u32, &'static str> {
     within(text, 1..=5, "a bucket has 1 to 5 replicas")
 }
 
+/// Parses a number of requests that are measured.
+pub(super) fn samples(text: &str) -> Result<u32, &'static str> {
+    within(text, 10..=10_000, "write 10 to 10000")
+}
+
 /// Parses the number of a descriptor that the parent process has opened.
 pub(super) fn descriptor(text: &str) -> Result<i32, &'static str> {
     within(text, 3..=i32::MAX, "is input, output or errors; write 3 or more")

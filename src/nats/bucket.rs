@@ -281,7 +281,7 @@ pub fn check_replicas(replicas: u32, version: &str) -> Result<(), String> {
 }
 
 /// Returns whether a version is a release from `since` on, or a pre-release of a later one.
-pub(super) fn is_since(version: &str, since: [u64; 3]) -> bool {
+pub(crate) fn is_since(version: &str, since: [u64; 3]) -> bool {
     let parsed = parse_version(version);
     parsed.is_some_and(|(numbers, released)| numbers > since || numbers == since && released)
 }

@@ -13,6 +13,9 @@ pub const MARK_KEY: &str = "putex.settled";
 /// Key that is written to confirm that another one has been read as it is.
 pub const READ_KEY: &str = "putex.read";
 
+/// Key that `putex doctor` writes to measure how long that takes.
+pub const DOCTOR_KEY: &str = "putex.doctor";
+
 /// The first elements of the keys that putex uses itself, besides the keys of agents.
 const OWN_ROOTS: [&str; 4] = ["lease", "lock", "once", "putex"];
 

@@ -1,5 +1,7 @@
 //! The manual pages that explain flags.
 
+use std::collections::BTreeSet;
+
 use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use super::mdoc::read;
@@ -8,7 +10,7 @@ use super::mdoc::read;
 const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 7] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 8] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
@@ -20,5 +22,15 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 7] {
         (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
         (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
         (read("man/putex-pause.1"), of(&|it| LOCKS[7..9].contains(it))),
+        (read("man/putex-doctor.1"), of(&|it| *it == LOCKS[9])),
     ]
+}
+
+/// Returns the exit statuses in a part of `src/exit.rs`.
+pub(crate) fn statuses(program: &str) -> BTreeSet<u8> {
+    let numbers = program.lines().filter_map(|line| {
+        let (_, number) = line.trim().strip_suffix(',')?.split_once(" = ")?;
+        number.parse().ok()
+    });
+    numbers.collect()
 }

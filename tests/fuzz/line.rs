@@ -91,6 +91,15 @@ pub fn cli(data: &[u8]) -> bool {
             }
             return true;
         }
+        Ok(Invocation::Doctor(_, args)) => match *args {
+            Ok(args) => {
+                assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
+                assert!((10..=10_000).contains(&args.samples));
+                assert_eq!(args.key.as_deref().map_or(Ok(()), valid_key), Ok(()));
+                return true;
+            }
+            Err(refusal) => refused(&refusal),
+        },
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),

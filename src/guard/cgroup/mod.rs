@@ -27,6 +27,16 @@ use super::instance_dir::LOCK_EVERY;
 use crate::sys;
 pub use location::find;
 
+/// Returns the directory of this process's control group, below which an agent beside this
+/// process could make one.
+///
+/// # Errors
+///
+/// In words, why it could not.
+pub fn delegated() -> Result<PathBuf, String> {
+    location::own()
+}
+
 /// What the directory of an agent begins with.
 pub const PREFIX: &str = "putex-";
 

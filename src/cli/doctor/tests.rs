@@ -1,0 +1,78 @@
+//! The command line of `putex doctor`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::super::tests::environment;
+use super::*;
+use crate::cli::parse;
+use crate::exit::Exit;
+
+fn parsed(line: &str) -> Result<Invocation, Refusal> {
+    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
+    parse(words, &environment(&|_| None, "alpha"))
+}
+
+fn args(words: &str) -> (DoctorFormat, Result<DoctorArgs, Refusal>) {
+    match parsed(&format!("doctor {words}")) {
+        Ok(Invocation::Doctor(format, args)) => (format, *args),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_the_page_says() {
+    for (words, format, key, renewal, is_given, ignored, samples) in [
+        ("", DoctorFormat::Text, None, 3000, false, &[][..], 50),
+        ("--format json web", DoctorFormat::Json, Some("web"), 3000, false, &[], 50),
+        ("web -r 2s --samples=10", DoctorFormat::Text, Some("web"), 2000, true, &[], 10),
+        (
+            "--ignore fsync,watchdog",
+            DoctorFormat::Text,
+            None,
+            3000,
+            false,
+            &["fsync", "watchdog"],
+            50,
+        ),
+        ("-f 5 --format nagios", DoctorFormat::Nagios, None, 3000, true, &[], 50),
+    ] {
+        let (given, args) = args(format!("--dir /d {words}").trim());
+        let args = args.expect(words);
+        assert_eq!((given, args.key.as_deref()), (format, key), "{words}");
+        assert_eq!(args.timing.renewal(), Duration::from_millis(renewal), "{words}");
+        assert_eq!((args.is_timing_given, args.samples), (is_given, samples), "{words}");
+        assert_eq!(args.ignored, ignored, "{words}");
+    }
+    let (_, args) = args("--dir /d --watchdog /dev/watchdog0:required");
+    assert_eq!(args.expect("valid").device, Some(("/dev/watchdog0".to_owned(), true)));
+}
+
+#[test]
+fn a_mistake_is_told_with_what_to_write_instead() {
+    for (words, says) in [
+        ("--dir /d web db", "db: unexpected argument; write one KEY, or none for all"),
+        ("--dir /d --format xml", "--format: xml: write text, json, nagios or prometheus"),
+        ("--dir /d --format jsno", "the nearest is json"),
+    ] {
+        let refusal = parsed(&format!("doctor {words}")).expect_err(words);
+        assert_eq!(refusal.exit, Exit::Usage, "{words}");
+        assert!(refusal.text.contains(says), "{words}: {}", refusal.text);
+    }
+    for (words, says, exit) in [
+        ("--dir /d w*b", "KEY: ", Exit::Usage),
+        ("--dir /d lease.x", "KEY: lease.x: is no key of agents", Exit::Usage),
+        ("--dir /d --samples 9", "--samples: 9: write 10 to 10000", Exit::Usage),
+        (
+            "--dir /d --ignore fsnc",
+            "fsnc: no finding has this name; the nearest is fsync",
+            Exit::Usage,
+        ),
+        ("--dir /d -f 1", "F*R*(1 - drift) > R must hold", Exit::Unsafe),
+        ("--format nagios", "--nats: is missing", Exit::Unsafe),
+    ] {
+        let refusal = args(words).1.expect_err(words);
+        assert_eq!(refusal.exit, exit, "{words}: {}", refusal.text);
+        assert!(refusal.text.contains(says), "{words}: {}", refusal.text);
+    }
+}

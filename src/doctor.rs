@@ -1,0 +1,339 @@
+//! `putex doctor`: measures what decides whether R, F and C are right here, and whether the
+//! cluster, the agents and this host are fit.
+//!
+//! | file | content |
+//! |---|---|
+//! | `finding` | findings, their levels and figures; the report |
+//! | `sample` | round trips: reads and writes of a key of its own |
+//! | `store` | findings about the servers and the bucket |
+//! | `agents` | findings about the agents of a key |
+//! | `host` | findings about this host |
+//! | `format` | text, JSON, a line for Nagios, a text for Prometheus |
+//! | `progress` | what is being measured, on a terminal |
+//!
+//! The bucket is read, and one key of it is written, which no agent uses. Nothing is made.
+
+mod agents;
+mod finding;
+mod format;
+mod host;
+mod progress;
+mod sample;
+mod store;
+
+use std::path::Path;
+use std::time::Duration;
+
+use self::agents::TimingKey;
+use self::finding::{Finding, Level, Report, TimingOrigin, TimingUsed};
+use self::progress::Progress;
+use self::sample::Samples;
+use crate::check::servers::{self, Inspected};
+use crate::cli::access::Access;
+use crate::cli::{DoctorArgs, DoctorFormat, Location, Lookup, connect};
+use crate::core::Timing;
+use crate::core::agent_status::seconds;
+use crate::exit::Refusal;
+use crate::nats::ServerInfo;
+use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
+use crate::store::dir::DirStore;
+use crate::store::nats::NatsStore;
+use crate::store::nats::cluster::{ClusterServer, SentSegments};
+use crate::store::nats::inspect::Inspection;
+use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult};
+use crate::sys;
+
+/// The exit status of findings that make the cluster unfit.
+const UNFIT: u8 = 1;
+
+/// The longest time for the connections to all servers.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// How long the servers of a cluster are waited for, which are asked for their versions.
+const SERVERS_WAIT: Duration = Duration::from_millis(300);
+
+/// What to do about what could not be measured.
+const LATER: &str = "measure again when the findings above are ok";
+
+/// Measures, and returns what is printed, and the exit status. `base` is the directory for files of
+/// this host.
+///
+/// # Errors
+///
+/// Why nothing could be measured; none for Nagios, which is told.
+pub fn run(
+    format: DoctorFormat,
+    args: Result<DoctorArgs, Refusal>,
+    base: &Path,
+    var: Lookup<'_>,
+) -> Result<(String, u8), Refusal> {
+    let report = args.and_then(|args| measure(&args, base, var));
+    if format == DoctorFormat::Nagios {
+        return Ok(report.map_or_else(
+            |refusal| format::nagios_refusal(&refusal),
+            |report| format::nagios(&report),
+        ));
+    }
+    let report = report?;
+    let text = match format {
+        DoctorFormat::Text | DoctorFormat::Nagios => format::text(&report),
+        DoctorFormat::Json => format::json(&report)?,
+        DoctorFormat::Prometheus => format::prometheus(&report),
+    };
+    Ok((text, if report.level == Level::Ok { 0 } else { UNFIT }))
+}
+
+/// An open bucket.
+enum Store {
+    Nats(Box<NatsStore>),
+    Dir(Box<DirStore>),
+}
+
+impl Store {
+    fn bucket(&mut self) -> &mut dyn Bucket {
+        match self {
+            Store::Nats(store) => &mut **store,
+            Store::Dir(store) => &mut **store,
+        }
+    }
+}
+
+/// A bucket that was opened, and what is known of it.
+struct Opened {
+    store: Store,
+    /// Why it cannot be read, if so.
+    fault: Option<String>,
+    /// The servers that were met.
+    met: Vec<ClusterServer>,
+    found: Inspection,
+    findings: Vec<Finding>,
+}
+
+/// The findings about a bucket in NATS, in their order.
+const OF_SERVERS: &[&str] = &[
+    "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "link",
+    "disk",
+];
+
+/// The findings about a bucket in a directory.
+const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
+
+/// Measures everything.
+fn measure(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Refusal> {
+    let progress = Progress::new();
+    progress.tell("servers");
+    let (mut opened, due) = match connect::doctor_location(args, var)? {
+        Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
+        Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
+    };
+    progress.tell("agents");
+    let keys = read_agents(args, &mut opened, base);
+    let (timing, from) = timing_of(args, keys.as_deref().unwrap_or_default());
+    let mut findings = of_bucket(&mut opened, args.samples, timing, &progress);
+    let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
+    let missing: Vec<_> = due.iter().filter(is_missing).collect();
+    findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
+    let place = |finding: &Finding| due.iter().position(|name| *name == finding.name);
+    findings.sort_by_key(place);
+    findings.extend(of_agents(args, keys));
+    findings.extend(host::judge(timing, args.device.as_ref()));
+    let timing = TimingUsed {
+        renewal_seconds: seconds(timing.renewal()),
+        failures: timing.failures(),
+        confirmations: timing.confirmations(),
+        drift_ppm: timing.drift_ppm(),
+        from,
+    };
+    Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored))
+}
+
+/// Connects to all servers, and inspects the bucket.
+fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
+    let bucket = &args.bucket.name;
+    let settings = connect::doctor_settings(args, args.timing.renewal());
+    let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
+    let inspected = servers::inspect(&settings, &access, &keys, CONNECT_MAX);
+    let count = inspected.len();
+    let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
+    // One that is connected to and does not answer for the bucket has been reached.
+    let is_unreachable = |it: &Inspected| match &it.inspection {
+        Err(error) => error.kind == StoreErrorKind::Unreachable && it.info.is_none(),
+        Ok(_) => false,
+    };
+    let (unreachable, rest): (Vec<_>, Vec<_>) = inspected.into_iter().partition(is_unreachable);
+    let unreachable = unreachable.into_iter().filter_map(|it| it.inspection.err());
+    let unreachable: Vec<_> = unreachable.map(|error| error.text).collect();
+    if rest.is_empty() {
+        return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")).into());
+    }
+    let mut findings = vec![store::reachable(count, &unreachable)];
+    let merged = servers::merge(rest, bucket);
+    findings.push(match &merged {
+        Ok(found) => store::bucket(bucket, found),
+        Err(StoreError { kind: StoreErrorKind::Unsafe, text }) => store::unsafe_bucket(text),
+        Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => store::silent_bucket(text),
+        Err(error) => return Err(error.clone().into()),
+    });
+    let within = if merged.is_ok() { ANSWER_MAX } else { SERVERS_WAIT };
+    let mut store = connect::nats_store(settings, access);
+    let opened = store.open_existing(sys::now().after(within));
+    let (found, fault) = match merged {
+        Ok(found) => (found, not_readable(opened.map(|info| info.is_some()))),
+        Err(error) => (Inspection::default(), Some(error.text)),
+    };
+    let answered = store.cluster_servers(SERVERS_WAIT);
+    if answered.len() >= met.len() {
+        met = answered;
+    }
+    findings.push(store::servers(&met, found.replicas.unwrap_or(1)));
+    let store = Store::Nats(Box::new(store));
+    Ok(Opened { store, fault, met, found, findings })
+}
+
+/// Returns what a server says of itself at the beginning of a connection.
+fn met_of(info: &ServerInfo) -> ClusterServer {
+    let ServerInfo { name, version, .. } = info;
+    ClusterServer { name: name.clone(), version: version.clone(), sync: None }
+}
+
+/// Returns why a bucket cannot be read.
+fn not_readable(opened: StoreResult<bool>) -> Option<String> {
+    match opened {
+        Ok(true) => None,
+        Ok(false) => Some("the bucket does not exist yet".to_owned()),
+        Err(error) => Some(error.text),
+    }
+}
+
+/// Opens a bucket in a directory, if it exists.
+fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
+    let mut store = DirStore::new(dir.to_owned(), &args.bucket.name);
+    let fault = not_readable(Ok(store.open_existing(sys::now().after(ANSWER_MAX))?.is_some()));
+    let text = format!("{}: for agents of this host only", dir.display());
+    let finding = match &fault {
+        None => Finding::ok("bucket", text),
+        Some(why) => Finding::unknown("bucket", why.clone(), "an agent makes it"),
+    };
+    let (found, store) = (Inspection::default(), Store::Dir(Box::new(store)));
+    Ok(Opened { store, fault, met: Vec::new(), found, findings: vec![finding] })
+}
+
+/// How often the agents are asked again if a holder has not answered.
+const REPEATS: u32 = 3;
+
+/// Returns what stands under the keys of agents, or why that could not be read.
+fn read_agents(
+    args: &DoctorArgs,
+    opened: &mut Opened,
+    base: &Path,
+) -> Result<Vec<KeyStatus>, String> {
+    if let Some(fault) = &opened.fault {
+        return Err(fault.clone());
+    }
+    let wanted: Vec<String> = args.key.iter().cloned().collect();
+    let mut keys = Vec::new();
+    for _ in 0..REPEATS {
+        let status = status::read(&args.source, &wanted, true, opened.store.bucket(), base);
+        keys = status.map_err(|refusal| refusal.text)?.keys;
+        keys.retain(|status| status.kind == Kind::Agent);
+        let is_answered = |status: &KeyStatus| {
+            let answers = |token: &String| status.agents.iter().any(|it| it.token == *token);
+            !status.agents.is_empty() && status.holders.iter().all(|it| answers(&it.token))
+        };
+        if !keys.is_empty() && keys.iter().all(is_answered) {
+            break;
+        }
+    }
+    Ok(keys)
+}
+
+/// Returns the findings about the agents.
+fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, String>) -> Vec<Finding> {
+    let keys = match keys {
+        Err(why) => return vec![Finding::unknown("agents", format!("not asked: {why}"), LATER)],
+        Ok(keys) => keys,
+    };
+    let given = args.is_timing_given.then(|| {
+        let timing = args.timing;
+        (timing.renewal().as_millis() as u64, timing.failures(), timing.confirmations())
+    });
+    if let ([], Some(key)) = (&keys[..], &args.key) {
+        let advice = "start an agent of this key, or name another KEY";
+        let text = "no agent answers, and nobody has the lock";
+        return vec![Finding::bad("agents", Level::Warning, text, advice).of_key(key)];
+    }
+    if keys.is_empty() {
+        let advice = "name the KEY of agents that have not had a lock yet";
+        return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];
+    }
+    keys.iter().flat_map(|status| agents::judge(status, given)).collect()
+}
+
+/// Returns R, F and C by which all is judged: those of the settings, or of the agents with the
+/// smallest R, or the defaults.
+fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
+    if args.is_timing_given {
+        return (args.timing, TimingOrigin::Settings);
+    }
+    let all = keys.iter().flat_map(agents::timings);
+    let timing = all.filter_map(|(renewal, failures, confirmations): TimingKey| {
+        let renewal = Duration::from_millis(renewal);
+        Timing::new(renewal, failures, confirmations, args.timing.drift_ppm()).ok()
+    });
+    let smallest = timing.min_by_key(|timing| timing.renewal());
+    smallest.map_or((args.timing, TimingOrigin::Defaults), |it| (it, TimingOrigin::Agents))
+}
+
+/// Measures the bucket, and returns all findings about it.
+fn of_bucket(opened: &mut Opened, count: u32, timing: Timing, progress: &Progress) -> Vec<Finding> {
+    let Opened { store, fault, met, found, findings } = opened;
+    let (mut findings, replicas) = (std::mem::take(findings), found.replicas.unwrap_or(1));
+    if let Some(replicas) = found.replicas {
+        findings.extend(store::replicas(found));
+        findings.push(store::election(replicas, timing));
+        findings.push(store::fsync(met, replicas, found.is_in_memory));
+    }
+    if fault.is_some() {
+        return findings;
+    }
+    let renewal = timing.renewal();
+    let before = segments(store);
+    let reads = sample::reads(store.bucket(), count, renewal, progress);
+    let reads = keep(reads, "read", &mut findings);
+    let writes = sample::writes(store.bucket(), count, renewal, progress);
+    let writes = keep(writes, "write", &mut findings);
+    let sent = before.zip(segments(store)).and_then(|(before, after)| after.since(before));
+    let is_of_servers = matches!(store, Store::Nats(_));
+    findings.extend(reads.as_ref().map(|reads| store::reads(reads, timing)));
+    findings.extend(writes.as_ref().map(|writes| store::writes(writes, timing)));
+    if let Some(reads) = reads.filter(|_| is_of_servers) {
+        findings.push(store::link(&reads, sent));
+        findings.extend(writes.and_then(|writes| store::disk(&reads, &writes, replicas)));
+    }
+    findings
+}
+
+/// Returns samples, or adds the finding that there are none.
+fn keep(
+    samples: Result<Samples, String>,
+    name: &'static str,
+    findings: &mut Vec<Finding>,
+) -> Option<Samples> {
+    samples
+        .map_err(|why| {
+            let advice = "see the rights that putex help doctor names";
+            findings.push(Finding::unknown(name, format!("none was done: {why}"), advice));
+        })
+        .ok()
+}
+
+/// Returns what was sent so far to a server.
+fn segments(store: &Store) -> Option<SentSegments> {
+    match store {
+        Store::Nats(store) => store.sent_segments(),
+        Store::Dir(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

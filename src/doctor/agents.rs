@@ -1,0 +1,155 @@
+//! Findings about the agents of a key, and what they say of themselves. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::{AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, TIMINGS, TWINS};
+use crate::core::AgentStatus;
+use crate::status::{Holder, HolderState, KeyStatus};
+
+/// R in milliseconds, F and C.
+pub(super) type TimingKey = (u64, u32, u32);
+
+/// Returns R, F and C of each holder and agent.
+pub(super) fn timings(status: &KeyStatus) -> BTreeSet<TimingKey> {
+    let ms = |seconds: f64| (seconds * 1000.0).round() as u64;
+    let of_agent = |it: &AgentStatus| (ms(it.renewal_seconds), it.failures, it.confirmations);
+    let of_holder = |holder: &Holder| {
+        let timing = holder.timing?;
+        Some((ms(timing.renewal_seconds), timing.failures, timing.confirmations))
+    };
+    let holders = status.holders.iter().filter_map(of_holder);
+    status.agents.iter().map(of_agent).chain(holders).collect()
+}
+
+/// Returns the findings about the agents of a key. `given`: R, F and C of the settings of this
+/// host, if there are any.
+pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding> {
+    let all = [
+        answers(status),
+        standby(status),
+        agreement(status, given),
+        twins(&status.agents),
+        guards(&status.agents),
+    ];
+    all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
+}
+
+/// Returns tokens in one text.
+fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
+    tokens.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// Judges whether all holders answer.
+fn answers(status: &KeyStatus) -> Finding {
+    let KeyStatus { holders, agents, .. } = status;
+    let (count, warning) = (agents.len() as u32, Level::Warning);
+    let answers = |holder: &&Holder| agents.iter().any(|agent| agent.token == holder.token);
+    let overdue = holders.iter().filter(|holder| holder.state == HolderState::Overdue);
+    let overdue = joined(overdue.map(|holder| &*holder.token));
+    let silent = joined(holders.iter().filter(|it| !answers(it)).map(|it| &*it.token));
+    let finding = if !overdue.is_empty() {
+        let text = format!("{overdue} does not renew its lock: it is dead, or cut off");
+        Finding::bad("agents", warning, text, "putex status says who takes over, and when")
+    } else if !silent.is_empty() {
+        let text = format!("{silent} has the lock and does not answer");
+        let advice = "upgrade it from putex 0.2 or 0.3.0, or give it and this user \
+                      putex.twin.BUCKET.>";
+        Finding::bad("agents", warning, text, advice)
+    } else if agents.is_empty() {
+        let advice = "start an agent of this key, or name another KEY";
+        Finding::bad("agents", warning, "no agent answers, and nobody has the lock", advice)
+    } else {
+        let tokens = joined(agents.iter().map(|agent| &*agent.token));
+        Finding::ok("agents", format!("{count} answer: {tokens}"))
+    };
+    finding.with(&AGENTS, count)
+}
+
+/// Judges whether there is an agent that would take the lock.
+fn standby(status: &KeyStatus) -> Finding {
+    let has_lock = |agent: &AgentStatus| {
+        agent.term.is_some() || status.holders.iter().any(|holder| holder.token == agent.token)
+    };
+    let others: Vec<_> = status.agents.iter().filter(|agent| !has_lock(agent)).collect();
+    let candidates: Vec<_> = others.iter().filter(|agent| agent.candidate).collect();
+    // Of a lock that nobody has, one of them is to be the holder.
+    let spare = candidates.len().saturating_sub(usize::from(status.holders.is_empty()));
+    let finding = match (spare, &candidates[..], &others[..]) {
+        (0, [], [first, ..]) => {
+            let why = first.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
+            let text = format!("no agent would take the lock over: {}: {why}", first.token);
+            Finding::bad("standby", Level::Warning, text, "see WHY in putex status")
+        }
+        (0, ..) => Finding::bad(
+            "standby",
+            Level::Warning,
+            "no other agent would take the lock over",
+            "run an agent of this key on a second host",
+        ),
+        _ => {
+            let tokens = joined(candidates.iter().map(|agent| &*agent.token));
+            Finding::ok("standby", format!("would take the lock over: {tokens}"))
+        }
+    };
+    finding.with(&CANDIDATES, spare as u32)
+}
+
+fn describe((renewal, failures, confirmations): TimingKey) -> String {
+    format!("R {renewal} ms F {failures} C {confirmations}")
+}
+
+/// Judges whether R, F and C are the same everywhere.
+fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
+    let of_agents = timings(status);
+    let all: BTreeSet<_> = of_agents.iter().copied().chain(given).collect();
+    let shown: Vec<_> = all.iter().copied().map(describe).collect();
+    let finding = if of_agents.len() > 1 {
+        let text = format!("agents differ: {}", shown.join(", "));
+        let advice = "give all agents of a key the same -r, -f and -c";
+        Finding::bad("agreement", Level::Warning, text, advice)
+    } else if all.len() > 1 {
+        let of_agents = of_agents.into_iter().map(describe).collect::<Vec<_>>().join(", ");
+        let here = given.map(describe).unwrap_or_default();
+        let text = format!("agents have {of_agents}, the settings here {here}");
+        let advice = "measure with the agents' -r, -f and -c, or change theirs";
+        Finding::bad("agreement", Level::Warning, text, advice)
+    } else if of_agents.is_empty() {
+        Finding::unknown("agreement", "nobody says R, F and C", "see the agents above")
+    } else {
+        Finding::ok("agreement", format!("all have {}", shown.join(", ")))
+    };
+    finding.with(&TIMINGS, all.len() as u32)
+}
+
+/// Judges whether each agent has a token of its own.
+fn twins(agents: &[AgentStatus]) -> Finding {
+    let mut hosts: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for agent in agents {
+        hosts.entry(&agent.token).or_default().insert(&agent.incarnation, &agent.host);
+    }
+    let twins: Vec<_> = hosts.iter().filter(|(_, instances)| instances.len() > 1).collect();
+    let count = twins.len() as u32;
+    let finding = match twins.first() {
+        None => Finding::ok("twins", "each agent has a token of its own"),
+        Some((token, instances)) => {
+            let hosts = joined(instances.values().copied());
+            let text = format!("{} agents have the token {token}, on {hosts}", instances.len());
+            Finding::bad("twins", Level::Critical, text, "give each agent a --token of its own")
+        }
+    };
+    finding.with(&TWINS, count)
+}
+
+/// Judges whether each agent has a guard.
+fn guards(agents: &[AgentStatus]) -> Finding {
+    let down: Vec<_> = agents.iter().filter(|agent| !agent.guard_up).collect();
+    let count = down.len() as u32;
+    let finding = if down.is_empty() {
+        Finding::ok("guards", "the guard of each agent answers it")
+    } else {
+        let tokens = joined(down.iter().map(|agent| &*agent.token));
+        let text = format!("the guard of {tokens} does not answer its agent");
+        Finding::bad("guards", Level::Critical, text, "see the log of that agent")
+    };
+    finding.with(&GUARDS_DOWN, count)
+}

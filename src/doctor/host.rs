@@ -1,0 +1,83 @@
+//! Findings about this host: its clock, its watchdog device, its control groups.
+
+use std::path::Path;
+
+use super::finding::{CLOCK, Finding, Level};
+use crate::core::{Percent, Timing, wanted_timeout};
+use crate::guard::{cgroup, inspect_device};
+use crate::sys::raw::{ClockRate, clock_rate};
+
+/// The device that Linux gives the first watchdog.
+const FIRST_DEVICE: &str = "/dev/watchdog";
+
+/// Returns all findings about this host.
+pub(super) fn judge(timing: Timing, device: Option<&(String, bool)>) -> Vec<Finding> {
+    let clock = match clock_rate() {
+        Ok(rate) => clock(rate, timing.drift_ppm()),
+        Err(error) => {
+            let text = format!("the kernel does not tell the rate of its clock: {error}");
+            Finding::unknown("clock", text, "see what forbids adjtimex(2) here")
+        }
+    };
+    let has_device = Path::new(FIRST_DEVICE).exists();
+    let fault = device.and_then(|(path, _)| inspect_device(path).err());
+    let fault = fault.or_else(|| device.and_then(|_| wanted_timeout(timing).err()));
+    let delegated = cgroup::delegated().map(|path| path.display().to_string());
+    vec![clock, watchdog(device, fault, has_device), cgroups(delegated)]
+}
+
+/// Judges the rate of the clock: all agents assume that no clock is off by more than drift.
+pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
+    let ClockRate { correction_ppm: correction, is_synchronised } = rate;
+    let how = if is_synchronised { "synchronised" } else { "not synchronised" };
+    let drift = Percent(drift_ppm);
+    let text = format!("{how}, corrected by {correction} ppm; --drift is {drift}");
+    let level = match correction {
+        _ if correction > drift_ppm => Level::Critical,
+        _ if correction > drift_ppm / 2 => Level::Warning,
+        _ => Level::Ok,
+    };
+    let finding = if level == Level::Ok {
+        Finding::ok("clock", text)
+    } else {
+        let advice = "see what changes the clock so fast, or give all agents a larger --drift";
+        Finding::bad("clock", level, text, advice)
+    };
+    finding.with(&CLOCK, correction)
+}
+
+/// Judges the watchdog device. `fault`: why the one of the settings cannot be used.
+pub(super) fn watchdog(
+    device: Option<&(String, bool)>,
+    fault: Option<String>,
+    has_device: bool,
+) -> Finding {
+    match (device, fault) {
+        (Some((path, _)), None) => Finding::ok("watchdog", format!("{path} is there")),
+        (Some((_, is_required)), Some(fault)) => {
+            let level = if *is_required { Level::Critical } else { Level::Warning };
+            let advice = "load the driver of the watchdog, or softdog, or take -r longer";
+            Finding::bad("watchdog", level, fault, advice)
+        }
+        (None, _) => {
+            let advice = match has_device {
+                true => format!("write --watchdog {FIRST_DEVICE}: the device is there"),
+                false => "load a driver, or softdog, and write --watchdog /dev/watchdog".to_owned(),
+            };
+            let text = "no device is set: nothing resets a host whose agent and guard hang";
+            Finding::bad("watchdog", Level::Warning, text, advice)
+        }
+    }
+}
+
+/// Judges whether an agent that runs where this process does has a control group for start.
+pub(super) fn cgroups(delegated: Result<String, String>) -> Finding {
+    match delegated {
+        Ok(path) => Finding::ok("cgroup", format!("an agent here can divide {path}")),
+        Err(why) => {
+            let text = format!("no control group here: {why}");
+            let advice = "run the agent by a unit with Delegate=yes, or see that stop ends all";
+            Finding::bad("cgroup", Level::Warning, text, advice)
+        }
+    }
+}

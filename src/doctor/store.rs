@@ -1,0 +1,287 @@
+//! Findings about the servers and the bucket. Pure.
+//!
+//! The bounds are shares of R, because each R has to hold a renewal, a read, and what the holder
+//! reads besides: an agent gives a read R/2, and a switchover needs about four round trips in R.
+
+use std::time::Duration;
+
+use super::finding::{
+    DISK, Finding, LOCK_TIME, Level, Measure, READ_MAX, READ_P50, READ_P99, REPLICAS,
+    REPLICAS_LATE, RESENT, SERVERS, STALLED, SYNC_INTERVAL, UNANSWERED, WRITE_MAX, WRITE_P50,
+    WRITE_P99,
+};
+use super::sample::{Samples, describe, fine};
+use crate::core::{ELECTION_T_MIN, Ms, Timing};
+use crate::nats::bucket::{check_replicas, is_since};
+use crate::store::nats::cluster::{ClusterServer, SentSegments, SyncMode};
+use crate::store::nats::inspect::Inspection;
+
+/// Above this share of R, requests that are to follow each other do not fit into R.
+const WARNING_SHARE: u32 = 4;
+
+/// Above this share of R, the agent does not wait for the answer to a read.
+const CRITICAL_SHARE: u32 = 2;
+
+/// By so much a lost segment makes a request longer at least: TCP waits 200 ms before it sends the
+/// only segment under way again.
+const STALL: Duration = Duration::from_millis(150);
+
+/// By so much half of the writes may take longer than half of the reads, with one copy and with
+/// several: those may be far apart. A disk writes its cache in 2 to 10 ms.
+const DISK_MAX: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
+
+/// Where the page says how it is found out when servers write to their disks.
+const SEE_PAGE: &str = "putex help doctor, FSYNC, says how to find out";
+
+/// Returns what a server of this version lacks, and the version that has it.
+fn defect(version: &str, replicas: u32) -> Option<(Level, String)> {
+    if let Err(why) = check_replicas(replicas, version) {
+        return Some((Level::Critical, why));
+    }
+    let is_from = |since: [u64; 3]| is_since(version, since);
+    let why = if !is_from([2, 10, 0]) {
+        "older than 2.10: no switchover, no ages in putex status"
+    } else if is_from([2, 10, 20]) && !is_from([2, 10, 23]) {
+        "a crash of the process can lose the bucket; repaired in 2.10.23"
+    } else if replicas > 1 && !is_from([2, 11, 0]) {
+        "copies can differ after a snapshot; repaired in 2.11.0"
+    } else if replicas > 1 && (!is_from([2, 11, 12]) || is_from([2, 12, 0]) && !is_from([2, 12, 4]))
+    {
+        "two servers can lead the bucket at once; repaired in 2.11.12, 2.12.4"
+    } else {
+        return None;
+    };
+    Some((Level::Warning, why.to_owned()))
+}
+
+/// Judges the versions of the servers that were met.
+pub(super) fn servers(met: &[ClusterServer], replicas: u32) -> Finding {
+    let mut versions: Vec<(&str, Vec<&str>)> = Vec::new();
+    for ClusterServer { name, version, .. } in met {
+        match versions.iter_mut().find(|(known, _)| known == version) {
+            Some((_, names)) => names.push(name),
+            None => versions.push((version, vec![name])),
+        }
+    }
+    let named = versions.iter().map(|(version, names)| format!("{version} ({})", names.join(" ")));
+    let text = format!("nats-server {}", named.collect::<Vec<_>>().join(", "));
+    let defects = versions.iter().filter_map(|(version, _)| defect(version, replicas));
+    let finding = match defects.max_by_key(|(level, _)| *level) {
+        None => Finding::ok("server", text),
+        Some((level, why)) => {
+            let advice = "install nats-server 2.12.4 or later on each of them";
+            Finding::bad("server", level, format!("{text}: {why}"), advice)
+        }
+    };
+    finding.with(&SERVERS, met.len() as u32)
+}
+
+/// Judges whether all servers of the setting answer.
+pub(super) fn reachable(servers: usize, unreachable: &[String]) -> Finding {
+    match unreachable {
+        [] => Finding::ok("reachable", format!("{servers} of {servers} servers answer")),
+        _ => Finding::bad(
+            "reachable",
+            Level::Warning,
+            format!("{} of {servers} do not: {}", unreachable.len(), unreachable.join("; ")),
+            "start them, or take them off --nats",
+        ),
+    }
+}
+
+/// Judges the settings of the bucket. `name` is its name.
+pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
+    let start = format!("bucket {name}: ");
+    let remarks = found.warnings.iter().map(|text| text.strip_prefix(&*start).unwrap_or(text));
+    let remarks: Vec<_> = remarks.collect();
+    if found.created.is_none() {
+        let text = format!("{name} does not exist yet");
+        return Finding::unknown("bucket", text, "an agent makes it; measure again then");
+    }
+    match &remarks[..] {
+        [] => Finding::ok("bucket", format!("{name} is as putex makes it")),
+        _ => {
+            let advice = "an operator may change that; see THE BUCKET in putex help bucket";
+            Finding::bad("bucket", Level::Warning, remarks.join("; "), advice)
+        }
+    }
+}
+
+/// Returns the finding about a bucket that no agent uses, and why.
+pub(super) fn unsafe_bucket(why: &str) -> Finding {
+    let advice = "make another bucket (--bucket), or change it; see putex help bucket";
+    Finding::bad("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
+}
+
+/// Returns the finding about a bucket that no server answers for, and why.
+pub(super) fn silent_bucket(why: &str) -> Finding {
+    let advice = "start the servers that have its copies: most of them must be there";
+    Finding::bad(
+        "bucket",
+        Level::Critical,
+        format!("no answer, so nobody has the lock: {why}"),
+        advice,
+    )
+}
+
+/// Judges the copies of the bucket.
+pub(super) fn replicas(found: &Inspection) -> Option<Finding> {
+    let (replicas, late) = (found.replicas?, &found.late);
+    let bad = |text: String, advice| Finding::bad("replicas", Level::Warning, text, advice);
+    let finding = if !late.is_empty() {
+        let text = format!("{} of {replicas} copies behind: {}", late.len(), late.join(" "));
+        bad(text, "start those servers, or repair the links between servers")
+    } else if replicas == 1 {
+        let text = "one copy: while its server is down, nobody has the lock";
+        bad(text.to_owned(), "make the bucket on three servers, with --replicas 3")
+    } else if replicas == 2 {
+        let text = "two copies: while one of their servers is down, nobody has the lock";
+        bad(text.to_owned(), "have three copies: nats stream edit --replicas 3")
+    } else {
+        Finding::ok("replicas", format!("{replicas} copies, all current"))
+    };
+    Some(finding.with(&REPLICAS, replicas).with(&REPLICAS_LATE, late.len() as u32))
+}
+
+/// Judges T beside the time of an election.
+pub(super) fn election(replicas: u32, timing: Timing) -> Finding {
+    let lock_time = timing.lock_time();
+    let finding = if replicas < 2 {
+        Finding::ok("election", "one copy: no election")
+    } else if lock_time < ELECTION_T_MIN {
+        let (t, least) = (Ms(lock_time), Ms(ELECTION_T_MIN));
+        let text = format!("T = F*R = {t}: an election of 4 to 8 s can cost the lock");
+        let advice = format!("take R and F so that F*R is at least {least}");
+        Finding::bad("election", Level::Warning, text, advice)
+    } else {
+        Finding::ok("election", format!("T = F*R = {}: an election fits", Ms(lock_time)))
+    };
+    finding.with(&LOCK_TIME, lock_time.as_secs_f64())
+}
+
+/// Judges when the servers write to their disks. `replicas`: so many have a copy.
+pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) -> Finding {
+    if is_in_memory {
+        let text = "the bucket is in memory: what is stored is lost with its servers";
+        let advice = "make another bucket, with file storage";
+        return Finding::bad("fsync", Level::Warning, text, advice);
+    }
+    let tells = met.iter().filter_map(|server| Some((&server.name, server.sync?)));
+    let tells: Vec<_> = tells.collect();
+    let late = tells.iter().filter_map(|(name, sync)| match sync {
+        SyncMode::Always => None,
+        SyncMode::Every(every) => Some((name.as_str(), *every)),
+    });
+    let late: Vec<_> = late.collect();
+    let longest = late.iter().map(|(_, every)| *every).max().unwrap_or_default();
+    let finding = if !late.is_empty() {
+        let names: Vec<_> = late.iter().map(|(name, _)| *name).collect();
+        let text = format!(
+            "{} write to disk every {} only: a power cut loses what was acknowledged",
+            names.join(" "),
+            Ms(longest)
+        );
+        let advice = "set sync_interval: always in the jetstream block of each server";
+        Finding::bad("fsync", Level::Warning, text, advice)
+    } else if tells.is_empty() {
+        let text = "the servers do not tell this user when they write to disk";
+        return Finding::unknown("fsync", text, SEE_PAGE);
+    } else if tells.len() < replicas as usize {
+        let text = format!("{} of {replicas} servers tell: before each answer", tells.len());
+        return Finding::unknown("fsync", text, SEE_PAGE);
+    } else {
+        Finding::ok("fsync", "written to disk before each answer")
+    };
+    finding.with(&SYNC_INTERVAL, longest.as_secs_f64())
+}
+
+/// Judges how long requests take beside R.
+fn round_trips(name: &'static str, samples: &Samples, timing: Timing) -> Finding {
+    let (renewal, p99) = (timing.renewal(), samples.percentile(99));
+    let lost = samples.unanswered;
+    let level = if p99 >= renewal / CRITICAL_SHARE || lost * 10 >= samples.count() {
+        Level::Critical
+    } else if p99 >= renewal / WARNING_SHARE || lost > 0 {
+        Level::Warning
+    } else {
+        Level::Ok
+    };
+    let text = format!("{}; R {}", describe(samples), Ms(renewal));
+    if level == Level::Ok {
+        return Finding::ok(name, text);
+    }
+    // Of those without an answer it is known that R was too short.
+    let longest = if lost > 0 { p99.max(renewal) } else { p99 };
+    let least = Duration::from_millis((longest * WARNING_SHARE).as_millis() as u64 + 1);
+    let advice = format!("take -r {}ms or more, or make disk and links faster", least.as_millis());
+    Finding::bad(name, level, text, advice)
+}
+
+fn with_times(finding: Finding, samples: &Samples, measures: [&'static Measure; 3]) -> Finding {
+    let [p50, p99, max] = measures;
+    let seconds = |time: Duration| time.as_secs_f64();
+    finding
+        .with(p50, seconds(samples.percentile(50)))
+        .with(p99, seconds(samples.percentile(99)))
+        .with(max, seconds(samples.max()))
+}
+
+/// Judges reads.
+pub(super) fn reads(samples: &Samples, timing: Timing) -> Finding {
+    let finding = round_trips("read", samples, timing);
+    with_times(finding, samples, [&READ_P50, &READ_P99, &READ_MAX])
+}
+
+/// Judges writes.
+pub(super) fn writes(samples: &Samples, timing: Timing) -> Finding {
+    let finding = round_trips("write", samples, timing);
+    let finding = with_times(finding, samples, [&WRITE_P50, &WRITE_P99, &WRITE_MAX]);
+    finding.with(&UNANSWERED, samples.unanswered)
+}
+
+/// Judges the link to the server: whether segments were lost while this was measured.
+pub(super) fn link(reads: &Samples, sent: Option<SentSegments>) -> Finding {
+    let limit = reads.percentile(50) + STALL;
+    let stalled = reads.times.iter().filter(|time| **time >= limit).count() as u32;
+    let SentSegments { all, again } = sent.unwrap_or(SentSegments { all: 0, again: 0 });
+    let count = reads.times.len() as u32;
+    let is_share = |parts: u32, of: u32, percent: u32| parts > 1 && parts * 100 >= of * percent;
+    let is_lossy =
+        |percent: u32| is_share(stalled, count, percent) || is_share(again, all, percent);
+    let text = match sent {
+        Some(_) => format!("{again} of {all} segments sent again, {stalled} of {count} reads late"),
+        None => format!("{stalled} of {count} reads late"),
+    };
+    let advice = "look for loss on the path to the server: cables, wireless, full links";
+    let finding = if is_lossy(20) {
+        Finding::bad("link", Level::Critical, text, advice)
+    } else if is_lossy(2) {
+        Finding::bad("link", Level::Warning, text, advice)
+    } else {
+        Finding::ok("link", text)
+    };
+    let finding = finding.with(&STALLED, stalled);
+    if sent.is_some() { finding.with(&RESENT, again) } else { finding }
+}
+
+/// Judges by how much a write takes longer than a read: that is the disk, and other servers.
+/// `None` if none was answered.
+pub(super) fn disk(reads: &Samples, writes: &Samples, replicas: u32) -> Option<Finding> {
+    if reads.times.is_empty() || writes.times.is_empty() {
+        return None;
+    }
+    let excess = writes.percentile(50).saturating_sub(reads.percentile(50));
+    let most = DISK_MAX[usize::from(replicas > 1)];
+    let text = format!("a write takes {} longer than a read", fine(excess));
+    let finding = if excess < most {
+        Finding::ok("disk", text)
+    } else {
+        let (text, of) = (format!("{text}, more than {}", Ms(most)), "disks of the servers");
+        let advice = match replicas {
+            0 | 1 => format!("look at the {of}: what else writes there, and how"),
+            _ => format!("look at the {of}, and at the links between them"),
+        };
+        Finding::bad("disk", Level::Warning, text, advice)
+    };
+    Some(finding.with(&DISK, excess.as_secs_f64()))
+}

@@ -1,0 +1,306 @@
+//! How what was measured is judged, and what is said of it.
+
+use super::finding::{Figure, MEASURES};
+use super::*;
+use crate::cli::FINDINGS;
+use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT};
+use crate::exit::Exit;
+use crate::status::HolderState;
+use crate::store::nats::cluster::SyncMode;
+use crate::sys::raw::ClockRate;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn timing(r_ms: u64) -> Timing {
+    Timing::new(ms(r_ms), 3, 2, DRIFT_PPM_DEFAULT).expect("valid")
+}
+
+/// Samples of these times, so often each, in order.
+fn samples(times: &[(u64, usize)], unanswered: u32) -> Samples {
+    let times = times.iter().flat_map(|(time, count)| vec![ms(*time); *count]).collect();
+    Samples { times, unanswered }
+}
+
+fn server(name: &str, version: &str, sync: Option<SyncMode>) -> ClusterServer {
+    ClusterServer { name: name.to_owned(), version: version.to_owned(), sync }
+}
+
+fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
+    AgentStatus {
+        token: token.to_owned(),
+        host: format!("host-{incarnation}"),
+        incarnation: incarnation.to_owned(),
+        version: "0".to_owned(),
+        state: "standby".to_owned(),
+        state_seconds: 1.0,
+        why: String::new(),
+        seat: None,
+        term: None,
+        valid_seconds: None,
+        priority: "1".to_owned(),
+        failback_seconds: None,
+        candidate,
+        not_candidate_why: (!candidate).then(|| "health check: exit 1".to_owned()),
+        pause: None,
+        store_up: true,
+        guard_up: true,
+        renewal_seconds: 1.0,
+        failures: 3,
+        confirmations: 1,
+    }
+}
+
+fn level_of(findings: &[Finding], name: &str) -> Level {
+    findings.iter().find(|finding| finding.name == name).expect(name).level
+}
+
+#[test]
+fn round_trips_are_judged_by_their_share_of_r() {
+    for (samples, level, says) in [
+        (samples(&[(1, 50)], 0), Level::Ok, "p50 1.00 ms, p99 1.00 ms"),
+        (samples(&[(1, 40), (249, 10)], 0), Level::Ok, "max 249 ms"),
+        (samples(&[(1, 40), (250, 10)], 0), Level::Warning, "max 250 ms"),
+        (samples(&[(500, 10)], 0), Level::Critical, "R 1 s"),
+        (samples(&[(1, 49)], 1), Level::Warning, "of 50, 1 not answered in time"),
+        (samples(&[(1, 45)], 5), Level::Critical, "5 not answered in time"),
+        (samples(&[], 10), Level::Critical, "none of 10 answered in time"),
+    ] {
+        for finding in [store::reads(&samples, timing(1000)), store::writes(&samples, timing(1000))]
+        {
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.text.contains(says), "{finding:?}");
+            assert_eq!(finding.advice.is_none(), level == Level::Ok, "{finding:?}");
+        }
+    }
+    // The advice is enough.
+    let advice = store::writes(&samples(&[(300, 20)], 0), timing(1000)).advice.expect("advice");
+    assert!(advice.contains("-r 1201ms"), "{advice}");
+    assert_eq!(store::writes(&samples(&[(300, 20)], 0), timing(1201)).level, Level::Ok);
+}
+
+#[test]
+fn a_percentile_is_the_nearest_rank() {
+    let samples = samples(&[(1, 50), (2, 49), (3, 1)], 0);
+    assert_eq!([50, 99, 100].map(|percent| samples.percentile(percent)), [ms(1), ms(2), ms(3)]);
+    assert_eq!(Samples::default().percentile(99), Duration::ZERO);
+}
+
+#[test]
+fn versions_with_known_defects_are_named() {
+    for (version, replicas, level) in [
+        ("2.15.1", 3, Level::Ok),
+        ("2.12.4", 3, Level::Ok),
+        ("2.11.12", 3, Level::Ok),
+        ("2.12.3", 3, Level::Warning),
+        ("2.12.3", 1, Level::Ok),
+        ("2.11.11", 3, Level::Warning),
+        ("2.10.26", 3, Level::Warning),
+        ("2.10.26", 1, Level::Ok),
+        ("2.10.22", 1, Level::Warning),
+        ("2.9.10", 1, Level::Warning),
+        ("2.9.10", 3, Level::Critical),
+        ("new", 3, Level::Critical),
+    ] {
+        let finding = store::servers(&[server("n1", version, None)], replicas);
+        assert_eq!(finding.level, level, "{version} {replicas}: {finding:?}");
+    }
+    let mixed = [server("n1", "2.15.1", None), server("n2", "2.9.10", None)];
+    let finding = store::servers(&mixed, 3);
+    assert_eq!(finding.level, Level::Critical);
+    assert!(finding.text.starts_with("nats-server 2.15.1 (n1), 2.9.10 (n2): num_replicas 3"));
+}
+
+#[test]
+fn what_servers_write_to_their_disks_late_can_be_lost() {
+    let every = Some(SyncMode::Every(Duration::from_secs(120)));
+    let always = Some(SyncMode::Always);
+    let met = |modes: &[Option<SyncMode>]| -> Vec<ClusterServer> {
+        modes.iter().map(|sync| server("n1", "2.15.1", *sync)).collect()
+    };
+    for (modes, level) in [
+        (&[always, always, always][..], Level::Ok),
+        (&[always, every, always], Level::Warning),
+        (&[every, None, None], Level::Warning),
+        (&[always, None, None], Level::Unknown),
+        (&[None, None, None], Level::Unknown),
+        (&[], Level::Unknown),
+    ] {
+        assert_eq!(store::fsync(&met(modes), 3, false).level, level, "{modes:?}");
+    }
+    assert_eq!(store::fsync(&met(&[always]), 1, true).level, Level::Warning);
+}
+
+#[test]
+fn copies_that_a_bucket_lacks_are_told() {
+    let of = |replicas, late: &[&str]| {
+        let late = late.iter().map(|name| (*name).to_owned()).collect();
+        let found = Inspection { replicas: Some(replicas), late, ..Inspection::default() };
+        store::replicas(&found).expect("a finding").level
+    };
+    assert_eq!([of(1, &[]), of(2, &[]), of(3, &[])], [Level::Warning, Level::Warning, Level::Ok]);
+    assert_eq!(of(3, &["n2"]), Level::Warning);
+    let levels = [(1, 1000), (3, 3333), (3, 3334)].map(|(replicas, r_ms)| {
+        let election = store::election(replicas, timing(r_ms));
+        election.level
+    });
+    assert_eq!(levels, [Level::Ok, Level::Warning, Level::Ok]);
+}
+
+#[test]
+fn a_link_that_loses_segments_and_a_slow_disk_are_told_apart() {
+    let (reads, sent) = (samples(&[(1, 50)], 0), |all, again| Some(SentSegments { all, again }));
+    let late = |count| samples(&[(1, 50 - count), (201, count)], 0);
+    for (reads, sent, level) in [
+        (&reads, sent(100, 0), Level::Ok),
+        (&reads, sent(100, 1), Level::Ok),
+        (&reads, sent(100, 2), Level::Warning),
+        (&reads, sent(100, 20), Level::Critical),
+        (&late(1), sent(100, 0), Level::Ok),
+        (&late(2), None, Level::Warning),
+        (&late(10), None, Level::Critical),
+        // A long way is not a lossy one.
+        (&samples(&[(200, 50)], 0), sent(100, 0), Level::Ok),
+    ] {
+        let finding = store::link(reads, sent);
+        assert_eq!(finding.level, level, "{finding:?}");
+    }
+    let writes = samples(&[(31, 50)], 0);
+    let disk = |replicas| store::disk(&reads, &writes, replicas).expect("a finding").level;
+    assert_eq!((disk(1), disk(3)), (Level::Warning, Level::Ok));
+    assert_eq!(store::disk(&reads, &Samples::default(), 1), None);
+}
+
+#[test]
+fn agents_that_disagree_or_share_a_token_are_told() {
+    let status = |agents| KeyStatus::of_agents(&[("h1", HolderState::Active)], agents);
+    let fit = status(vec![agent("h1", "a", true), agent("h2", "b", true)]);
+    let key = Some((1000, 3, 1));
+    let findings = agents::judge(&fit, key);
+    assert!(findings.iter().all(|it| it.level == Level::Ok), "{findings:?}");
+    assert!(findings.iter().all(|it| it.key.as_deref() == Some("web")));
+    assert_eq!(level_of(&agents::judge(&fit, Some((2000, 3, 1))), "agreement"), Level::Warning);
+
+    let mut other = agent("h2", "b", true);
+    other.failures = 4;
+    let differ = status(vec![agent("h1", "a", true), other]);
+    assert_eq!(level_of(&agents::judge(&differ, None), "agreement"), Level::Warning);
+
+    let twins = status(vec![agent("h1", "a", true), agent("h1", "b", true)]);
+    let findings = agents::judge(&twins, key);
+    assert_eq!(level_of(&findings, "twins"), Level::Critical);
+    let text = &findings.iter().find(|it| it.name == "twins").expect("it").text;
+    assert_eq!(text, "2 agents have the token h1, on host-a host-b");
+}
+
+#[test]
+fn agents_that_are_silent_or_would_not_take_over_are_told() {
+    let of = |state, agents| agents::judge(&KeyStatus::of_agents(&[("h1", state)], agents), None);
+    let silent = of(HolderState::Active, vec![agent("h2", "b", true)]);
+    assert_eq!(level_of(&silent, "agents"), Level::Warning);
+    let gone = of(HolderState::Overdue, vec![agent("h2", "b", true)]);
+    assert!(gone[0].text.contains("does not renew its lock"), "{gone:?}");
+    let alone = of(HolderState::Active, vec![agent("h1", "a", true)]);
+    assert_eq!(level_of(&alone, "standby"), Level::Warning);
+    let sick = of(HolderState::Active, vec![agent("h1", "a", true), agent("h2", "b", false)]);
+    assert_eq!(level_of(&sick, "standby"), Level::Warning);
+    assert!(sick[1].text.contains("h2: health check: exit 1"), "{sick:?}");
+    let mut unguarded = agent("h1", "a", true);
+    unguarded.guard_up = false;
+    let unguarded = of(HolderState::Active, vec![unguarded]);
+    assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
+}
+
+#[test]
+fn a_clock_that_is_corrected_faster_than_drift_is_told() {
+    for (correction_ppm, level) in
+        [(0, Level::Ok), (5000, Level::Ok), (5001, Level::Warning), (10_001, Level::Critical)]
+    {
+        let rate = ClockRate { correction_ppm, is_synchronised: true };
+        assert_eq!(host::clock(rate, 10_000).level, level, "{correction_ppm}");
+    }
+    let of = |device: Option<&str>, required, fault: Option<&str>| {
+        let device = device.map(|path| (path.to_owned(), required));
+        host::watchdog(device.as_ref(), fault.map(str::to_owned), true).level
+    };
+    assert_eq!(of(None, false, None), Level::Warning);
+    assert_eq!(of(Some("/dev/watchdog"), false, None), Level::Ok);
+    assert_eq!(of(Some("/dev/x"), false, Some("it is not there")), Level::Warning);
+    assert_eq!(of(Some("/dev/x"), true, Some("it is not there")), Level::Critical);
+    assert_eq!(host::cgroups(Err("it is systemd's".to_owned())).level, Level::Warning);
+}
+
+fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
+    let timing = TimingUsed {
+        renewal_seconds: 1.0,
+        failures: 3,
+        confirmations: 2,
+        drift_ppm: 10_000,
+        from: TimingOrigin::Defaults,
+    };
+    Report::new("locks", timing, findings, ignored)
+}
+
+#[test]
+fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
+    let unknown = || Finding::unknown("fsync", "not told", "ask");
+    let bad = || Finding::bad("watchdog", Level::Warning, "none", "get one");
+    let worse = || Finding::bad("twins", Level::Critical, "a|b", "no").of_key("web");
+    let level = |findings, ignored: &[&str]| report(findings, ignored).level;
+    assert_eq!(level(vec![unknown()], &[]), Level::Ok);
+    assert_eq!(level(vec![unknown(), bad()], &[]), Level::Warning);
+    assert_eq!(level(vec![unknown(), bad()], &["watchdog"]), Level::Ok);
+    assert_eq!(level(vec![worse(), bad()], &[]), Level::Critical);
+
+    let findings = || vec![unknown(), bad(), worse().with(&finding::TWINS, 1u32)];
+    let (line, status) = format::nagios(&report(findings(), &[]));
+    let due = "PUTEX CRITICAL - web twins: a/b; watchdog: none; not known: fsync | \
+               'twin_tokens web'=1\n";
+    assert_eq!((&*line, status), (due, 2));
+    let (line, status) = format::nagios(&report(findings(), &["twins", "watchdog", "fsync"]));
+    assert_eq!((&*line, status), ("PUTEX OK - bucket locks is fit | 'twin_tokens web'=1\n", 0));
+    let refusal = Refusal::new(Exit::Unreachable, "no | server");
+    let unknown = ("PUTEX UNKNOWN - no / server\n".to_owned(), 3);
+    assert_eq!(format::nagios_refusal(&refusal), unknown);
+    assert_eq!(
+        format::text(&report(findings(), &["watchdog"])),
+        "unknown  fsync     not told\n         -> ask\n\
+         warning  watchdog  (ignored) none\n         -> get one\n\
+         critical twins     web: a|b\n         -> no\n\
+         locks: not fit; 1 critical, 0 warning, 1 unknown, 1 ignored\n"
+    );
+}
+
+/// As Prometheus wants it: one HELP and TYPE for each metric, its samples behind them, no time.
+#[test]
+fn the_text_for_prometheus_has_each_metric_once() {
+    let finding = |key: &str| {
+        let finding = Finding::ok("agents", "2 answer").of_key(key);
+        finding.with(&finding::AGENTS, 2u32).with(&finding::READ_P50, 0.001_234_56)
+    };
+    let text = format::prometheus(&report(vec![finding("a"), finding("b")], &[]));
+    let due = "# HELP putex_doctor_read_p50_seconds Half of the reads took no longer.\n\
+               # TYPE putex_doctor_read_p50_seconds gauge\n\
+               putex_doctor_read_p50_seconds{bucket=\"locks\",key=\"a\"} 0.001235\n\
+               putex_doctor_read_p50_seconds{bucket=\"locks\",key=\"b\"} 0.001235\n";
+    assert!(text.ends_with(due), "{text}");
+    assert!(text.contains("putex_doctor_level{bucket=\"locks\",key=\"b\",finding=\"agents\"} 0\n"));
+    assert_eq!(text.matches("# TYPE ").count(), 3, "{text}");
+}
+
+#[test]
+fn no_two_figures_or_findings_have_one_name() {
+    for (at, measure) in MEASURES.iter().enumerate() {
+        let others = MEASURES[..at].iter().map(|measure| measure.name);
+        assert!(others.into_iter().all(|name| name != measure.name), "{measure:?}");
+        assert!(["", "seconds", "ppm"].contains(&measure.unit));
+    }
+    for (at, name) in FINDINGS.iter().enumerate() {
+        assert!(!FINDINGS[..at].contains(name), "{name}");
+    }
+    assert!(OF_SERVERS.iter().chain(OF_DIRECTORY).all(|name| FINDINGS.contains(name)));
+    let figure = Figure { measure: &finding::DISK, value: 0.5 };
+    let json = serde_json::to_string(&figure).expect("it can be written");
+    assert_eq!(json, r#"{"name":"write_excess","unit":"seconds","value":0.5}"#);
+}
