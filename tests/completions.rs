@@ -212,8 +212,8 @@ fn values_are_offered_where_they_are_known() {
                 let (file, dir) = ("tests/docs.rs", "tests/docs");
                 let (typed, due) = match value_of(flag) {
                     Value::None => continue,
-                    Value::File => ("tests/doc", set([file, dir])),
-                    Value::Folder => ("tests/doc", set([dir])),
+                    Value::File => ("tests/docs", set([file, dir])),
+                    Value::Folder => ("tests/docs", set([dir])),
                     Value::Command => ("sleep", set(["sleep"])),
                     Value::Text => ("", set([])),
                 };

@@ -66,11 +66,7 @@ impl Server {
     ///
     /// When it does not start, with its log.
     pub(crate) fn try_start(binary: &Path, lines: &str) -> Result<Server, String> {
-        let jetstream = match lines.contains("jetstream {") {
-            true => "",
-            false => JETSTREAM,
-        };
-        let mut server = Server::prepare(binary, free_port(), &format!("{jetstream}{lines}"));
+        let mut server = Server::prepare(binary, free_port(), &with_jetstream(lines));
         server.restart()?;
         Ok(server)
     }
@@ -100,7 +96,7 @@ impl Server {
                 routes[number],
                 urls.join(", ")
             );
-            Server::prepare(binary, clients[number], &format!("{JETSTREAM}{lines}"))
+            Server::prepare(binary, clients[number], &with_jetstream(&lines))
         };
         let mut servers: Vec<Server> = (0..3).map(prepare).collect();
         servers.iter_mut().try_for_each(Server::spawn)?;
@@ -154,6 +150,15 @@ impl Server {
     /// Returns the port that clients use.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the number of its process.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub(crate) fn id(&self) -> u32 {
+        self.running.as_ref().expect("it runs").id()
     }
 
     /// Returns the URL of the server, by one of the names of this host.
@@ -345,6 +350,13 @@ pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
         let address = listener.and_then(|listener| listener.local_addr());
         address.expect("127.0.0.1 has a free port").port()
     })
+}
+
+/// Returns the lines of a configuration with those that make a server keep streams, unless they
+/// have such.
+fn with_jetstream(lines: &str) -> String {
+    let jetstream = if lines.contains("jetstream {") { "" } else { JETSTREAM };
+    format!("{jetstream}{lines}")
 }
 
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {

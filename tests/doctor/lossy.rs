@@ -1,0 +1,117 @@
+//! A link that loses frames: two network namespaces, and a cable between them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::UnshareFlags;
+
+use crate::Host;
+use crate::rng::Rng;
+use crate::support::clock::until_true;
+use crate::support::programs;
+use crate::support::sandbox::Sandbox;
+use crate::support::server::Server;
+use crate::wires::{Line, Wires, card, device};
+
+/// The address of each end of the cable.
+const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const PORT: u16 = 4222;
+
+/// Does something in a thread with a network of its own.
+#[expect(unsafe_code, reason = "the thread has no descriptor of another network")]
+fn in_own_network<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let inside = || {
+        // SAFETY: no memory is shared otherwise than before.
+        let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+        apart.expect("a network namespace");
+        work()
+    };
+    thread::scope(|scope| scope.spawn(inside).join().expect("the thread does not panic"))
+}
+
+#[track_caller]
+fn ip(before: &[&str], words: &str) {
+    let words = [before, &["ip"], &words.split(' ').collect::<Vec<_>>()].concat();
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.expect("it can be run");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Returns what this machine lacks for such a link.
+fn missing() -> Option<&'static str> {
+    let can = |program: &str, words: &[&str]| {
+        Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
+    };
+    if !rustix::process::geteuid().is_root() || !can("unshare", &["--net", "ip", "link"]) {
+        return Some("only root may make networks, with ip(8)");
+    }
+    let has_tap = fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
+    (!has_tap || !can("nsenter", &["--version"])).then_some("no /dev/net/tun, or no nsenter")
+}
+
+#[test]
+fn a_link_that_loses_one_frame_in_ten_is_told() {
+    let Some(binary) = programs::nats_server() else { return };
+    if let Some(why) = missing() {
+        println!("skipped: {why}");
+        return;
+    }
+    let sandbox = Sandbox::new("lossy");
+    let home = sandbox.subfolder("server");
+    let mut server = in_own_network(|| start(&binary, &home));
+    in_own_network(|| {
+        let wires = Wires::make(2, Rng::new(7, 0)).expect("two cables");
+        let far = server.id().to_string();
+        let there = ["nsenter", "--net", "--target", &*far];
+        let ends = [&[][..], &there[..]];
+        ip(&[], &format!("link set {} netns {far}", device(1)));
+        for (number, before) in ends.into_iter().enumerate() {
+            let (cable, address, card) = (device(number), ADDRESSES[number], card(number));
+            ip(before, &format!("link set {cable} address {card}"));
+            ip(before, &format!("address add {address}/24 dev {cable}"));
+            ip(before, &format!("link set {cable} up"));
+        }
+        wires.connect();
+        let host = Host::on(format!("nats://{}:{PORT}", ADDRESSES[1]));
+        until_true("a server", || {
+            host.run(&["lease", "claim", "--for", "60", "x"]).status.is_some_and(|it| it != 69)
+        });
+        let (report, _) = host.doctor(&[]);
+        report.assert("link", "ok", "0 of ");
+        let long = Line { delay: Duration::from_millis(40), ..Line::default() };
+        wires.set(vec![vec![long; 2]; 2]);
+        until_true("an R that is short for a long way", || {
+            let (report, _) = host.doctor(&["-r", "240ms", "--samples", "20"]);
+            report.level("write") == "warning"
+        });
+        let (report, _) = host.doctor(&["--samples", "20"]);
+        report.assert("write", "ok", "R 3 s");
+        report.assert("link", "ok", "0 of ");
+        let lossy = Line { loss: 0.1, ..Line::default() };
+        wires.set(vec![vec![lossy; 2]; 2]);
+        // How many of so few are lost is chance.
+        until_true("a lossy link", || {
+            let (report, _) = host.doctor(&[]);
+            let again = report.figure("link", "segments_resent");
+            let late = report.figure("link", "reads_stalled");
+            println!("{again} sent again, {late} late: {}", report.text("link"));
+            report.level("link") != "ok" && again >= 2.0
+        });
+    });
+    server.kill();
+}
+
+/// Starts a server in the network of this thread, and waits until it is ready.
+fn start(binary: &Path, home: &Path) -> Server {
+    let conf = format!(
+        "listen: \"0.0.0.0:{PORT}\"\njetstream {{ store_dir: \"{}/js\" }}\n",
+        home.display()
+    );
+    let mut server = Server::prepare_in(home, &conf, &[], binary, PORT).expect("a folder");
+    ip(&[], "link set lo up");
+    server.restart().expect("nats-server starts");
+    server
+}
