@@ -26,7 +26,7 @@ use self::agents::Answers;
 pub use self::answer::{Field, Question};
 use self::assemble::Aged;
 use self::model::Status;
-pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind};
+pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};

@@ -357,6 +357,15 @@ fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     report.assert("watchdog", "warning", "no device is set");
     let second = hosts[1].agent("h2", &FAST, &[]);
     hosts[2].until(&key, "standby", "ok").assert_others_fit(&["fsync", "replicas"]);
+    until_true("a pause", || {
+        let words = ["pause", "--for", "5m", "--reason", "kernel", "web"];
+        hosts[2].run(&words).status == Some(0)
+    });
+    let report = hosts[2].until(&key, "pause", "warning");
+    report.assert("pause", "warning", ": kernel: nobody takes over");
+    assert!((1.0..=300.0).contains(&report.figure("pause", "pause")), "{report:#?}");
+    assert_eq!(hosts[2].run(&["resume", "web"]).status, Some(0));
+    hosts[2].until(&key, "pause", "ok");
     // The options of this host are others.
     let (report, _) = hosts[2].doctor(&["-r", "3s", "web"]);
     report.assert("agreement", "warning", "the settings here R 3000 ms F 3 C 2");

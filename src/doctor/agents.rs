@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, TIMINGS, TWINS};
+use super::finding::{AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, TIMINGS, TWINS};
 use crate::core::AgentStatus;
-use crate::status::{Holder, HolderState, KeyStatus};
+use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
 
 /// R in milliseconds, F and C.
 pub(super) type TimingKey = (u64, u32, u32);
@@ -30,6 +30,7 @@ pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding
         agreement(status, given),
         twins(&status.agents),
         guards(&status.agents),
+        pause(status.paused.as_ref()),
     ];
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
 }
@@ -152,4 +153,19 @@ fn guards(agents: &[AgentStatus]) -> Finding {
         Finding::bad("guards", Level::Critical, text, "see the log of that agent")
     };
     finding.with(&GUARDS_DOWN, count)
+}
+
+/// Judges whether a pause stands: nobody takes the lock over until it ends.
+fn pause(standing: Option<&PauseStatus>) -> Finding {
+    let left = standing.map_or(0.0, |pause| pause.expires_in_seconds);
+    let finding = match standing {
+        None => Finding::ok("pause", "no pause stands"),
+        Some(PauseStatus { until, by, reason, .. }) => {
+            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            let text = format!("paused until {until} by {by}{reason}: nobody takes over");
+            let advice = "it ends by itself; putex resume ends it sooner";
+            Finding::bad("pause", Level::Warning, text, advice)
+        }
+    };
+    finding.with(&PAUSE, left)
 }
