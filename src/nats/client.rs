@@ -13,13 +13,14 @@ use std::time::Duration;
 use displaydoc::Display;
 use rustix::event::PollFd;
 
-use super::connect_options::ConnectOptions;
+use super::connect_options::{self, ConnectOptions};
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
 use super::link::{INBOX_SID, Link, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::pool::{Candidate, Candidates, Failure};
+use super::server_error;
 use super::task::Task;
 use super::url::Server;
 use super::{io_error_text, no_timer};
@@ -122,6 +123,8 @@ pub struct Client {
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
+    /// What was said of refusals that concern a micro service.
+    said_of_micro: Vec<&'static str>,
 }
 
 impl Client {
@@ -135,6 +138,7 @@ impl Client {
             attempts: Vec::new(),
             link: None,
             reason: "no connection was made yet".to_owned(),
+            said_of_micro: Vec::new(),
         }
     }
 
@@ -351,7 +355,7 @@ impl Client {
                 Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                     return ClientEvent::Message(message);
                 }
-                Ok(Received::Op(ServerOp::Err(text))) => link.warn(text),
+                Ok(Received::Op(ServerOp::Err(text))) => self.warn(text),
                 Ok(Received::Op(_) | Received::Elapsed) => {}
                 Ok(Received::Woken) => return ClientEvent::Woken,
                 Err(StoreError { text, .. }) => {
@@ -363,6 +367,31 @@ impl Client {
                 return ClientEvent::Elapsed;
             }
         }
+    }
+
+    /// Logs a refusal of the server. One that concerns a micro service names one of many subjects,
+    /// or a new one each time, so it is logged with its meaning, once.
+    fn warn(&mut self, text: String) {
+        let Some(link) = &mut self.link else { return };
+        let Some(meaning) = server_error::meaning_for_service(&text) else {
+            return link.warn(text);
+        };
+        if !self.said_of_micro.contains(&meaning) {
+            self.said_of_micro.push(meaning);
+            link.warn(format!("{text}: {meaning}"));
+        }
+    }
+
+    /// Returns whether replies to this client come to this subject, or to other clients that were
+    /// given a prefix of their own for replies together with this one.
+    pub fn replies_come_to(&self, subject: &str) -> bool {
+        let is_below = |prefix: &str| {
+            let rest = subject.strip_prefix(prefix);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let prefix = &self.options.inbox;
+        let is_shared = prefix != connect_options::INBOX && is_below(prefix);
+        is_shared || self.link.as_ref().is_some_and(|link| subject.starts_with(&link.inbox))
     }
 
     /// Notes whether the leader of the stream answered a request that began at `began`. Leaves

@@ -7,7 +7,7 @@ use super::tls::Tls;
 use super::url::Server;
 
 /// The default prefix of reply subjects.
-const INBOX: &str = "_INBOX";
+pub(super) const INBOX: &str = "_INBOX";
 
 /// Shortest time after which a request is repeated: a server that stores to a disk needs
 /// some milliseconds.

@@ -46,6 +46,8 @@ const _: () = assert!(LINE_BYTES_MAX <= INFO_LINE_BYTES_MAX);
 pub struct Message {
     /// The subject that it was published to.
     pub subject: String,
+    /// The subject that its sender expects an answer at.
+    pub reply: Option<String>,
     /// Its header block; empty when it has none.
     pub headers: Headers,
     /// The bytes after the headers.
@@ -56,7 +58,8 @@ impl Message {
     /// Returns the approximate memory that it occupies, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let content = self.headers.0.len() + self.payload.len();
-        size_of::<Message>() + self.subject.len() + content
+        let reply = self.reply.as_ref().map_or(0, String::len);
+        size_of::<Message>() + self.subject.len() + reply + content
     }
 }
 
@@ -116,6 +119,7 @@ pub(crate) struct Decoder {
 pub(crate) struct Body {
     sid: u64,
     subject: String,
+    reply: Option<String>,
     /// 0 for a MSG.
     header_bytes: usize,
     /// Headers and payload, as far as they are kept.
@@ -239,10 +243,10 @@ impl Decoder {
         let (block, payload) = content.split_at(body.header_bytes);
         let headers = Headers::parse(block);
         let payload = payload.to_vec();
-        let Body { sid, subject, .. } = body;
+        let Body { sid, subject, reply, .. } = body;
         self.start += body.total_bytes + 2;
         self.searched = self.start;
-        Ok(Some(ServerOp::Msg { sid, message: Message { subject, headers, payload } }))
+        Ok(Some(ServerOp::Msg { sid, message: Message { subject, reply, headers, payload } }))
     }
 }
 
@@ -275,9 +279,10 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
     let mut size = || fields.pop().and_then(number).ok_or(malformed("a message without a size"));
     let total = size()?;
     let header = if has_headers { size()? } else { 0 };
-    // Behind the subscription a subject for an answer may stand: nobody here answers.
-    let ([subject, sid] | [subject, sid, _]) = fields[..] else {
-        return Err(malformed("a message with a wrong number of fields"));
+    let (subject, sid, reply) = match fields[..] {
+        [subject, sid] => (subject, sid, None),
+        [subject, sid, reply] => (subject, sid, Some(reply)),
+        _ => return Err(malformed("a message with a wrong number of fields")),
     };
     let sid = number(sid).ok_or(malformed("a message without a subscription"))?;
     if header > total {
@@ -291,8 +296,9 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
     let header_bytes = (header as usize).min(total_bytes);
     // With a wildcard subscription other clients choose the subject: a subject that
     // is not text must not end the connection.
-    let subject = String::from_utf8_lossy(subject).into_owned();
-    Ok(Body { sid, subject, header_bytes, total_bytes, surplus })
+    let text = |subject| String::from_utf8_lossy(subject).into_owned();
+    let (subject, reply) = (text(subject), reply.map(text));
+    Ok(Body { sid, subject, reply, header_bytes, total_bytes, surplus })
 }
 
 /// Reads decimal digits and nothing else.

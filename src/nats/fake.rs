@@ -33,7 +33,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Returns the reply subject of a PUB or HPUB.
-    pub(super) fn reply(&self) -> &str {
+    pub(crate) fn reply(&self) -> &str {
         &self.words[2]
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use super::client::{Early, Outgoing};
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode::{self, EncodeError};
+use super::headers::Headers;
 use super::info::ServerInfo;
+use super::micro;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
@@ -35,6 +37,10 @@ const QUEUE_MESSAGES_MAX: usize = 256;
 
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Most requests to a micro service that are queued during a request. Of more the first ones are
+/// kept, without their payload.
+const QUEUE_SERVICE_MAX: usize = 16;
 
 /// Most texts of `-ERR` of one connection that are logged, each once.
 const WARNED_MAX: usize = 32;
@@ -103,7 +109,7 @@ pub(super) struct Link {
     pinged_at: Option<Instant>,
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.
-    inbox: String,
+    pub(super) inbox: String,
     /// The number of the last subscription.
     last_sid: u64,
     pub(super) sent_early: SentEarly,
@@ -112,6 +118,8 @@ pub(super) struct Link {
     /// Messages of other subscriptions that arrived during a request, oldest first.
     queue: VecDeque<Message>,
     queue_bytes: usize,
+    /// Requests to a micro service that arrived during a request. They displace no hint.
+    service_queue: VecDeque<Message>,
     /// The refusals of the server that belonged to no request.
     pub(super) warned: Vec<String>,
 }
@@ -217,6 +225,13 @@ impl Link {
     /// Queues a message that arrived during a request, and drops the oldest ones beyond the
     /// limits.
     pub(super) fn enqueue(&mut self, message: Message) {
+        if message.subject.starts_with(micro::PREFIX) {
+            if self.service_queue.len() < QUEUE_SERVICE_MAX {
+                let (headers, payload) = (Headers::default(), Vec::new());
+                self.service_queue.push_back(Message { headers, payload, ..message });
+            }
+            return;
+        }
         self.queue_bytes += message.weight();
         self.queue.push_back(message);
         while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
@@ -226,7 +241,7 @@ impl Link {
 
     /// Removes the oldest message that arrived during a request, and returns it.
     pub(super) fn dequeue(&mut self) -> Option<Message> {
-        let message = self.queue.pop_front()?;
+        let Some(message) = self.queue.pop_front() else { return self.service_queue.pop_front() };
         self.queue_bytes -= message.weight();
         Some(message)
     }
@@ -348,7 +363,8 @@ mod tests {
         /// Returns the memory of all buffers and of the queue, in bytes.
         pub(crate) fn held_bytes(&self) -> usize {
             let slots = self.queue.capacity() * size_of::<Message>();
-            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
+            let service: usize = self.service_queue.iter().map(Message::weight).sum();
+            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes + service
         }
     }
 }

@@ -21,6 +21,7 @@
 //! | `encode` | encodes operations; no value can inject another line |
 //! | [`headers`] | the header block of a message |
 //! | [`jetstream`] | requests to JetStream and their answers, as JSON |
+//! | [`micro`] | micro services: how clients find a program, and what it tells them |
 //! | [`bucket`] | the configuration of a bucket, and whether it is safe for a lock |
 //! | [`url`] | the `--nats` list |
 //! | [`auth`] | credentials, and the files that they are read from |
@@ -48,6 +49,7 @@ pub mod headers;
 mod info;
 pub mod jetstream;
 mod link;
+pub mod micro;
 pub mod nkey;
 mod pool;
 mod server_error;

@@ -46,6 +46,28 @@ impl ServerError {
     }
 }
 
+/// The beginnings of refusals that only a micro service meets, in lower case, and what they mean
+/// for it. No other subject that is published to begins with `_`.
+const OF_SERVICE: [(&str, &str); 2] = [
+    (
+        "permissions violation for subscription to \"$srv.",
+        "clients of micro services do not find this agent, see --micro; its user needs the right \
+         to subscribe to $SRV.>",
+    ),
+    (
+        "permissions violation for publish to \"_",
+        "clients of micro services get no answer from this agent, see --micro; its user needs \
+         allow_responses",
+    ),
+];
+
+/// Returns what a `-ERR` text means for a micro service, if it concerns one.
+pub(super) fn meaning_for_service(text: &str) -> Option<&'static str> {
+    let text = text.to_ascii_lowercase();
+    let found = OF_SERVICE.iter().find(|(beginning, _)| text.starts_with(beginning));
+    found.map(|(_, meaning)| *meaning)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

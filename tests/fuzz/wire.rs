@@ -149,8 +149,9 @@ fn written(op: &ServerOp) -> (String, Vec<u8>) {
     let block_bytes = block.as_ref().map(|block| format!("{} ", block.len()));
     let content = [block.unwrap_or_default().as_bytes(), &message.payload].concat();
     let line = format!(
-        "{verb} {} {sid} {}{}",
+        "{verb} {} {sid} {}{}{}",
         message.subject,
+        message.reply.as_ref().map(|reply| format!("{reply} ")).unwrap_or_default(),
         block_bytes.unwrap_or_default(),
         content.len()
     );
@@ -178,6 +179,7 @@ fn assert_same(one: &ServerOp, other: &ServerOp) {
     };
     assert_eq!(sid, id);
     assert_eq!(message.subject, again.subject);
+    assert_eq!(message.reply, again.reply);
     assert_eq!(message.payload, again.payload);
     assert_eq!(message.headers.status(), again.headers.status());
     let fields = |message: &Message| {

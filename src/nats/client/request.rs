@@ -196,7 +196,7 @@ impl Client {
                 if is_denied && pending.iter().any(is_of) {
                     return Err(RequestError::Forbidden(server_says(&text)));
                 }
-                link.warn(text);
+                self.warn(text);
             }
             Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
             Err(StoreError { text, .. }) => {

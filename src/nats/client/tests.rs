@@ -11,6 +11,7 @@ use crate::nats::decode::BUFFER_BYTES_MAX;
 use crate::nats::fake::{FakeServer, INFO, Peer};
 use crate::sys::Waker;
 
+mod micro;
 mod servers;
 
 const INTERVAL: Duration = Duration::from_secs(5);

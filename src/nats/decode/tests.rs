@@ -152,7 +152,7 @@ fn a_message_in_all_its_forms() {
         let ServerOp::Msg { sid, message } = one(text) else {
             panic!("{text:?}");
         };
-        assert_eq!((sid, message.subject.as_str()), (7, "a.b"));
+        assert_eq!((sid, message.subject.as_str(), message.reply), (7, "a.b", None));
         assert_eq!(message.headers, Headers::default());
         assert_eq!(message.payload, b"hi");
     }
@@ -160,7 +160,7 @@ fn a_message_in_all_its_forms() {
     let ServerOp::Msg { sid, message } = one(text) else {
         panic!("no message");
     };
-    assert_eq!(sid, u64::MAX);
+    assert_eq!((sid, message.reply.as_deref()), (u64::MAX, Some("rep.ly")));
     assert_eq!(message.headers.get("A"), Some("b"));
     assert_eq!(message.payload, b"hi\r\nho");
     let ops =

@@ -68,6 +68,7 @@ impl Link {
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            service_queue: VecDeque::new(),
             warned: Vec::new(),
         };
         if options.tls.first {

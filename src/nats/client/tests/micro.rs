@@ -1,0 +1,69 @@
+//! Requests to a micro service, and the rights that it lacks.
+
+use super::*;
+
+/// Whoever may publish below $SRV must not have an agent miss what happens to its lock.
+#[test]
+fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let reply = peer.frame().reply().to_owned();
+        let flood = format!("MSG $SRV.PING 3 _INBOX.a 1000\r\n{}\r\n", "x".repeat(1000));
+        peer.send(&flood.repeat(300));
+        peer.send("MSG hint.a 2 1\r\nx\r\n");
+        peer.send(&flood.repeat(300));
+        peer.send(&format!("MSG {reply} 1 2\r\nhi\r\n"));
+        peer.rest();
+    });
+    let mut client = connected(&fake);
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"hi");
+    let held = client.link.as_ref().expect("connected").held_bytes();
+    assert!(held < 200_000, "{held}");
+    let mut received = Vec::new();
+    while let ClientEvent::Message(message) = wait(&mut client, 10) {
+        assert!(message.subject == "hint.a" || message.reply.as_deref() == Some("_INBOX.a"));
+        received.push(message.subject);
+    }
+    let (first, others) = received.split_first().expect("a hint");
+    assert_eq!((&**first, others.len()), ("hint.a", 16));
+    drop(client);
+    fake.finish();
+}
+
+/// Each refusal names another subject; a connection has nine of them, and a reply any number.
+#[test]
+fn that_a_micro_service_lacks_a_right_is_said_once() {
+    let script = |peer: &mut Peer| {
+        peer.accept_client();
+        for subject in ["$SRV.PING", "$SRV.PING.putex", "$SRV.INFO"] {
+            let error = "Permissions Violation for Subscription to";
+            peer.send(&format!("-ERR '{error} \"{subject}\"'\r\n"));
+        }
+        for reply in ["_INBOX.a", "_INBOX.b"] {
+            peer.send(&format!("-ERR 'Permissions Violation for Publish to \"{reply}\"'\r\n"));
+        }
+        peer.send("-ERR 'Permissions Violation for Subscription to \"hint.a\"'\r\n");
+        peer.rest();
+    };
+    let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
+    let mut client = connected(&fake);
+    let said = |client: &mut Client| {
+        let is_last = |client: &Client| client.server_errors().iter().any(|it| it.contains("hint"));
+        let end = in_ms(5000);
+        while !is_last(client) && sys::now() < end {
+            assert_eq!(wait(client, 1), ClientEvent::Elapsed);
+        }
+        client.server_errors()
+    };
+    let all = said(&mut client);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all[0].contains("$SRV.PING\"") && all[0].contains("see --micro"), "{all:?}");
+    assert!(all[1].contains("_INBOX.a") && all[1].contains("allow_responses"), "{all:?}");
+    // Nor after the next login.
+    client.leave("a test");
+    client.connect(in_ms(5000)).expect("the script accepts the client");
+    let all = said(&mut client);
+    assert_eq!(all.len(), 1, "{all:?}");
+    drop(client);
+    fake.finish();
+}
