@@ -12,6 +12,7 @@ use crate::cli::connect::StoreSettings;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
+use crate::core::Incarnation;
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
@@ -70,7 +71,8 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         let remarks = match location {
             Location::Dir(base) => inspect_dir(agent, base),
             Location::Nats(access) => {
-                let (keys, settings) = (agent.keys(), StoreSettings::of_agent(agent));
+                let (keys, settings) =
+                    (agent.keys(), StoreSettings::of_agent(agent, Incarnation(0)));
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
                 let inspected = servers::inspect(&settings, &access, &keys, STORE_MAX);
                 servers::merge(inspected, &agent.bucket.name).map(|found| {

@@ -139,8 +139,9 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     // First of all: this process may open a descriptor of that number.
     let service_manager = ServiceManager::of_environment(args.notify_fd, &variable)
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
-    let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
+    let incarnation = Incarnation(number);
+    let store = connect::store(&args, incarnation, &variable)?;
     let signals = Signals::open(reload(&args)).map_err(Refusal::system("no signals: "))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
@@ -164,7 +165,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         config,
         id: AgentId {
             token: guard.commands.token.clone(),
-            incarnation: Incarnation(number),
+            incarnation,
             host: sys::host_name(),
             boot: sys::boot_id(),
         },

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -89,13 +89,12 @@ _putex() {
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
             --lease | --is | -e | --print | --watch | -W | --from | --to | \
-            --reason | --format | --ignore | --samples | --drift | \
-            --replicas | --notify-fd)
+            --reason | --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -105,18 +104,14 @@ _putex() {
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
                     --seats --check-failures --start-grace --last-resort
-                    --notify-fd --syslog' ;;
+                    --watchdog --notify-fd --micro --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)
                 options+=' --token' ;;
         esac
         case $verb in
-            agent | check | finish | doctor)
-                options+=' --watchdog' ;;
-        esac
-        case $verb in
-            agent | check | finish | doctor | timing)
+            agent | check | finish | timing)
                 options+=' --renewal -r --failures -f --confirmations -c' ;;
         esac
         case $verb in
@@ -167,15 +162,11 @@ _putex() {
                 options+=' --timeout --wait -w' ;;
         esac
         case $verb in
-            doctor)
-                options+=' --format --ignore --samples' ;;
-        esac
-        case $verb in
             put)
                 options+=' --lease' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | lease | doctor | timing)
+            agent | check | finish | lock | grab | lease | timing)
                 options+=' --drift' ;;
         esac
         case $verb in
@@ -191,17 +182,17 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover pause resume doctor timing help'
+        options='agent check finish lock grab release lease put status switchover pause resume timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent tutorial lock grab release lease put status switchover
-            pause resume doctor theory config trouble check finish help
-            timing guard commands managers environment files signals
-            exit messages examples tls bucket servers record states
-            seats fencing limits caveats'
+            pause resume theory config trouble check finish help timing
+            guard commands managers environment files signals exit
+            messages examples tls bucket servers record states seats
+            fencing limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

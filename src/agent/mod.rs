@@ -44,7 +44,7 @@ use crate::command::Change;
 use crate::core::report::Report;
 use crate::core::{
     AgentId, Config, Effect, Ending, Event, Instant, Level, LockContext, Metrics, Ms, Notice,
-    Priority, Pump, Reloadable, SLACK, bounce,
+    Priority, Pump, Reloadable, SLACK, StatusRequest, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -260,8 +260,8 @@ fn turn_until_end(
             performer.service_manager.send_stopping(performer.end_within);
         }
         let now = sys::now();
-        if let Event::StatusRequested(number) = &event {
-            performer.send_status(number, &pump, now);
+        if let Event::StatusRequested(request) = &event {
+            performer.send_status(request, &pump, now);
         }
         if let Some(metrics) = &mut performer.metrics {
             metrics.handle_event(&event, now);
@@ -448,14 +448,17 @@ impl Performer<'_> {
 
     /// Sends the status of this agent to whoever has requested it. In a directory one message would
     /// replace that of another agent: there it is a file.
-    fn send_status(&mut self, number: &str, pump: &Pump, now: Instant) {
+    fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
         let (moved_at, why) = &self.last_move;
         let status = pump.status(*moved_at, why, now);
-        if self.is_local {
-            // Best effort: it is requested again.
-            let _ = status_file::write(&self.dir, &self.identity, number, status);
-        } else {
-            self.ask_store(StoreRequest::SendStatus(number.to_owned(), Box::new(status)));
+        match request {
+            StatusRequest::Command(number) if self.is_local => {
+                // Best effort: it is requested again.
+                let _ = status_file::write(&self.dir, &self.identity, number, status);
+            }
+            StatusRequest::Command(_) | StatusRequest::MicroService => {
+                self.ask_store(StoreRequest::SendStatus(request.clone(), Box::new(status)));
+            }
         }
     }
 

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StoreError,
-    StoreErrorKind as Kind, Written,
+    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StatusRequest,
+    StoreError, StoreErrorKind as Kind, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
 use crate::sys;
 
-/// The pump has at most one read or write outstanding; announcements come beside it.
-const REQUESTS_MAX: usize = 4;
+/// The pump has at most one read or write outstanding; announcements come beside it, and at most
+/// one status for all clients of micro services.
+const REQUESTS_MAX: usize = 5;
 
 /// Longest that one attempt to open the store may take. The thread does nothing else
 /// meanwhile. A store has shorter limits of its own: this one must not cut off a handshake
@@ -42,7 +43,7 @@ pub(super) enum StoreRequest {
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
     RequestFailback(FailbackRequest),
-    SendStatus(String, Box<AgentStatus>),
+    SendStatus(StatusRequest, Box<AgentStatus>),
 }
 
 /// The pump's handle to the store thread.
@@ -179,8 +180,8 @@ impl StoreThread {
                     self.store.request_failback(&request);
                     continue;
                 }
-                StoreRequest::SendStatus(number, status) => {
-                    self.store.send_status(&number, &status);
+                StoreRequest::SendStatus(request, status) => {
+                    self.store.send_status(&request, &status);
                     continue;
                 }
             };

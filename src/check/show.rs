@@ -69,7 +69,8 @@ fn setting(flag: &Flag, args: &CheckArgs, var: Lookup<'_>, host: &str) -> Option
 /// Returns whether a setting makes sense with a server only.
 fn is_for_servers(name: Name) -> bool {
     name.is_of_access()
-        || matches!(name, Name::Nats | Name::Context | Name::Replicas | Name::AllowMemory)
+        || matches!(name, Name::Nats | Name::Context | Name::Replicas)
+        || matches!(name, Name::AllowMemory | Name::Micro)
 }
 
 /// Returns the value of a setting: a list of servers without the secrets of the URLs, and the

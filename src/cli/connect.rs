@@ -2,7 +2,7 @@
 //! connects to nothing. All commands use it, with the same result.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::access::Access;
 use super::lease::Action;
@@ -10,10 +10,13 @@ use super::{
     AgentArgs, BucketArgs, DoctorArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs,
     StatusArgs, SwitchoverArgs, context,
 };
+use crate::command::Commands;
+use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
+use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
 use crate::status::ANSWER_MAX;
 use crate::store::dir::{DirStore, default_base};
@@ -117,14 +120,36 @@ pub struct StoreSettings {
     pub name: String,
     /// R: an answer that takes longer comes too late.
     pub renewal: Duration,
+    /// What clients of NATS micro services find, if anything.
+    pub service: Option<Service>,
 }
 
+/// The name of the micro service that all agents are.
+const SERVICE: &str = "putex";
+
 impl StoreSettings {
-    /// Returns those of an agent.
-    pub fn of_agent(args: &AgentArgs) -> StoreSettings {
+    /// Returns those of this instance of an agent.
+    pub fn of_agent(args: &AgentArgs, incarnation: Incarnation) -> StoreSettings {
         let protocol::Settings { timing, commands, .. } = &args.guard;
-        let name = format!("{} {}", commands.key, commands.token);
-        StoreSettings::new(&args.bucket, &name, timing.renewal())
+        let Commands { key, token, .. } = commands;
+        let name = format!("{key} {token}");
+        let service = args.micro.then(|| {
+            let (bucket, host) = (&args.bucket.name, sys::host_name());
+            Service {
+                name: SERVICE,
+                id: incarnation.to_string(),
+                version: env!("CARGO_PKG_VERSION"),
+                description: format!("{bucket}/{key}: agent {token} on host {host}"),
+                metadata: vec![
+                    ("bucket", bucket.clone()),
+                    ("key", key.clone()),
+                    ("token", token.clone()),
+                    ("host", host),
+                ],
+                started: SystemTime::now(),
+            }
+        });
+        StoreSettings { service, ..StoreSettings::new(&args.bucket, &name, timing.renewal()) }
     }
 
     /// Returns those of a connection of this name.
@@ -136,6 +161,7 @@ impl StoreSettings {
             allow_memory: *allow_memory,
             name: format!("putex {name}"),
             renewal,
+            service: None,
         }
     }
 }
@@ -169,14 +195,18 @@ pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>,
 /// # Errors
 ///
 /// The first fault.
-pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
+pub fn store(
+    args: &AgentArgs,
+    incarnation: Incarnation,
+    var: Lookup<'_>,
+) -> Result<LockKey, Refusal> {
     let location = args.bucket.location.complete(var)?;
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
     if let Some(fault) = location.faults().into_iter().find(is_lasting) {
         return Err(fault.into());
     }
-    let store = bucket(location, StoreSettings::of_agent(args));
+    let store = bucket(location, StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
     Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats).with_reads_of(read_max))
 }
@@ -267,7 +297,7 @@ fn bucket(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
 
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
-    let StoreSettings { bucket, replicas, allow_memory, name, renewal } = settings;
+    let StoreSettings { bucket, replicas, allow_memory, name, renewal, service } = settings;
     let api = access.api.unwrap_or_else(|| API.to_owned());
     let settings = NatsSettings { bucket, replicas, allow_memory, api };
     let login = access.login.unwrap_or_default();
@@ -275,7 +305,11 @@ pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
     let client = Client::new(access.servers, options);
-    NatsStore::new(client, settings)
+    let store = NatsStore::new(client, settings);
+    match service {
+        Some(service) => store.with_service(service),
+        None => store,
+    }
 }
 
 #[cfg(test)]

@@ -352,6 +352,7 @@ flags! {
             "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }
             "descriptor that is written a line when this agent stands by";
+        Micro: "micro" {} "clients of NATS micro services, such as nats micro, find this agent";
         Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
     }
     SPEAKERS {

@@ -41,9 +41,9 @@ pub enum Event {
     SwitchoverRequested(SwitchoverRequest),
     /// What stands in the store of a pause of the agents of this key.
     PauseRead(Option<Pause>),
-    /// Somebody wants to know the status of this agent, in an answer to the request of this number.
-    /// The thread that runs the pump answers, by [`Pump::status`](crate::core::Pump::status).
-    StatusRequested(String),
+    /// Somebody wants to know the status of this agent. The thread that runs the pump answers, by
+    /// [`Pump::status`](crate::core::Pump::status).
+    StatusRequested(StatusRequest),
     /// The health check ended.
     CheckEnded(Outcome),
     /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
@@ -65,6 +65,15 @@ impl Event {
         }
         if let Event::Read(answer) = self { answer.as_ref().ok() } else { None }
     }
+}
+
+/// Who wants to know the status of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusRequest {
+    /// A command, in an answer to its request of this number.
+    Command(String),
+    /// Clients of NATS micro services, all that wait for it.
+    MicroService,
 }
 
 /// What the guard tells, or what became of it.

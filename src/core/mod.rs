@@ -52,7 +52,7 @@ pub use self::agent_status::AgentStatus;
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
     Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Pause, Reloadable,
-    StoreError, StoreErrorKind, SwitchoverRequest, Written,
+    StatusRequest, StoreError, StoreErrorKind, SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;

@@ -258,7 +258,9 @@ impl Renewer {
         }
         match self.tickets.wait(front, until) {
             Hint::Changed { revision, .. } => Input::Hint(revision),
-            Hint::Announced { .. } | Hint::Woken | Hint::Elapsed => Input::Rested,
+            Hint::Announced { .. } | Hint::StatusRequested | Hint::Woken | Hint::Elapsed => {
+                Input::Rested
+            }
             Hint::Gone(why) => {
                 self.is_open = false;
                 Input::Gone(why)

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The beginning of all subjects at which clients look for services.
 pub(crate) const PREFIX: &str = "$SRV.";
 
-/// The kinds of requests. The order is that of [`KINDS`].
+/// The kinds of requests. They are in the order of `KINDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// Which services there are.

@@ -91,7 +91,8 @@ fn gather(
             Hint::Announced { key, content } if keys.contains(&key) => {
                 said.extend(status_from_content(number, &content).map(|status| (key, status)));
             }
-            Hint::Announced { .. } | Hint::Changed { .. } | Hint::Woken => {}
+            Hint::Announced { .. } | Hint::Changed { .. } => {}
+            Hint::StatusRequested | Hint::Woken => {}
             Hint::Elapsed | Hint::Gone(_) => break,
         }
     }

@@ -24,7 +24,7 @@ use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, pause, switchover};
 use crate::core::{
     AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
-    Record, Revision, Seat, SwitchoverRequest, Written, sanitize,
+    Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
@@ -221,10 +221,15 @@ impl LockKey {
         self.bucket.announce(&self.keys[0].key, &request_to_content(request));
     }
 
-    /// Sends the status of this agent, as an answer to the request of this number. Best effort.
-    pub fn send_status(&mut self, number: &str, status: &AgentStatus) {
-        if let Some(content) = status_to_content(number, status) {
-            self.bucket.announce(&self.keys[0].key, &content);
+    /// Sends the status of this agent, as an answer to a request. Best effort.
+    pub fn send_status(&mut self, request: &StatusRequest, status: &AgentStatus) {
+        match request {
+            StatusRequest::Command(number) => {
+                if let Some(content) = status_to_content(number, status) {
+                    self.bucket.announce(&self.keys[0].key, &content);
+                }
+            }
+            StatusRequest::MicroService => self.bucket.send_stats(status),
         }
     }
 
@@ -274,6 +279,9 @@ impl LockKey {
                         return Ok(Some(event));
                     }
                 }
+                Hint::StatusRequested => {
+                    return Ok(Some(Event::StatusRequested(StatusRequest::MicroService)));
+                }
                 Hint::Woken => return Ok(None),
                 // The caller's deadline, or the pause is to be read again.
                 Hint::Elapsed => {}
@@ -313,7 +321,8 @@ impl LockKey {
             let is_number = number.len() == NUMBER_DIGITS
                 && number.bytes().all(|digit| digit.is_ascii_hexdigit());
             let is_answered = is_number && is_seldom(&mut self.status_requested_at, STATUS_EVERY);
-            return is_answered.then(|| Event::StatusRequested(number.to_owned()));
+            let request = || StatusRequest::Command(number.to_owned());
+            return is_answered.then(|| Event::StatusRequested(request()));
         }
         if let Some(request) = request_from_content(content) {
             return Some(Event::FailbackRequested(request));

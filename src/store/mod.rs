@@ -40,7 +40,7 @@ pub mod tickets;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::core::{Instant, Revision, Written};
+use crate::core::{AgentStatus, Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};
@@ -205,6 +205,8 @@ pub enum Hint {
         /// The message.
         content: Content,
     },
+    /// Clients of micro services request the status of this agent, see [`Bucket::send_stats`].
+    StatusRequested,
     /// The wake descriptor is readable.
     Woken,
     /// The deadline passed.
@@ -368,6 +370,10 @@ pub trait Bucket: Send {
     /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
     /// the key.
     fn announce(&mut self, key: &str, content: &Content);
+
+    /// Sends the status of this agent to those that requested it before [`Hint::StatusRequested`].
+    /// Best effort.
+    fn send_stats(&mut self, _status: &AgentStatus) {}
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     /// `None` waits for ever.

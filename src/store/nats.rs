@@ -9,6 +9,7 @@
 //! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
+//! | `$SRV.<request>…` | requests to the agent as a micro service, see `micro` |
 //!
 //! # Invariants
 //!
@@ -19,11 +20,14 @@
 //! 3. Only [`Bucket::open`] creates the bucket.
 //! 4. No subscription to `$KV...`: it would hide the 503 that says at once that a write
 //!    reached no stream.
+//! 5. A subject that another client has chosen is published to only if it is one of replies, and
+//!    none of this client: `NatsStore::receive_micro`.
 
 pub(crate) mod answer;
 pub mod cluster;
 mod confirm;
 pub mod inspect;
+mod micro;
 mod open;
 mod read;
 mod retire;
@@ -32,8 +36,9 @@ mod write;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use self::micro::{MicroService, is_micro};
 pub(crate) use self::write::sendable;
-use crate::core::{Instant, Revision, Written};
+use crate::core::{AgentStatus, Instant, Revision, Written};
 use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError, ServerInfo};
@@ -85,6 +90,8 @@ pub struct NatsStore {
     bucket: Result<OpenBucket, String>,
     /// The end of the last write, if it had no answer.
     unanswered_write: Option<Instant>,
+    /// What clients of micro services find, if anything.
+    micro: Option<MicroService>,
 }
 
 /// Properties of the bucket, read when it was opened.
@@ -113,6 +120,7 @@ impl NatsStore {
             listed: Revision(0),
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
+            micro: None,
         }
     }
 
@@ -379,10 +387,15 @@ impl Bucket for NatsStore {
         let _ = self.client.publish(&notice);
     }
 
+    fn send_stats(&mut self, status: &AgentStatus) {
+        self.send_stats_now(status);
+    }
+
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         if let Err(why) = &self.bucket {
             return Hint::Gone(why.clone());
         }
+        self.subscribe_micro();
         if !self.below.is_empty() {
             // A connection that fails is noticed below.
             let _ = self.client.subscribe(&[], &std::mem::take(&mut self.below));
@@ -390,7 +403,11 @@ impl Bucket for NatsStore {
         loop {
             match self.client.wait(wake, deadline) {
                 ClientEvent::Message(message) => {
-                    if let Some(hint) = self.to_hint(&message) {
+                    let hint = match is_micro(&message) {
+                        true => self.receive_micro(&message),
+                        false => self.to_hint(&message),
+                    };
+                    if let Some(hint) = hint {
                         return hint;
                     }
                     // Messages that mean nothing must not extend the deadline.

@@ -10,6 +10,9 @@ use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, describe_ho
 /// error and creates nothing.
 const INVALID_REQUEST: &str = "?";
 
+/// The beginning of the subjects at which clients look for micro services, in a refusal.
+const SERVICES: &str = "\"$SRV.";
+
 /// The result of an inspection.
 #[derive(Debug, Default)]
 pub struct Inspection {
@@ -41,6 +44,7 @@ impl NatsStore {
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(keys)?;
+        self.subscribe_micro();
         let NatsSettings { bucket, replicas, api, .. } = self.settings.clone();
         if let Some(info) = self.find(deadline)? {
             let accepted = self.accept_bucket(&info)?;
@@ -78,6 +82,9 @@ impl NatsStore {
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
         let refusals = self.client.server_errors();
+        if self.micro.is_some() && !refusals.iter().any(|text| text.contains(SERVICES)) {
+            found.remarks.push("--micro: this user may subscribe to $SRV".to_owned());
+        }
         found.warnings.extend(refusals.iter().map(|text| answer::printable(text)));
         Ok(found)
     }

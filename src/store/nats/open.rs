@@ -3,6 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
+use super::micro::MicroService;
 use super::read::last_of;
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
 use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
@@ -92,6 +93,7 @@ impl NatsStore {
             self.subscribed.clear();
             self.below.clear();
             self.listed = Revision(0);
+            self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
     }
 

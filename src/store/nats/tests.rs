@@ -9,6 +9,7 @@ use crate::store::tickets::Tickets;
 mod confirm;
 mod copies;
 mod early;
+mod micro;
 
 #[test]
 fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells_it() {

@@ -1,0 +1,252 @@
+//! The agent as a NATS micro service: which requests are answered, and to whom.
+//!
+//! Whoever may publish below `$SRV` decides how many requests come, how large they are, and where
+//! their answers go. The connection is that of the lock, so:
+//!
+//! 1. No more than one request each 5 ms is answered in the long run, and 50 at once.
+//! 2. If many more come, or large ones, the subscriptions end for a minute: the server sends
+//!    no more of them then.
+//! 3. Answers go to subjects of replies only, and not to those of putex itself.
+
+use std::mem;
+use std::time::Duration;
+
+use super::NatsStore;
+use crate::core::{AgentStatus, Instant, Ms};
+use crate::nats::micro::{EndpointStats, PREFIX, RequestKind, Service, is_reply};
+use crate::nats::{Message, Outgoing};
+use crate::store::Hint;
+use crate::sys;
+
+/// How often requests may come in the long run.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// So many of these times may requests come too early before they are not answered.
+const EARLY_MAX: u32 = 50;
+
+/// And before the subscriptions end.
+const FLOOD: u32 = 1000;
+
+/// For how long.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// A request has no payload. One with so many bytes counts as a further one.
+const BYTES_OF_ONE: usize = 8 << 10;
+
+/// How long a client waits for statistics at the longest.
+const STATS_MAX: Duration = Duration::from_secs(1);
+
+const TOO_MANY: &str = "too many requests at once";
+const NO_REPLY: &str = "the subject for the answer is none of _INBOX";
+
+/// The service of an agent, and its requests.
+pub(super) struct MicroService {
+    service: Service,
+    pace: Pace,
+    /// The numbers of its subscriptions; none while there are none.
+    subscriptions: Vec<u64>,
+    /// They are not made again before then.
+    paused_until: Option<Instant>,
+    stats: EndpointStats,
+    /// The clients that wait for statistics, and since when.
+    waiting: Vec<(String, Instant)>,
+}
+
+/// How often requests come.
+#[derive(Default)]
+struct Pace {
+    /// When all requests so far would be done if each took [`EVERY`].
+    done_at: Option<Instant>,
+}
+
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Admitted,
+    TooMany,
+    Flood,
+}
+
+impl Pace {
+    /// Counts a request of so many bytes.
+    fn count(&mut self, bytes: usize, now: Instant) -> Verdict {
+        let requests = u32::try_from(1 + bytes / BYTES_OF_ONE).unwrap_or(u32::MAX);
+        let done_at = self.done_at.map_or(now, |at| at.max(now));
+        let early = done_at.since(now);
+        self.done_at = Some(done_at.after(EVERY.saturating_mul(requests)));
+        if early > EVERY * FLOOD {
+            Verdict::Flood
+        } else if early > EVERY * (EARLY_MAX - 1) {
+            Verdict::TooMany
+        } else {
+            Verdict::Admitted
+        }
+    }
+}
+
+impl MicroService {
+    pub(super) fn new(service: Service) -> MicroService {
+        MicroService {
+            service,
+            pace: Pace::default(),
+            subscriptions: Vec::new(),
+            paused_until: None,
+            stats: EndpointStats::default(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Forgets what was on a connection that is lost.
+    pub(super) fn forget_connection(&mut self) {
+        self.subscriptions.clear();
+        self.waiting.clear();
+    }
+
+    /// Notes a client that waits for statistics; returns whether they have to be requested.
+    fn wait_for_stats(&mut self, reply: String, now: Instant) -> bool {
+        self.waiting.retain(|(_, since)| now.since(*since) < STATS_MAX);
+        let is_first = self.waiting.is_empty();
+        self.waiting.push((reply, now));
+        is_first
+    }
+}
+
+/// Returns whether a message is for a micro service. Whatever its headers are, it is no hint.
+pub(super) fn is_micro(message: &Message) -> bool {
+    message.subject.starts_with(PREFIX)
+}
+
+impl NatsStore {
+    /// Has clients of micro services find this service, from the next [`wait`] on.
+    ///
+    /// [`wait`]: crate::store::Bucket::wait
+    #[must_use]
+    pub fn with_service(self, service: Service) -> NatsStore {
+        NatsStore { micro: Some(MicroService::new(service)), ..self }
+    }
+
+    /// Subscribes to the requests to the service, unless that was done on this connection, or is
+    /// not due yet.
+    pub(super) fn subscribe_micro(&mut self) {
+        let Some(micro) = self.micro.as_mut().filter(|it| it.subscriptions.is_empty()) else {
+            return;
+        };
+        if micro.paused_until.is_some_and(|until| sys::now() < until) {
+            return;
+        }
+        micro.paused_until = None;
+        // A connection that fails is noticed when it is used next.
+        micro.subscriptions =
+            self.client.subscribe(&micro.service.subjects(), &[]).unwrap_or_default();
+    }
+
+    /// Answers a request to the service, or returns the hint that its status is needed for that. A
+    /// message that is no such request is ignored.
+    pub(super) fn receive_micro(&mut self, message: &Message) -> Option<Hint> {
+        let micro = self.micro.as_mut()?;
+        let kind = micro.service.requested(&message.subject)?;
+        // What was under way when the subscriptions ended.
+        if micro.subscriptions.is_empty() {
+            return None;
+        }
+        let now = sys::now();
+        let verdict = micro.pace.count(message.weight(), now);
+        if verdict == Verdict::Flood {
+            self.pause_micro(now);
+            return None;
+        }
+        let reply = message.reply.as_ref();
+        let reply = reply.filter(|it| is_reply(it) && !self.client.replies_come_to(it));
+        let error = match (verdict, reply) {
+            (Verdict::Admitted, Some(_)) => None,
+            (Verdict::Admitted, None) => Some(NO_REPLY),
+            (Verdict::TooMany | Verdict::Flood, _) => Some(TOO_MANY),
+        };
+        if kind == RequestKind::Stats {
+            micro.stats.requests += 1;
+            micro.stats.errors += u64::from(error.is_some());
+            micro.stats.last_error = error.unwrap_or(micro.stats.last_error);
+        }
+        let reply = reply.filter(|_| error.is_none())?;
+        let answer = match kind {
+            RequestKind::Ping => micro.service.ping(),
+            RequestKind::Info => micro.service.info(),
+            RequestKind::Stats => {
+                let is_first = micro.wait_for_stats(reply.clone(), now);
+                return is_first.then_some(Hint::StatusRequested);
+            }
+        };
+        self.send_answer(reply, &answer);
+        None
+    }
+
+    /// Ends the subscriptions for a while.
+    fn pause_micro(&mut self, now: Instant) {
+        let Some(micro) = &mut self.micro else { return };
+        micro.pace = Pace::default();
+        micro.paused_until = Some(now.after(PAUSE));
+        let ended = mem::take(&mut micro.subscriptions);
+        log::warn!(
+            "more requests to $SRV than an agent answers: clients of micro services do not find \
+             it for {}",
+            Ms(PAUSE)
+        );
+        let _ = self.client.subscribe(&[], &ended);
+    }
+
+    /// Sends statistics with this status to all that wait for them.
+    pub(super) fn send_stats_now(&mut self, status: &AgentStatus) {
+        let (Some(micro), Ok(status)) = (&mut self.micro, serde_json::to_string(status)) else {
+            return;
+        };
+        let (now, waiting) = (sys::now(), mem::take(&mut micro.waiting));
+        for (_, since) in &waiting {
+            micro.stats.processing += now.since(*since);
+        }
+        let answer = micro.service.stats(&micro.stats, status);
+        for (reply, _) in waiting {
+            self.send_answer(&reply, &answer);
+        }
+    }
+
+    /// Sends an answer. Best effort: the client asks again.
+    fn send_answer(&mut self, reply: &str, text: &str) {
+        let sent = Outgoing { subject: reply, payload: text.as_bytes(), ..Outgoing::default() };
+        let _ = self.client.publish(&sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl MicroService {
+        /// Lets the time pass until the subscriptions are made again.
+        pub(crate) fn end_pause(&mut self) {
+            self.paused_until = Some(sys::now());
+        }
+    }
+
+    #[test]
+    fn a_burst_is_answered_and_a_flood_ends_the_subscriptions() {
+        let (mut pace, start) = (Pace::default(), Instant::from_boot(Duration::from_secs(9)));
+        let mut verdicts = |bytes, now| {
+            let verdicts = std::iter::from_fn(|| Some(pace.count(bytes, now)));
+            let mut verdicts = verdicts.take(2000);
+            let admitted = verdicts.by_ref().take_while(|it| *it == Verdict::Admitted).count();
+            let too_many = verdicts.take_while(|it| *it == Verdict::TooMany).count();
+            (admitted, too_many)
+        };
+        assert_eq!(verdicts(0, start), (50, 950));
+        // As many as are answered in the long run, for ever.
+        let mut pace = Pace::default();
+        for number in 0..10_000 {
+            let now = start.after(EVERY * number);
+            assert_eq!(pace.count(100, now), Verdict::Admitted, "{number}");
+        }
+        // A few of the largest.
+        let mut pace = Pace::default();
+        let floods = (0..10).filter(|_| pace.count(1 << 20, start) == Verdict::Flood);
+        assert_eq!(floods.count(), 2);
+    }
+}
