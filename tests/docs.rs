@@ -143,8 +143,7 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     let locked = &all - &BTreeSet::from([0]);
     // No command is run.
     let grabbed = &all - &BTreeSet::from([70, 126, 127]);
-    let mut leased = BTreeSet::clone(&grabbed);
-    leased.insert(1);
+    let leased = &grabbed | &BTreeSet::from([1]);
     for (page, known) in [
         (page(), common.clone()),
         (read("man/putex-lock.1"), locked),
@@ -154,6 +153,7 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
         (read("man/putex-switchover.1"), &grabbed - &BTreeSet::from([100])),
         (read("man/putex-pause.1"), &grabbed - &BTreeSet::from([100])),
         (read("man/putex-doctor.1"), &leased - &BTreeSet::from([75, 100])),
+        (read("man/putex-audit.1"), &leased - &BTreeSet::from([100])),
     ] {
         let items = items(&section(&page, "EXIT STATUS"));
         let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | audit | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -69,7 +69,7 @@ _putex() {
     case $prev in
         --config | --password-file | --auth-token-file | --nkey | \
             --creds | --tlsca | --tlscert | --tlskey | --watchdog | \
-            --report)
+            --report | --log)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
@@ -89,12 +89,12 @@ _putex() {
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
             --lease | --is | -e | --print | --watch | -W | --from | --to | \
-            --reason | --drift | --replicas | --notify-fd)
+            --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | audit)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -104,7 +104,7 @@ _putex() {
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
                     --seats --check-failures --start-grace --last-resort
-                    --watchdog --notify-fd --micro --syslog' ;;
+                    --watchdog --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)
@@ -154,12 +154,8 @@ _putex() {
                 options+=' --from --to --timeout --wait -w' ;;
         esac
         case $verb in
-            pause)
-                options+=' --for --reason --keep-running' ;;
-        esac
-        case $verb in
-            pause | resume)
-                options+=' --timeout --wait -w' ;;
+            audit)
+                options+=' --log' ;;
         esac
         case $verb in
             put)
@@ -174,7 +170,7 @@ _putex() {
                 options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | switchover | pause | resume)
+            agent | check | finish | lock | grab | release | lease | put | switchover)
                 options+=' --verbose -v --quiet -q' ;;
         esac
         case $verb in
@@ -182,17 +178,17 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | audit | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover pause resume timing help'
+        options='agent check finish lock grab release lease put status switchover audit timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent tutorial lock grab release lease put status switchover
-            pause resume theory config trouble check finish help timing
-            guard commands managers environment files signals exit
-            messages examples tls bucket servers record states seats
-            fencing limits caveats'
+            audit theory config trouble check finish help timing guard
+            commands managers environment files signals exit messages
+            examples tls bucket servers record states seats fencing
+            limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

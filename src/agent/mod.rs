@@ -41,7 +41,7 @@ use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::upgrade::Program;
 use crate::command::Change;
-use crate::core::report::Report;
+use crate::core::report::{Report, SettingsLine};
 use crate::core::{
     AgentId, Config, Effect, Ending, Event, Instant, Level, LockContext, Metrics, Ms, Notice,
     Priority, Pump, Reloadable, SLACK, StatusRequest, bounce,
@@ -215,12 +215,16 @@ fn check_required_files() -> io::Result<()> {
 
 /// Returns the lines about the settings of this agent.
 fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
-    let (timing, token) = (setup.config.timing, &setup.id.token);
-    let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
-    let (version, budget) = (env!("CARGO_PKG_VERSION"), Ms(timing.stop_budget()));
-    let settings =
-        format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
-    let mut lines = vec![settings];
+    let timing = setup.config.timing;
+    let settings = SettingsLine {
+        version: env!("CARGO_PKG_VERSION"),
+        token: &setup.id.token,
+        renewal: Ms(timing.renewal()),
+        failures: timing.failures(),
+        confirmations: timing.confirmations(),
+        stop_budget: Ms(timing.stop_budget()),
+    };
+    let mut lines = vec![settings.to_string()];
     let Reloadable { priority, failback } = setup.config.reloadable;
     if priority == Priority::Never {
         lines.push("priority never: not a candidate".to_owned());

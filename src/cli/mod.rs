@@ -12,6 +12,7 @@
 //! | `help`, `topics`, `timing` | texts that are printed |
 
 pub mod access;
+mod audit;
 pub mod config;
 pub mod connect;
 pub mod context;
@@ -37,6 +38,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::access::Access;
+pub use self::audit::AuditArgs;
 use self::config::ReadConfig;
 pub use self::doctor::{DoctorArgs, DoctorFormat, FINDINGS};
 pub use self::grab::GrabArgs;
@@ -76,6 +78,8 @@ pub enum Invocation {
     Pause(Box<PauseArgs>),
     /// Measure whether all is fit, and report it in this form; or report the refusal so.
     Doctor(DoctorFormat, Box<Result<DoctorArgs, Refusal>>),
+    /// Say whether the service ever ran at two agents at once.
+    Audit(Box<AuditArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

@@ -47,6 +47,7 @@ const STORES: &[Subcommand] = &[
     Subcommand::Resume,
     Subcommand::Status,
     Subcommand::Doctor,
+    Subcommand::Audit,
 ];
 
 /// The commands that make the bucket if it does not exist.
@@ -106,6 +107,8 @@ const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
 const PUT: &[Subcommand] = &[Subcommand::Put];
 
 const STATUS: &[Subcommand] = &[Subcommand::Status];
+
+const AUDIT: &[Subcommand] = &[Subcommand::Audit];
 
 const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
 
@@ -333,6 +336,10 @@ flags! {
         Samples: "samples" { value: "count", default: "50" }
             "measure so many reads and so many writes";
     }
+    AUDIT {
+        Log: "log" { value: "file" }
+            "log of an agent, its parts with commas between; once for each host, - for stdin";
+    }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";
     }
@@ -383,6 +390,11 @@ impl Name {
     /// Returns whether it is a switch that counts when it is given twice.
     pub fn counts_up(self) -> bool {
         matches!(self, Verbose | Quiet)
+    }
+
+    /// Returns whether it may be given several times: its value is a list then, a line each.
+    pub(super) fn is_list(self) -> bool {
+        self == Log
     }
 
     /// Returns the switch that this one turns off: of the two, the last one counts.

@@ -182,6 +182,27 @@ impl Report {
     }
 }
 
+/// The first line of an agent's log. `putex audit` reads it again.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[displaydoc(
+    "putex {version}, agent {token}, R {renewal}, F {failures}, C {confirmations}, stop budget \
+     {stop_budget}"
+)]
+pub struct SettingsLine<'a> {
+    /// The version of the program.
+    pub version: &'a str,
+    /// The agent's token.
+    pub token: &'a str,
+    /// R.
+    pub renewal: Ms,
+    /// F.
+    pub failures: u32,
+    /// C.
+    pub confirmations: u32,
+    /// How long the service may take to stop after V.
+    pub stop_budget: Ms,
+}
+
 /// Which lock of a group of agents, in a text.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum LockName {

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Refusal};
 use crate::sys;
 
 /// The longest line, in bytes, with its end: a pipe takes so many as a whole or not at all.
-const LINE_MAX: usize = 4096;
+pub(crate) const LINE_MAX: usize = 4096;
 
 /// The longest text in a line, in bytes: the rest of a line is shorter than the difference.
 const TEXT_MAX: usize = LINE_MAX - 64;
@@ -57,12 +57,13 @@ impl Destination {
 
     /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
-        let (priority, mark) = match level {
-            Level::Error => (LOG_ERR, "error: "),
-            Level::Warn => (LOG_WARNING, "warning: "),
-            Level::Info => (LOG_INFO, ""),
-            Level::Debug | Level::Trace => (LOG_DEBUG, "debug: "),
+        let priority = match level {
+            Level::Error => LOG_ERR,
+            Level::Warn => LOG_WARNING,
+            Level::Info => LOG_INFO,
+            Level::Debug | Level::Trace => LOG_DEBUG,
         };
+        let mark = mark(level);
         let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
         self.frame(priority, &format!("{subject}: {mark}{from}{text}"))
     }
@@ -115,6 +116,16 @@ impl Destination {
             SyslogSocket::default().send(&self.frame(LOG_ERR, text));
         }
         *exit
+    }
+}
+
+/// Returns how the text of a line of this level begins.
+pub(super) fn mark(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error: ",
+        Level::Warn => "warning: ",
+        Level::Info => "",
+        Level::Debug | Level::Trace => "debug: ",
     }
 }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::core::Instant;
 
+/// What stands behind the number of lines that were lost.
+pub(crate) const DROPPED: &str = " log lines were dropped: the log ";
+
 /// The shortest time between two lines that give a count.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,7 @@ impl LostLines {
         if self.counted.is_some_and(early) || self.counts.is_empty() {
             return None;
         }
-        let text = |(cause, count)| format!("{count} log lines were dropped: the log {cause}");
+        let text = |(cause, count)| format!("{count}{DROPPED}{cause}");
         Some(self.counts.iter().map(text).collect::<Vec<_>>().join("; "))
     }
 

@@ -1,0 +1,168 @@
+//! `putex audit`: whether the service ever ran at two agents at once, as far as logs and bucket
+//! tell.
+//!
+//! | file | content |
+//! |---|---|
+//! | `lines` | the lines of files |
+//! | `event` | what a line says |
+//! | `agent_log` | the terms in the log of one agent |
+//! | `logs` | all logs |
+//! | `records` | the terms in the revisions of a key |
+//! | `judge` | terms that overlap |
+//! | `text` | the report |
+//!
+//! Logs have the times of the clocks of their hosts, the bucket those of its server. The two are
+//! judged apart, each with one question: does one term begin before another has ended?
+
+mod agent_log;
+mod event;
+mod judge;
+mod lines;
+mod logs;
+mod records;
+mod text;
+
+use std::time::{Duration, SystemTime};
+
+use self::judge::{Judgement, end_by_rules, judge};
+use self::logs::Logs;
+use self::records::Records;
+use crate::core::{SEATS_MAX, Seat};
+use crate::exit::{Exit, Refusal};
+use crate::store::lock_key::to_key_state;
+use crate::store::{Bucket, History};
+use crate::sys;
+
+/// How long the revisions of all keys may take to be read.
+const READ_MAX: Duration = Duration::from_secs(30);
+
+/// The exit status if there is an overlap.
+const OVERLAP: u8 = 1;
+
+/// The exit status if it is not known whether there is one.
+const NOT_KNOWN: u8 = 75;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The key.
+    pub key: String,
+    /// The logs, each with the files that are its parts.
+    pub logs: Vec<Vec<String>>,
+    /// The name of the bucket.
+    pub bucket: String,
+}
+
+/// Judges the logs, and the bucket if there is one; prints a report and returns the exit status.
+///
+/// # Errors
+///
+/// Why a log was not read, or the bucket if there are no logs.
+pub fn run(
+    request: &Request,
+    bucket: Option<Box<dyn Bucket>>,
+    print: impl Fn(&str) -> Result<Exit, Refusal>,
+    warn: impl Fn(&Refusal) -> Exit,
+) -> Result<u8, Refusal> {
+    let (mut statuses, mut failed) = (Vec::new(), None);
+    if !request.logs.is_empty() {
+        let mut logs = Logs::new(&request.key);
+        request.logs.iter().try_for_each(|parts| logs.read(parts))?;
+        logs.finish();
+        end_by_rules(&mut logs.terms);
+        let judgement = judge(&logs.terms);
+        let doubts = doubts_of_logs(&logs, &judgement);
+        statuses.push(status(&judgement, &doubts));
+        print(&text::of_logs(request, &logs, &judgement, &doubts))?;
+    }
+    if let Some(mut bucket) = bucket {
+        match read(request, &mut *bucket) {
+            Ok((records, doubts)) => {
+                let judgement = judge(&records.terms);
+                statuses.push(status(&judgement, &doubts));
+                print(&text::of_records(request, &records, &judgement, &doubts))?;
+            }
+            Err(refusal) if request.logs.is_empty() => return Err(refusal),
+            Err(refusal) => failed = Some(warn(&refusal) as u8),
+        }
+    }
+    // An overlap that was found counts, whatever else is not known. A bucket that has the last
+    // revisions only cannot say more than the logs.
+    let is = |known: u8| statuses.contains(&known);
+    Ok(match failed {
+        _ if is(OVERLAP) => OVERLAP,
+        Some(status) => status,
+        None => statuses.first().copied().unwrap_or(NOT_KNOWN),
+    })
+}
+
+fn status(judgement: &Judgement, doubts: &[String]) -> u8 {
+    match (judgement.overlaps.is_empty(), doubts.is_empty()) {
+        (false, _) => OVERLAP,
+        (true, false) => NOT_KNOWN,
+        (true, true) => 0,
+    }
+}
+
+/// Returns what the logs do not tell.
+fn doubts_of_logs(logs: &Logs, judgement: &Judgement) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if logs.terms.is_empty() {
+        doubts.push("no line tells that an agent was active".to_owned());
+    }
+    for name in logs.missing() {
+        doubts.push(format!("the log of {name} is missing, which had the lock"));
+    }
+    if logs.untimed_events > 0 {
+        let count = logs.untimed_events;
+        doubts.push(format!("{count} lines that matter have no time that can be used"));
+    }
+    let mixed = logs.agents.iter().filter(|log| log.is_mixed).filter_map(|log| log.agent.as_ref());
+    doubts.extend(mixed.map(|agent| {
+        format!("the log of {agent} is also that of another agent: their lines are mixed")
+    }));
+    if let Some(term) = judgement.double.map(|at| &logs.terms[at]) {
+        doubts.push(format!("{} is in two logs: one is given twice", text::name_of(term)));
+    }
+    let apart = text::clocks_apart(logs, judgement);
+    if let (Some(apart), Some(closest)) = (apart, judgement.closest)
+        && apart >= closest.time
+    {
+        doubts.push("the clocks are further apart than two terms".to_owned());
+    }
+    doubts
+}
+
+/// Reads the revisions of the keys of all seats; returns what they do not tell, too.
+fn read(request: &Request, bucket: &mut dyn Bucket) -> Result<(Records, Vec<String>), Refusal> {
+    let by = sys::now().after(READ_MAX);
+    let (mut records, mut doubts) = (Records::default(), Vec::new());
+    if bucket.open_existing(by)?.is_some() {
+        for seat in Seat::all(SEATS_MAX) {
+            let History { revisions, is_whole } = bucket.history(&seat.key(&request.key), by)?;
+            if !is_whole {
+                let key = seat.key(&request.key);
+                doubts.push(format!("key {key} has more revisions than were read"));
+            }
+            let since_epoch = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH);
+            let revision = |(entry, at)| (to_key_state(Some(entry)), since_epoch(at));
+            let revisions = revisions.into_iter().map(revision);
+            let revisions: Vec<_> =
+                revisions.map(|(state, at)| (state, at.unwrap_or_default())).collect();
+            records.add(seat.0, &revisions);
+        }
+    }
+    if records.plain > 0 {
+        let count = records.plain;
+        doubts.push(format!("{count} revisions are not of this version of putex"));
+    }
+    let seats = records.terms.iter().map(|term| term.seat);
+    let is_alone = |seat: u32| records.terms.iter().filter(|it| it.seat == seat).count() < 2;
+    if seats.clone().all(is_alone) {
+        doubts.push(match records.terms.len() {
+            0 => "the bucket has no term of the key".to_owned(),
+            _ => "the bucket has the last term only; write --log for those before".to_owned(),
+        });
+    }
+    Ok((records, doubts))
+}
