@@ -26,7 +26,8 @@
 //! are what delays, loses, doubles and cuts. The [`course`] is rounds of [`faults`] drawn
 //! from the seed, each followed by a time in which all has to be well again. Whether
 //! services overlap is judged by the rig's observer, which asks the kernel every 2 ms, and
-//! once more from what the services wrote themselves ([`verdict`]).
+//! once more from what the services wrote themselves ([`verdict`]). At the end `putex audit`
+//! reads what agents and guards have logged ([`audit`]).
 //!
 //! A seed gives the same plan of faults again. What they meet is not the same to the
 //! millisecond: the servers, the kernel and the time are real.
@@ -45,6 +46,8 @@ mod record;
 mod rig;
 mod support;
 
+#[path = "campaign/audit.rs"]
+mod audit;
 #[path = "campaign/clock.rs"]
 mod clock;
 #[path = "campaign/course.rs"]
