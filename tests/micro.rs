@@ -184,7 +184,7 @@ fn a_flood_of_requests_delays_no_renewal() {
         agent.wait_for_any(&["more requests to $SRV than an agent answers"]);
         assert_eq!(client.request("$SRV.PING.putex", 1), [Value::Null; 0]);
         let log = agent.log.since(began).join("\n");
-        // On a busy host the server may find that the agent reads too slowly, and end the connection.
+        // On a busy host the server may find the agent too slow, and end the connection.
         assert!(!log.contains("active -> "), "{log}");
         assert_eq!(log.matches("more requests to $SRV").count(), 1, "{log}");
         // The minute is over for the next instance.

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | audit | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -69,7 +69,7 @@ _putex() {
     case $prev in
         --config | --password-file | --auth-token-file | --nkey | \
             --creds | --tlsca | --tlscert | --tlskey | --watchdog | \
-            --report | --log)
+            --report | --log | --metrics-file)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
@@ -77,7 +77,8 @@ _putex() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -d -- "$cur")
             return ;;
-        --start | --stop | --healthcheck | --last-resort)
+        --start | --stop | --healthcheck | --last-resort | \
+            --on-change)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
@@ -89,12 +90,13 @@ _putex() {
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
             --lease | --is | -e | --print | --watch | -W | --from | --to | \
-            --drift | --replicas | --notify-fd)
+            --reason | --format | --ignore | --samples | --drift | \
+            --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | audit)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -103,15 +105,20 @@ _putex() {
         case $verb in
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
-                    --seats --check-failures --start-grace --last-resort
-                    --watchdog --notify-fd --syslog' ;;
+                    --seats --observe --check-failures --start-grace
+                    --last-resort --on-change --metrics-file --notify-fd --micro
+                    --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)
                 options+=' --token' ;;
         esac
         case $verb in
-            agent | check | finish | timing)
+            agent | check | finish | doctor)
+                options+=' --watchdog' ;;
+        esac
+        case $verb in
+            agent | check | finish | doctor | timing)
                 options+=' --renewal -r --failures -f --confirmations -c' ;;
         esac
         case $verb in
@@ -154,6 +161,18 @@ _putex() {
                 options+=' --from --to --timeout --wait -w' ;;
         esac
         case $verb in
+            pause)
+                options+=' --for --reason --keep-running' ;;
+        esac
+        case $verb in
+            pause | resume)
+                options+=' --timeout --wait -w' ;;
+        esac
+        case $verb in
+            doctor)
+                options+=' --format --ignore --samples' ;;
+        esac
+        case $verb in
             audit)
                 options+=' --log' ;;
         esac
@@ -162,7 +181,7 @@ _putex() {
                 options+=' --lease' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | lease | timing)
+            agent | check | finish | lock | grab | lease | doctor | timing)
                 options+=' --drift' ;;
         esac
         case $verb in
@@ -170,7 +189,7 @@ _putex() {
                 options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | switchover)
+            agent | check | finish | lock | grab | release | lease | put | switchover | pause | resume)
                 options+=' --verbose -v --quiet -q' ;;
         esac
         case $verb in
@@ -178,17 +197,17 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | audit | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover audit timing help'
+        options='agent check finish lock grab release lease put status switchover pause resume doctor audit timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent tutorial lock grab release lease put status switchover
-            audit theory config trouble check finish help timing guard
-            commands managers environment files signals exit messages
-            examples tls bucket servers record states seats fencing
-            limits caveats'
+            pause resume doctor audit theory config trouble check finish
+            help timing guard commands managers environment files
+            signals exit messages examples tls bucket servers record
+            states seats fencing limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi
