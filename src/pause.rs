@@ -88,6 +88,9 @@ pub fn run(
 /// state.
 type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
 
+/// The revision of a pause, and the one that it replaces with the time that is left of it.
+type AtAndReplaced = (Revision, Option<(StoredPause, Duration)>);
+
 struct Process<'a> {
     request: &'a Request,
     bucket: Box<dyn Bucket>,
@@ -119,10 +122,11 @@ impl Process<'_> {
         if !reasons.is_empty() {
             return Ok(self.refuse(&reasons));
         }
-        let at = match self.write(own)? {
-            Ok(at) => at,
+        let (at, replaced) = match self.write(own)? {
+            Ok(written) => written,
             Err(why) => return Ok(self.refuse(&[why])),
         };
+        let written_at = sys::now();
         // It was written earlier: the store says until when it lasts.
         let until = SystemTime::now() + own.lasts;
         let lacking = self.wait_for(at, |status, agents| lacking(status, agents, at))?;
@@ -130,12 +134,25 @@ impl Process<'_> {
             let count = self.agents.len();
             if count == 0 {
                 self.tell(Level::Warn, "no agent answers; one that starts observes the pause");
+            } else if !self.agents.values().any(|(_, state)| state == "active") {
+                self.tell(Level::Warn, "no agent runs the service, and none does before the end");
             }
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
-        self.end(at)?;
-        let last = "the pause is withdrawn".to_owned();
+        let last = match replaced {
+            // Somebody relies on the pause before.
+            Some((before, left)) => {
+                let lasts = left.saturating_sub(sys::now().since(written_at));
+                let lasts = Duration::from_millis(lasts.as_millis() as u64);
+                self.restore(at, &StoredPause { lasts, ..before })?;
+                "it is not made longer; the pause before stands".to_owned()
+            }
+            None => {
+                self.end(at)?;
+                "the pause is withdrawn".to_owned()
+            }
+        };
         Ok(self.refuse(&[lacking, vec![last]].concat()))
     }
 
@@ -199,9 +216,29 @@ impl Process<'_> {
         }
     }
 
-    /// Writes the pause; returns its revision, or why it is refused.
-    fn write(&mut self, own: &StoredPause) -> Result<Result<Revision, String>, Refusal> {
+    /// Writes the pause that stood before in the place of the one at this revision.
+    fn restore(&mut self, at: Revision, before: &StoredPause) -> Result<(), Refusal> {
+        let by = sys::now().after(ANSWER_MAX);
+        match stored::write(&mut *self.bucket, &self.request.key, at, before, by) {
+            Written::Stored(at) => {
+                self.bucket.announce(&self.request.key, &pause_notice(at));
+                Ok(())
+            }
+            // Somebody has ended or replaced it.
+            Written::Moved(_) => Ok(()),
+            Written::Denied(why) => Err(StoreErrorKind::Credentials.error(why).into()),
+            Written::Unknown(why) => {
+                let text = format!("the longer pause may stand: {why}");
+                Err(StoreErrorKind::Unreachable.error(text).into())
+            }
+        }
+    }
+
+    /// Writes the pause; returns its revision with the pause that it replaces and how long that
+    /// lasts still, or why it is refused.
+    fn write(&mut self, own: &StoredPause) -> Result<Result<AtAndReplaced, String>, Refusal> {
         let (key, mut last) = (self.request.key.clone(), String::new());
+        let mut replaced = None;
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
             let entry = self.bucket.get(&stored::key_of(&key), by)?;
@@ -209,7 +246,7 @@ impl Process<'_> {
                 && let Some((other, left)) = self.standing(entry, by)?
             {
                 if other == *own {
-                    return Ok(Ok(entry.revision));
+                    return Ok(Ok((entry.revision, replaced)));
                 }
                 if other.keep_running && !own.keep_running || left > own.lasts {
                     let (left, kept) =
@@ -220,10 +257,11 @@ impl Process<'_> {
                         other.by
                     )));
                 }
+                replaced = Some((other, left));
             }
             let at = entry.map_or(Revision(0), |entry| entry.revision);
             match stored::write(&mut *self.bucket, &key, at, own, by) {
-                Written::Stored(at) => return Ok(Ok(at)),
+                Written::Stored(at) => return Ok(Ok((at, replaced))),
                 Written::Moved(_) => {}
                 Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
                 Written::Unknown(why) => last = why,

@@ -195,6 +195,15 @@ fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
     assert!(withdrawn.said.ends_with("the pause is withdrawn\n"), "{withdrawn:?}");
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
+    // One that is to be longer leaves the one before, on which somebody relies.
+    site.pause(&["--for", "1h", "--reason", "first"]);
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
+    let longer = site.run(&["pause", "--for", "2h", "-w", "1", "web"]);
+    assert!(longer.status == Some(75) && longer.said.ends_with("the pause before stands\n"));
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
+    let shown = site.run(&["status", "web"]).shown;
+    assert!(shown.contains("for 59m") && shown.contains(": first"), "{shown}");
+    assert_eq!(site.resume().status, Some(0));
     site.check_end();
 }
 
