@@ -155,9 +155,8 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
             let window = scene.timing.takeover();
             scene.check_nothing_moves(report, killed_at, window);
             let guards = scene.hosts[active].guards();
-            report.check(guards == [new], || {
-                format!("the guards are {guards:?} where {new} was expected alone")
-            });
+            // One that a busy host keeps from answering in time is replaced too.
+            report.check(guards.len() == 1, || format!("the guards are {guards:?}, not one"));
             let killed_at = kill_agent(scene, active);
             check_takeover(scene, report, active, killed_at)?;
             scene.comes_back(report, active)
