@@ -145,7 +145,7 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
             let host = &scene.hosts[active];
             let another = || host.guards().into_iter().find(|pid| *pid != old);
             let longest_wait = killed_at + scene.timing.longest_wait();
-            let new = wait_until(longest_wait, another).ok_or("there is no other guard")?;
+            wait_until(longest_wait, another).ok_or("there is no other guard")?;
             let took = now().saturating_sub(killed_at);
             report.measure_of("guard killed to another guard", scene.timing.r, took);
             report.check_fast("guard killed to another guard", took, scene.timing.r);
