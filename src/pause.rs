@@ -24,6 +24,9 @@ use crate::sys;
 /// How often a write is repeated after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
 
+/// Why a pause that keeps the service running is not in force.
+const NOBODY_RUNS: &str = "no agent runs the service: nothing is there to run on";
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -129,7 +132,11 @@ impl Process<'_> {
         let written_at = sys::now();
         // It was written earlier: the store says until when it lasts.
         let until = SystemTime::now() + own.lasts;
-        let lacking = self.wait_for(at, |status, agents| lacking(status, agents, at))?;
+        let lacking = self.wait_for(at, |status, agents| {
+            let runs = agents.values().any(|(_, state)| state == "active");
+            let nobody = (own.keep_running && !runs).then(|| NOBODY_RUNS.to_owned());
+            lacking(status, agents, at).into_iter().chain(nobody).collect()
+        })?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
