@@ -43,6 +43,8 @@ pub(super) struct AgentLog {
     take: Option<Take>,
     /// The term of the previous instance that is adopted, or the number of the take.
     number: Option<u64>,
+    /// When the last pause ends that is known.
+    paused_until: Duration,
     open: Option<Term>,
     /// The service was reported to be down since the last term began.
     is_down: bool,
@@ -71,6 +73,7 @@ impl AgentLog {
             times: None,
             take: None,
             number: None,
+            paused_until: Duration::ZERO,
             open: None,
             is_down: false,
             awaits_release: false,
@@ -126,6 +129,9 @@ impl AgentLog {
                     self.close(at);
                 }
             }
+            LogEvent::Paused(lasts) => {
+                self.paused_until = self.paused_until.max(at.saturating_add(lasts));
+            }
             LogEvent::CutOff => {
                 if let Some(term) = self.open.as_mut().filter(|term| term.from <= at) {
                     let why = std::mem::take(&mut term.why);
@@ -168,9 +174,11 @@ impl AgentLog {
     fn begin_instance(&mut self, token: &str, times: Times, at: Duration) {
         let token = sanitize_field(token);
         self.is_mixed |= self.agent.as_ref().is_some_and(|known| *known != token);
-        // The instance before had renewed the lock before now, if it was there at all.
+        // The instance before had renewed the lock before now, if it was there at all. In a pause
+        // its lock may have been valid until the end of that.
+        let last = at.max(self.paused_until);
         if let Some(term) = self.open.as_mut().filter(|term| term.end == End::Unknown) {
-            term.until = term.times.map(|times| at.saturating_add(times.sum()));
+            term.until = term.times.map(|times| last.saturating_add(times.sum()));
         }
         (self.agent, self.times) = (Some(token), Some(times));
         (self.state, self.seat, self.take, self.number) = (None, 0, None, None);

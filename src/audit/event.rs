@@ -40,6 +40,8 @@ pub(super) enum LogEvent {
     HeldBy(String),
     /// The service runs, in this term.
     Started(u64),
+    /// A pause is known, which lasts for so long.
+    Paused(Duration),
     /// The service is down.
     Down,
     /// The last resort has succeeded: it has cut the service off.
@@ -147,6 +149,7 @@ pub(super) struct Forms {
     started: Form,
     down_in_time: Form,
     down: [String; 2],
+    paused: Form,
     cut_off: String,
     may_still_run: String,
     reasons: ReasonForms,
@@ -201,6 +204,7 @@ impl Forms {
             started: Form::of(&ServiceReport::Started(NUMBER), &[NUMBER_MARK]),
             down_in_time: Form::of(&ServiceReport::DownInTime(TIME), &[TIME_MARK]),
             down: [ServiceReport::DownLate, ServiceReport::Down].map(|report| report.to_string()),
+            paused: Form::of(&Report::Paused(TIME, one()), &[TIME_MARK, ONE]),
             cut_off: ServiceReport::LastResortSucceeded.to_string(),
             may_still_run: ServiceReport::MayStillRun.to_string(),
             reasons: ReasonForms::new(),
@@ -235,6 +239,9 @@ impl Forms {
             || self.down.iter().any(|down| down == text)
         {
             return Some(LogEvent::Down);
+        }
+        if let Some([lasts, _]) = self.paused.fields(text) {
+            return Ms::parse(lasts).map(|Ms(lasts)| LogEvent::Paused(lasts));
         }
         if text == self.cut_off {
             return Some(LogEvent::CutOff);

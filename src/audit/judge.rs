@@ -145,7 +145,10 @@ pub(super) fn end_by_rules(terms: &mut [Term]) {
             let last = take.at.saturating_sub(take.stood);
             Some(match (take.released, times) {
                 (true, _) => last,
-                (false, Some(times)) => last.saturating_add(times.sum()),
+                // In a pause a lock may be valid for longer, and is waited for as long.
+                (false, Some(Times { lock_time, stop_budget })) => {
+                    last.saturating_add(lock_time.max(take.stood)).saturating_add(stop_budget)
+                }
                 // The agent that took it has waited for as long as the holder's record asked for.
                 (false, None) => take.at.saturating_add(take.confirmed_for),
             })

@@ -109,6 +109,8 @@ fn a_host_that_came_back_tells_by_when_its_service_was_down() {
     let restart = [(20, SETTINGS), (20, "looking -> standby: the bucket is open")];
     let lines = after_active(&restart);
     assert_eq!(terms(&lines), [(Some(8), 13, true, Some(24), End::Unknown)]);
+    let paused = after_active(&[(15, "paused for 60 s by root@h1"), restart[0], restart[1]]);
+    assert_eq!(terms(&paused), [(Some(8), 13, true, Some(79), End::Unknown)]);
     let again = after_active(&[
         restart[0],
         restart[1],

@@ -98,6 +98,11 @@ fn the_guard_and_the_other_lines_are_read_too() {
         (ServiceReport::MayStillRun.to_string(), Some(LogEvent::MayStillRun)),
         (ServiceReport::LastResortSucceeded.to_string(), Some(LogEvent::CutOff)),
         (ServiceReport::LastResortBesideStart.to_string(), None),
+        (
+            Report::Paused(ms(90_500), "root@h1: kernel".to_owned()).to_string(),
+            Some(LogEvent::Paused(ms(90_500).0)),
+        ),
+        (Report::PauseOver.to_string(), None),
         (ServiceReport::LockOver.to_string(), None),
         (Report::Released(Revision(9)).to_string(), Some(LogEvent::Released(9))),
         (Report::TakesSeat(Seat(2)).to_string(), Some(LogEvent::Seat(2))),

@@ -146,6 +146,11 @@ fn a_term_without_an_end_has_ended_by_the_rules_when_another_took_the_lock() {
     assert_eq!((terms[0].until, terms[0].end), (Some(at(109)), End::ByRules));
     assert_eq!(pairs(&terms), []);
 
+    // Its lock was valid for longer, in a pause.
+    let mut paused = vec![Term { times, ..open(0, 1) }, taken(term(1, 110, 120), false, 50, 6)];
+    end_by_rules(&mut paused);
+    assert_eq!(paused[0].until, Some(at(109)));
+
     // Without the wait of C * R the service began too early.
     let mut early = vec![Term { times, ..open(0, 1) }, taken(term(1, 110, 120), false, 9, 0)];
     end_by_rules(&mut early);

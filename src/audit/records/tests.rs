@@ -88,6 +88,13 @@ fn a_term_that_begins_earlier_than_the_record_before_allows_overlaps() {
 }
 
 #[test]
+fn a_holder_that_has_published_a_longer_lock_time_may_run_for_longer() {
+    let paused = Lease { lock_time: Duration::from_secs(100), ..lease(1, None, Active) };
+    assert_eq!(times(&paused).lock_time, Duration::from_secs(99));
+    assert_eq!(times(&lease(1, None, Active)).lock_time, Duration::from_millis(2970));
+}
+
+#[test]
 fn another_instance_of_an_agent_may_adopt_its_term() {
     let adopted = |host: &str| {
         let mut second = lease(2, Some(8), Active);
