@@ -5,7 +5,6 @@ use super::table::Name;
 use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::audit::Request;
 use crate::exit::Refusal;
-use crate::store::name::{is_own, valid_key};
 
 /// The arguments of `putex audit`, each of them valid.
 #[derive(Debug)]
@@ -30,10 +29,7 @@ pub(super) fn invocation(
             return Err(usage(why));
         }
     };
-    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
-    if is_own(&key) {
-        return Err(usage(format!("KEY: {key}: is no key of agents")));
-    }
+    resolve::agents_key(&key)?;
     let resolve = |faults: &mut Faults<'_>| resolve(faults, key, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Audit(Box::new(args)))

@@ -7,7 +7,7 @@ use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::core::Timing;
 use crate::exit::Refusal;
 use crate::status::Source;
-use crate::store::name::{is_own, valid_key};
+use crate::store::name::valid_key;
 
 /// The arguments of `putex doctor`, each of them valid.
 #[derive(Debug)]
@@ -95,10 +95,7 @@ pub(super) fn invocation(
 
 fn check_key(key: &str) -> Result<(), Refusal> {
     valid_key(key).map_err(|why| usage(format!("KEY: {why}; write none for all keys")))?;
-    match is_own(key) {
-        true => Err(usage(format!("KEY: {key}: is no key of agents"))),
-        false => Ok(()),
-    }
+    resolve::agents_key(key)
 }
 
 /// Resolves the settings; `None` if there is a fault.

@@ -7,11 +7,10 @@ use log::Level;
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
 use super::value::{long_time, seconds};
-use super::{BucketArgs, Environment, Invocation, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, resolve};
 use crate::core::PAUSE_MAX;
 use crate::exit::Refusal;
 use crate::pause::{Action, Request};
-use crate::store::name::{is_own, valid_key};
 
 /// The arguments of `putex pause` or `putex resume`, each of them valid.
 #[derive(Debug)]
@@ -41,17 +40,7 @@ pub(super) fn invocation(
 ) -> Result<Invocation, Refusal> {
     let resumes = of == Subcommand::Resume;
     let usual = if resumes { "putex resume KEY" } else { "putex pause --for TIME KEY" };
-    let key = match &words[..] {
-        [key] => key.clone(),
-        [] => return Err(usage(format!("KEY is missing; write {usual}"))),
-        [_, more, ..] => {
-            return Err(usage(format!("{more}: unexpected argument; one key at a time")));
-        }
-    };
-    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
-    if is_own(&key) {
-        return Err(usage(format!("KEY: {key}: is no key of agents")));
-    }
+    let key = resolve::only_key(&words, usual)?;
     let resolve = |faults: &mut Faults<'_>| resolve(faults, resumes, key, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Pause(Box::new(args)))

@@ -14,13 +14,13 @@ use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, failback, file, grace,
     priority, replicas, seats,
 };
-use super::{AgentArgs, BucketArgs, Environment, Location, Lookup};
+use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, usage};
 use crate::command::Commands;
 use crate::core::{Instant, Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
-use crate::store::name::{valid_bucket, valid_key, valid_token};
+use crate::store::name::{is_own, valid_bucket, valid_key, valid_token};
 use crate::sys;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
@@ -78,6 +78,24 @@ pub(super) fn who(
     let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
     let who = who.map_or_else(|| valid_host(environment.host), valid_token);
     faults.collect(option, who)
+}
+
+/// Returns the key of agents that is the only word of a command which is used so.
+pub(super) fn only_key(words: &[String], usual: &str) -> Result<String, Refusal> {
+    match words {
+        [key] => agents_key(key).map(|()| key.clone()),
+        [] => Err(usage(format!("KEY is missing; write {usual}"))),
+        [_, more, ..] => Err(usage(format!("{more}: unexpected argument; one key at a time"))),
+    }
+}
+
+/// Checks the key of agents on a command line.
+pub(super) fn agents_key(key: &str) -> Result<(), Refusal> {
+    valid_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
+    match is_own(key) {
+        true => Err(usage(format!("KEY: {key}: is no key of agents"))),
+        false => Ok(()),
+    }
 }
 
 /// Returns who asks, for people.

@@ -7,9 +7,9 @@ use log::Level;
 use super::settings::{Faults, Settings};
 use super::table::Name;
 use super::value::seconds;
-use super::{BucketArgs, Environment, Invocation, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, resolve};
 use crate::exit::Refusal;
-use crate::store::name::{is_own, valid_key, valid_token};
+use crate::store::name::valid_token;
 use crate::switchover::Request;
 
 /// The arguments of `putex switchover`, each of them valid.
@@ -31,20 +31,7 @@ pub(super) fn invocation(
     words: Vec<String>,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
-    let key = match &words[..] {
-        [key] => key.clone(),
-        [] => {
-            let why = "KEY is missing; write putex switchover [--to WHO] KEY";
-            return Err(usage(why.to_owned()));
-        }
-        [_, more, ..] => {
-            return Err(usage(format!("{more}: unexpected argument; one key at a time")));
-        }
-    };
-    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
-    if is_own(&key) {
-        return Err(usage(format!("KEY: {key}: is no key of agents")));
-    }
+    let key = resolve::only_key(&words, "putex switchover [--to WHO] KEY")?;
     let resolve = |faults: &mut Faults<'_>| resolve(faults, key, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Switchover(Box::new(args)))
