@@ -6,19 +6,18 @@
 //! depend on it: an agent that does not know of it acts as ever.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Instant, Ms, Revision, StoreErrorKind, Written};
+use crate::core::{AgentStatus, Ms, Revision, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
+use crate::store::Bucket;
 use crate::store::lock_key::pause_notice;
 use crate::store::pause::{self as stored, StoredPause};
-use crate::store::{Bucket, Entry};
 use crate::sys;
 
 /// How often a write is repeated after an answer that leaves open whether it was stored.
@@ -106,12 +105,8 @@ struct Process<'a> {
 
 impl Process<'_> {
     fn tell(&self, level: Level, text: &str) {
-        // A person who waits sees what for.
-        let level =
-            if level == Level::Info && io::stderr().is_terminal() { Level::Warn } else { level };
-        if self.request.level >= level as u64 {
-            self.destination.tell(&format!("{}: {text}", self.request.key));
-        }
+        let Request { key, level: lowest, .. } = self.request;
+        self.destination.tell_waiting(level, *lowest, &format!("{key}: {text}"));
     }
 
     fn refuse(&self, reasons: &[String]) -> Ended {
@@ -133,15 +128,15 @@ impl Process<'_> {
         // It was written earlier: the store says until when it lasts.
         let until = SystemTime::now() + own.lasts;
         let lacking = self.wait_for(at, |status, agents| {
-            let runs = agents.values().any(|(_, state)| state == "active");
-            let nobody = (own.keep_running && !runs).then(|| NOBODY_RUNS.to_owned());
+            let is_lacking = own.keep_running && !is_run(agents);
+            let nobody = is_lacking.then(|| NOBODY_RUNS.to_owned());
             lacking(status, agents, at).into_iter().chain(nobody).collect()
         })?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
                 self.tell(Level::Warn, "no agent answers; one that starts observes the pause");
-            } else if !self.agents.values().any(|(_, state)| state == "active") {
+            } else if !is_run(&self.agents) {
                 self.tell(Level::Warn, "no agent runs the service, and none does before the end");
             }
             let until = humantime::format_rfc3339_seconds(until);
@@ -151,7 +146,6 @@ impl Process<'_> {
             // Somebody relies on the pause before.
             Some((before, left)) => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
-                let lasts = Duration::from_millis(lasts.as_millis() as u64);
                 self.restore(at, &StoredPause { lasts, ..before })?;
                 "it is not made longer; the pause before stands".to_owned()
             }
@@ -187,9 +181,7 @@ impl Process<'_> {
     /// Reads who holds the lock, and what the agents say of themselves.
     fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
         let Request { source, key, .. } = self.request;
-        let status =
-            status::read(source, std::slice::from_ref(key), true, &mut *self.bucket, self.base)?;
-        let status = status.keys.into_iter().find(|status| status.kind == status::Kind::Agent);
+        let status = status::read_agents(source, key, &mut *self.bucket, self.base)?;
         for agent in status.iter().flat_map(|status| &status.agents) {
             let AgentStatus { token, host, pause, state, .. } = agent.clone();
             self.agents.insert((token, host), (pause, state));
@@ -250,7 +242,7 @@ impl Process<'_> {
             let by = sys::now().after(ANSWER_MAX);
             let entry = self.bucket.get(&stored::key_of(&key), by)?;
             if let Some(entry) = &entry
-                && let Some((other, left)) = self.standing(entry, by)?
+                && let Some((other, left)) = stored::standing(&mut *self.bucket, entry, by)?
             {
                 if other == *own {
                     return Ok(Ok((entry.revision, replaced)));
@@ -277,14 +269,6 @@ impl Process<'_> {
         Err(StoreErrorKind::Unreachable.error(format!("the pause may be written: {last}")).into())
     }
 
-    fn standing(
-        &mut self,
-        entry: &Entry,
-        by: Instant,
-    ) -> Result<Option<(StoredPause, Duration)>, Refusal> {
-        Ok(stored::standing(&mut *self.bucket, entry, by)?)
-    }
-
     /// Ends the pause that stands at this revision; returns the revision after.
     fn end(&mut self, at: Revision) -> Result<Revision, Refusal> {
         let (key, mut last) = (self.request.key.clone(), String::new());
@@ -308,6 +292,11 @@ impl Process<'_> {
         let text = format!("the pause may stand until it ends by itself: {last}");
         Err(Refusal::new(Exit::Unreachable, text))
     }
+}
+
+/// Returns whether an agent says that it runs the service.
+fn is_run(agents: &Agents) -> bool {
+    agents.values().any(|(_, state)| state == "active")
 }
 
 /// Returns why the agents of this status cannot be paused.

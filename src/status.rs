@@ -199,6 +199,22 @@ pub(crate) fn read(
     Ok(Status::new(bucket_name, epoch, keys))
 }
 
+/// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
+/// nothing is known of such agents. `base` is the directory for files of this host.
+///
+/// # Errors
+///
+/// Why the bucket was not read.
+pub(crate) fn read_agents(
+    source: &Source,
+    key: &String,
+    bucket: &mut dyn Bucket,
+    base: &Path,
+) -> Result<Option<KeyStatus>, Refusal> {
+    let status = read(source, std::slice::from_ref(key), true, bucket, base)?;
+    Ok(status.keys.into_iter().find(|status| status.kind == Kind::Agent))
+}
+
 /// Returns the entries that are asked for, with their ages. Tickets for other names may block those
 /// for the ones that are asked for.
 fn entries(

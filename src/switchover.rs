@@ -7,7 +7,6 @@
 
 mod judge;
 
-use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
@@ -229,11 +228,8 @@ struct Process<'a> {
 
 impl Process<'_> {
     fn tell(&self, level: Level, text: &str) {
-        // A person who waits sees what for.
-        let level = if level == Level::Info && is_terminal() { Level::Warn } else { level };
-        if self.request.level >= level as u64 {
-            self.destination.tell(&format!("{}: {text}", self.request.key));
-        }
+        let Request { key, level: lowest, .. } = self.request;
+        self.destination.tell_waiting(level, *lowest, &format!("{key}: {text}"));
     }
 
     /// Chooses the holder and the agent that is to have its lock. An agent that answers another
@@ -252,9 +248,7 @@ impl Process<'_> {
     /// Reads who holds the lock, and what the agents say of themselves.
     fn read_status(&mut self, base: &Path) -> Result<Option<KeyStatus>, Refusal> {
         let Request { source, key, .. } = self.request;
-        let status =
-            status::read(source, std::slice::from_ref(key), true, &mut *self.bucket, base)?;
-        Ok(status.keys.into_iter().find(|status| status.kind == status::Kind::Agent))
+        status::read_agents(source, key, &mut *self.bucket, base)
     }
 
     /// Writes the request, and waits for what becomes of it.
@@ -399,10 +393,6 @@ fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
             "waiting for an agent to take it".to_owned()
         }
     }
-}
-
-fn is_terminal() -> bool {
-    io::stderr().is_terminal()
 }
 
 #[cfg(test)]

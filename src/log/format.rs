@@ -94,6 +94,16 @@ impl Destination {
         write_to_stderr(&self.on_stderr().frame(LOG_INFO, text));
     }
 
+    /// Writes a line of a command for which a person may wait, if its level is not below `lowest`.
+    /// On a terminal, what is waited for counts as a warning.
+    pub fn tell_waiting(self, level: Level, lowest: u64, text: &str) {
+        let is_shown = level == Level::Info && io::stderr().is_terminal();
+        let level = if is_shown { Level::Warn } else { level };
+        if lowest >= level as u64 {
+            self.tell(text);
+        }
+    }
+
     /// Writes a whole line at once. A line that syslog does not take goes to stderr.
     pub(super) fn write_now(self, line: &[u8]) {
         if self != Destination::Syslog {
