@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Bucket, Content, Entry, StoreResult};
-use crate::core::Instant;
+use super::{Bucket, Content, Entry, Expected, StoreResult};
 use crate::core::tickets::grab::LIFETIME_MAX;
+use crate::core::{Instant, Revision, Written};
 
 /// The header with a lifetime, in milliseconds.
 pub(super) const LIFE: &str = "Putex-Life";
@@ -38,4 +38,9 @@ pub(super) fn left(
     let age = ages.first().copied().flatten();
     let left = age.map_or(Duration::ZERO, |age| lasts.saturating_sub(age));
     Ok(Some(left).filter(|left| !left.is_zero()))
+}
+
+/// Ends the entry of a key that stands at this revision, before its time.
+pub(super) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
+    bucket.compare_and_set(key, Expected::Key(at), &Content::tombstone(), deadline)
 }

@@ -15,8 +15,8 @@
 
 use std::time::Duration;
 
-use super::lifetime::{LIFE, left, lifetime_up_to};
-use super::{Bucket, Content, Entry, Expected, OPERATION, StoreResult};
+use super::lifetime::{self, LIFE, left, lifetime_up_to};
+use super::{Bucket, Content, Entry, Expected, StoreResult};
 use crate::core::{Instant, PAUSE_MAX, Pause, Revision, Written, sanitize, sanitize_field};
 use crate::sys;
 
@@ -130,13 +130,13 @@ pub(crate) fn write(
 
 /// Ends the pause that stands at this revision.
 pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
-    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
-    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+    lifetime::end(bucket, &key_of(key), at, deadline)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::OPERATION;
 
     fn pause() -> StoredPause {
         StoredPause {

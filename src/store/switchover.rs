@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use super::lifetime::{LIFE, left, lifetime};
+use super::lifetime::{self, LIFE, left, lifetime};
 use super::name::valid_token;
 use super::{Bucket, Content, Entry, Expected, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
@@ -145,8 +145,7 @@ pub(crate) fn end(
     at: Revision,
     deadline: Instant,
 ) -> Written {
-    let content = Content::tombstone();
-    bucket.compare_and_set(&key_of(key, seat), Expected::Key(at), &content, deadline)
+    lifetime::end(bucket, &key_of(key, seat), at, deadline)
 }
 
 #[cfg(test)]

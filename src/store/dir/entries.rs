@@ -10,7 +10,7 @@ use super::folder::{Folder, SEQUENCE};
 use super::text::{self, Kind};
 use crate::core::{Instant, Revision, Written};
 use crate::store::{
-    Content, Entry, Expected, Listing, OPERATION, Selection, StoreErrorKind, StoreResult, is_below,
+    Content, Entry, Expected, Listing, Selection, StoreErrorKind, StoreResult, is_below,
 };
 
 /// Longest file name of Linux file systems, in bytes; bounds the escaped key.
@@ -147,8 +147,7 @@ impl Folder {
 
 /// Returns the entry of a key whose record was removed by hand.
 fn tombstone(key: &str, revision: Revision) -> Entry {
-    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
-    Entry { key: key.to_owned(), revision, content }
+    Entry { key: key.to_owned(), revision, content: Content::tombstone() }
 }
 
 /// Returns the revision of a key, 0 without an entry.
