@@ -74,6 +74,9 @@ pub struct LockKey {
     bucket: Box<dyn Bucket>,
     /// The keys of the seats, never none. Announcements are made under the first.
     keys: Vec<SeatKey>,
+    /// The keys of the requests for switchover of all seats, and that of the pause.
+    switchover_keys: Vec<String>,
+    pause_key: String,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
     /// When the status was requested last, and when a notice of a request for switchover came.
@@ -106,11 +109,14 @@ impl LockKey {
 
     /// Returns the keys of so many seats, at least one, in a bucket that is not open yet.
     pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
-        let keys = Seat::all(seats.max(1));
-        let keys = keys.map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
+        let seats = || Seat::all(seats.max(1));
+        let switchover_keys = seats().map(|seat| switchover::key_of(key, seat)).collect();
+        let keys = seats().map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
         LockKey {
             bucket,
             keys,
+            switchover_keys,
+            pause_key: pause::key_of(key),
             announced: None,
             status_requested_at: None,
             noticed_at: None,
@@ -140,11 +146,9 @@ impl LockKey {
         let (mut bucket, entry) = self.bucket.open(first, deadline)?;
         let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
         let mut entries = vec![entry];
-        let key = self.keys[0].key.clone();
-        let mut requests = self.switchover_keys();
-        requests.push(pause::key_of(&key));
-        self.bucket.subscribe(&requests.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.pause = pause::read(&mut *self.bucket, &key, deadline)?;
+        let requests = self.switchover_keys.iter().chain([&self.pause_key]);
+        self.bucket.subscribe(&requests.map(String::as_str).collect::<Vec<_>>())?;
+        self.pause = pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?;
         self.read_pause_at = self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY));
         (self.reads_switchover, self.is_new) = (None, true);
         if !others.is_empty() {
@@ -246,7 +250,6 @@ impl LockKey {
         wake: BorrowedFd<'_>,
         deadline: Option<Instant>,
     ) -> Result<Option<Event>, String> {
-        let (requests, pause_key) = (self.switchover_keys(), pause::key_of(&self.keys[0].key));
         loop {
             if let Some(request) = self.read_switchover() {
                 return Ok(Some(Event::SwitchoverRequested(request)));
@@ -256,12 +259,14 @@ impl LockKey {
             }
             let until = deadline.into_iter().chain(self.read_pause_at).min();
             match self.bucket.wait(wake, until) {
-                Hint::Changed { key, .. } if key == pause_key => {
+                Hint::Changed { key, .. } if key == self.pause_key => {
                     self.read_pause_at = Some(sys::now());
                     continue;
                 }
                 Hint::Changed { key, revision } => {
-                    if let Some(seat) = requests.iter().position(|request| *request == key) {
+                    if let Some(seat) =
+                        self.switchover_keys.iter().position(|request| *request == key)
+                    {
                         self.reads_switchover = Some(Seat(seat as u32));
                         continue;
                     }
@@ -331,12 +336,6 @@ impl LockKey {
         let notice = notice_from_content(content);
         let others = notice.filter(|it| own != Some(&it.incarnation));
         others.map(Event::DuplicateToken)
-    }
-
-    /// Returns the keys of the requests for switchover of all seats.
-    fn switchover_keys(&self) -> Vec<String> {
-        let key = &self.keys[0].key;
-        Seat::all(self.keys.len() as u32).map(|seat| switchover::key_of(key, seat)).collect()
     }
 
     /// Reads the pause if that is due; returns what stands there if it has changed.
