@@ -96,3 +96,32 @@ impl AgentStatus {
         }
     }
 }
+
+#[cfg(test)]
+impl AgentStatus {
+    /// Returns the status of a candidate on standby, with R 1 s, F 3 and C 1.
+    pub(crate) fn of_candidate(token: &str) -> AgentStatus {
+        AgentStatus {
+            token: token.to_owned(),
+            host: token.to_owned(),
+            incarnation: token.to_owned(),
+            version: "0".to_owned(),
+            state: "standby".to_owned(),
+            state_seconds: 1.0,
+            why: String::new(),
+            seat: None,
+            term: None,
+            valid_seconds: None,
+            priority: "1".to_owned(),
+            failback_seconds: None,
+            candidate: true,
+            not_candidate_why: None,
+            pause: None,
+            store_up: true,
+            guard_up: true,
+            renewal_seconds: 1.0,
+            failures: 3,
+            confirmations: 1,
+        }
+    }
+}

@@ -29,26 +29,11 @@ fn server(name: &str, version: &str, sync: Option<SyncMode>) -> ClusterServer {
 
 fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
     AgentStatus {
-        token: token.to_owned(),
         host: format!("host-{incarnation}"),
         incarnation: incarnation.to_owned(),
-        version: "0".to_owned(),
-        state: "standby".to_owned(),
-        state_seconds: 1.0,
-        why: String::new(),
-        seat: None,
-        term: None,
-        valid_seconds: None,
-        priority: "1".to_owned(),
-        failback_seconds: None,
         candidate,
         not_candidate_why: (!candidate).then(|| "health check: exit 1".to_owned()),
-        pause: None,
-        store_up: true,
-        guard_up: true,
-        renewal_seconds: 1.0,
-        failures: 3,
-        confirmations: 1,
+        ..AgentStatus::of_candidate(token)
     }
 }
 

@@ -6,26 +6,11 @@ use crate::status::KeyStatus;
 /// The agent of a token in a state, and why it is no candidate.
 fn agent(token: &str, state: &str, why_not: Option<&str>) -> AgentStatus {
     AgentStatus {
-        token: token.to_owned(),
-        host: token.to_owned(),
-        incarnation: token.to_owned(),
-        version: "0".to_owned(),
         state: state.to_owned(),
-        state_seconds: 1.0,
-        why: String::new(),
-        seat: None,
-        term: None,
-        valid_seconds: None,
         priority: "2".to_owned(),
-        failback_seconds: None,
         candidate: why_not.is_none(),
         not_candidate_why: why_not.map(str::to_owned),
-        pause: None,
-        store_up: true,
-        guard_up: true,
-        renewal_seconds: 1.0,
-        failures: 3,
-        confirmations: 1,
+        ..AgentStatus::of_candidate(token)
     }
 }
 
