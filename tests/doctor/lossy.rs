@@ -92,9 +92,9 @@ fn a_link_that_loses_one_frame_in_ten_is_told() {
         report.assert("link", "ok", "0 of ");
         let lossy = Line { loss: 0.1, ..Line::default() };
         wires.set(vec![vec![lossy; 2]; 2]);
-        // How many of so few are lost is chance.
+        // How many of so few are lost is chance, also while it connects.
         until_true("a lossy link", || {
-            let (report, _) = host.doctor(&[]);
+            let Some((report, _)) = host.connected_doctor(&[]) else { return false };
             let again = report.figure("link", "segments_resent");
             let late = report.figure("link", "reads_stalled");
             println!("{again} sent again, {late} late: {}", report.text("link"));
