@@ -276,13 +276,14 @@ fn a_silent_server_is_asked_and_then_left() {
         assert_eq!(peer.frame().words, ["PING"]);
         assert!(peer.rest().is_empty());
     });
-    let ping_after = Duration::from_millis(60);
+    // Long enough for a busy machine to send the PONG before the client gives up.
+    let ping_after = Duration::from_millis(300);
     let mut client = client_of(vec![fake.server()], ping_after * 4 / 5);
-    client.connect(in_ms(5000)).expect("let in");
+    client.connect(in_ms(20_000)).expect("let in");
     let began = sys::now();
-    let event = wait(&mut client, 5000);
+    let event = wait(&mut client, 20_000);
     let took = sys::now().since(began);
-    assert!(gone(&event).contains("nothing was heard for 1"), "{event:?}");
+    assert!(gone(&event).contains("nothing was heard for "), "{event:?}");
     assert!(took >= 3 * ping_after && took < 10 * ping_after, "{took:?}");
     fake.finish();
 }
