@@ -244,7 +244,12 @@ impl World<'_> {
             let validity = timing.validity_of(acked.lock);
             let budget = timing.stop_budget();
             let within = if holds { validity } else { validity + budget };
-            let valid = clock.when(clock.at(acked.sent).after(within));
+            let mut valid = clock.when(clock.at(acked.sent).after(within));
+            if let Some(acts_until) =
+                self.acts_until(older).filter(|_| acked.lock > timing.lock_time())
+            {
+                valid = valid.min(acts_until);
+            }
             // One that stops may still be up, which is judged when another is.
             let early = self.now + 10 < valid && !self.spreads_unknown(older, newer);
             if early && holds && believed {
@@ -253,6 +258,18 @@ impl World<'_> {
                 self.fail("two-locks", text);
             }
         }
+    }
+
+    /// Returns until when the agent of a site counts on its lock, and its guards act on it: once
+    /// the pause is over that is earlier than a longer lock allows.
+    fn acts_until(&self, site: usize) -> Option<True> {
+        let place = &self.sites[site];
+        let pump = place.agent.and_then(|agent| self.agents[agent].pump.as_ref());
+        let of_agent = pump.and_then(|pump| pump.moment().1);
+        let guards = place.guards.iter().map(|id| &self.guards[*id]);
+        let granted = guards.filter(|guard| guard.alive).filter_map(|guard| guard.granted.as_ref());
+        let all = of_agent.into_iter().chain(granted.map(|grant| grant.valid_until));
+        Some(self.host(site).clock.when(all.max()?))
     }
 
     /// The guard lets a start begin.
