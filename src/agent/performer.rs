@@ -1,0 +1,193 @@
+//! Performs what the pump wants. No effect blocks.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::change_thread::ChangeHandle;
+use super::check_thread::CheckHandle;
+use super::guard_client::{GuardHandle, Order};
+use super::inbox::Inbox;
+use super::metrics_thread::MetricsHandle;
+use super::service_manager::ServiceManager;
+use super::signals::Signals;
+use super::store_thread::{StoreHandle, StoreRequest};
+use super::upgrade::Program;
+use crate::command::Change;
+use crate::core::report::Report;
+use crate::core::{
+    Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
+};
+use crate::exit::Exit;
+use crate::guard::{Identity, status_file};
+use crate::log::{Destination, LogQueue, say};
+use crate::sys;
+
+/// How long the agent waits for a signal that was sent together with SIGUSR2.
+const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
+
+/// The threads and handles by which effects are performed, and what was said last.
+pub(super) struct Performer<'a> {
+    pub(super) check: CheckHandle,
+    pub(super) on_change: Option<ChangeHandle>,
+    pub(super) guard: GuardHandle,
+    pub(super) metrics: Option<MetricsHandle>,
+    pub(super) store: StoreHandle,
+    pub(super) notice: Notice,
+    pub(super) service_manager: ServiceManager,
+    pub(super) signals: Signals,
+    pub(super) destination: Destination,
+    pub(super) program: Program,
+    pub(super) log: &'a LogQueue,
+    pub(super) inbox: &'a Inbox<Event>,
+    /// How long the exit may take.
+    pub(super) end_within: Duration,
+    /// When the state has changed last, and why.
+    pub(super) last_move: (Instant, String),
+    /// What the last take was of; blank without one.
+    pub(super) taken: String,
+    /// The state as it was told last.
+    pub(super) state: &'static str,
+    /// The lock that this agent holds, or has held until this turn.
+    pub(super) lock: LockContext,
+    /// The directory of this agent on this host, and what it is of.
+    pub(super) dir: PathBuf,
+    pub(super) identity: Identity,
+    /// The bucket is a directory: those who want to know the status are on this host.
+    pub(super) is_local: bool,
+    /// Events to handle before the inbox: failures of full queues, and events read early.
+    pub(super) queued_events: VecDeque<Event>,
+}
+
+impl Performer<'_> {
+    /// Performs an effect; returns the exit status if the agent ends with it.
+    pub(super) fn perform(&mut self, effect: Effect) -> Option<Exit> {
+        match effect {
+            Effect::Read { seat, deadline } => {
+                self.ask_store(StoreRequest::Read { seat, deadline });
+            }
+            Effect::Write { seat, expected, record, deadline } => {
+                self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
+            }
+            Effect::RequestFailback(request) => {
+                self.ask_store(StoreRequest::RequestFailback(request))
+            }
+            Effect::Announce => self.ask_store(StoreRequest::Announce(self.notice.clone())),
+            Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),
+            Effect::ExtendCheck(deadline) => self.check.extend(deadline),
+            Effect::KillCheck => self.check.kill(),
+            Effect::ConnectGuard(number, messages) => {
+                self.order_guard(Order::Connect(number, messages));
+            }
+            Effect::TellGuard(message) => self.order_guard(Order::Tell(message)),
+            Effect::KillGuard => self.order_guard(Order::Kill),
+            Effect::KillCgroup => self.guard.kill_cgroup(),
+            Effect::Upgrade => self.upgrade(),
+            Effect::Report(report) => {
+                let (level, text) = (report.level(), report.to_string());
+                if let Report::Moved { to, why, .. } = &report {
+                    self.note_move(to, why.to_string());
+                    if level != Level::Debug {
+                        self.tell_change(to, why.to_string());
+                    }
+                } else if let Report::Ends(why) = &report {
+                    self.last_move.1 = why.to_string();
+                }
+                say(level, &text);
+                self.service_manager.note(level, &text);
+            }
+            Effect::Exit(ending) => return Some(self.end(ending)),
+        }
+        None
+    }
+
+    /// Ends what depends on this agent; returns its exit status.
+    fn end(&mut self, ending: Ending) -> Exit {
+        self.check.kill();
+        let why = match &ending {
+            Ending::Clean => self.last_move.1.clone(),
+            Ending::NotStopped => "the service could not be stopped".to_owned(),
+            Ending::Rejected(error) => error.to_string(),
+        };
+        self.tell_change("ended", why);
+        if ending != Ending::NotStopped {
+            self.guard.end();
+        }
+        self.metrics.iter().for_each(MetricsHandle::end);
+        self.on_change.iter().for_each(ChangeHandle::end);
+        match ending {
+            Ending::Clean => Exit::Success,
+            Ending::NotStopped => Exit::NotStopped,
+            Ending::Rejected(error) => self.destination.refuse(&error.into()),
+        }
+    }
+
+    /// Notes why the state has changed. An active agent is so because of what it has taken.
+    fn note_move(&mut self, to: &str, why: String) {
+        let why = match to {
+            "taking" => {
+                self.taken = format!("taken {why}");
+                why
+            }
+            "active" if !self.taken.is_empty() => std::mem::take(&mut self.taken),
+            _ => why,
+        };
+        self.last_move = (sys::now(), why);
+    }
+
+    /// Has the operator's command told a change. The log does not tell of the others either: they
+    /// are one of many while the store refuses.
+    fn tell_change(&mut self, new: &'static str, why: String) {
+        let old = std::mem::replace(&mut self.state, new);
+        if let Some(on_change) = &self.on_change {
+            // No variable can have a zero in it.
+            let (why, context) = (why.replace('\0', " "), self.lock.clone());
+            on_change.tell(Change { old, new, why, context });
+        }
+    }
+
+    /// Sends the status of this agent to whoever has requested it. In a directory one message would
+    /// replace that of another agent: there it is a file.
+    pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
+        let (moved_at, why) = &self.last_move;
+        let status = pump.status(*moved_at, why, now);
+        match request {
+            StatusRequest::Command(number) if self.is_local => {
+                // Best effort: it is requested again.
+                let _ = status_file::write(&self.dir, &self.identity, number, status);
+            }
+            StatusRequest::Command(_) | StatusRequest::MicroService => {
+                self.ask_store(StoreRequest::SendStatus(request.clone(), Box::new(status)));
+            }
+        }
+    }
+
+    fn ask_store(&mut self, request: StoreRequest) {
+        self.queued_events.extend(self.store.send(request));
+    }
+
+    fn order_guard(&mut self, order: Order) {
+        self.queued_events.extend(self.guard.order(order));
+    }
+
+    /// Executes the program anew, unless a signal tells the agent to end: this instance knows
+    /// the lock that is to be released then.
+    fn upgrade(&mut self) {
+        if self.on_change.as_ref().is_some_and(ChangeHandle::delays_upgrade) {
+            return log::info!("SIGUSR2: waiting for the end of on-change");
+        }
+        self.program.announce();
+        self.log.flush();
+        let until = sys::now().after(SIGNALS_WITHIN);
+        while sys::now() < until {
+            let signalled = self.inbox.wait([self.signals.as_fd()], Some(until));
+            if signalled.is_ok_and(|signalled| signalled)
+                && let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager)
+            {
+                return self.queued_events.push_back(end);
+            }
+        }
+        self.program.execute();
+    }
+}
