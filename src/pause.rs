@@ -11,17 +11,20 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Ms, Revision, StoreErrorKind, Written};
+use crate::core::{AgentStatus, Ms, Revision, SEATS_MAX, Seat, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
-use crate::store::Bucket;
-use crate::store::lock_key::pause_notice;
-use crate::store::pause::{self as stored, StoredPause};
+use crate::store::lock_key::{pause_notice, to_key_state};
+use crate::store::pause::{self as stored, Standing, StoredPause};
+use crate::store::{Bucket, Entry, Selection};
 use crate::sys;
 
 /// How often a write is repeated after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
+
+/// The unit of lock times, in seconds.
+const MS_SECONDS: f64 = 0.001;
 
 /// Why a pause that keeps the service running is not in force.
 const NOBODY_RUNS: &str = "no agent runs the service: nothing is there to run on";
@@ -79,8 +82,9 @@ pub fn run(
         Action::Pause { lasts, reason, keep_running } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
             let (lasts, keep_running, by) = (*lasts, *keep_running, request.by.clone());
-            let reason = reason.clone();
-            process.pause(&StoredPause { lasts, keep_running, by, reason, number })
+            let (reason, keeps_for) =
+                (reason.clone(), if keep_running { lasts } else { Duration::ZERO });
+            process.pause(&StoredPause { lasts, keeps_for, keep_running, by, reason, number })
         }
         Action::Resume => process.resume(),
     }
@@ -90,8 +94,8 @@ pub fn run(
 /// state.
 type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
 
-/// The revision of a pause, and the one that it replaces with the time that is left of it.
-type AtAndReplaced = (Revision, Option<(StoredPause, Duration)>);
+/// The revision of a pause, and what it replaces.
+type AtAndReplaced = (Revision, Option<Standing>);
 
 struct Process<'a> {
     request: &'a Request,
@@ -116,6 +120,10 @@ impl Process<'_> {
 
     fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
+        if status.is_none() {
+            let text = "no agent has ever held this key, and none answers: is it the right one?";
+            return Ok(self.refuse(&[text.to_owned()]));
+        }
         let reasons = why_not(status.as_ref());
         if !reasons.is_empty() {
             return Ok(self.refuse(&reasons));
@@ -144,13 +152,16 @@ impl Process<'_> {
         }
         let last = match replaced {
             // Somebody relies on the pause before.
-            Some((before, left)) => {
+            Some(Standing { pause: before, left, kept_left }) if !left.is_zero() => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
-                self.restore(at, &StoredPause { lasts, ..before })?;
+                // The holder may have written the longer lock time.
+                let keeps_for = own.keeps_for.max(kept_left);
+                self.restore(at, &StoredPause { lasts, keeps_for, ..before })?;
                 "it is not made longer; the pause before stands".to_owned()
             }
-            None => {
-                self.end(at)?;
+            replaced => {
+                let kept_left = replaced.map(|standing| standing.kept_left).unwrap_or_default();
+                self.end(at, own.keeps_for.max(kept_left))?;
                 "the pause is withdrawn".to_owned()
             }
         };
@@ -165,17 +176,46 @@ impl Process<'_> {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
             None => None,
         };
-        let (Some(entry), Some(_)) = (entry, standing) else {
+        let (Some(entry), Some(Standing { left, kept_left, .. })) = (entry, standing) else {
             self.tell(Level::Warn, "is not paused");
             return Ok((String::new(), 0));
         };
-        let at = self.end(entry.revision)?;
-        let lacking = self.wait_for(at, still_paused)?;
+        let at = match left.is_zero() {
+            // It was ended before, and not acknowledged by all.
+            true => entry.revision,
+            false => self.end(entry.revision, kept_left)?,
+        };
+        let kept = !kept_left.is_zero();
+        let mut lacking = self.wait_for(at, |status, agents| {
+            let longer = longer_locks(status).into_iter().filter(|_| kept);
+            still_paused(status, agents).into_iter().chain(longer).collect()
+        })?;
+        if kept && lacking.is_empty() && self.has_lost_record()? {
+            let text = "no record says any more how long its holder may run the service: nobody \
+                        takes the lock in the next";
+            lacking.push(format!("{text} {}", Ms(kept_left)));
+        }
         if lacking.is_empty() {
+            if kept {
+                self.end(at, Duration::ZERO)?;
+            }
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
         let last = "the pause is ended; what is named here goes on later".to_owned();
         Ok(self.refuse(&[lacking, vec![last]].concat()))
+    }
+
+    /// Returns whether the record of a seat is gone, or tells no times: its holder may live on.
+    fn has_lost_record(&mut self) -> Result<bool, Refusal> {
+        let key = self.request.key.clone();
+        let by = sys::now().after(ANSWER_MAX);
+        let is_wanted = |found: &str| Seat::all(SEATS_MAX).any(|seat| seat.key(&key) == found);
+        let prefixes = [key.clone()];
+        let below = Selection { wanted: &is_wanted, ..Selection::all(&prefixes) };
+        let mut entries = self.bucket.list(below, by)?.entries;
+        entries.extend(self.bucket.get(&key, by)?);
+        let has_times = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
+        Ok(entries.is_empty() || !entries.iter().all(has_times))
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.
@@ -241,13 +281,16 @@ impl Process<'_> {
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
             let entry = self.bucket.get(&stored::key_of(&key), by)?;
+            let mut own = own.clone();
             if let Some(entry) = &entry
-                && let Some((other, left)) = stored::standing(&mut *self.bucket, entry, by)?
+                && let Some(standing) = stored::standing(&mut *self.bucket, entry, by)?
             {
-                if other == *own {
+                let Standing { pause: other, left, kept_left } = &standing;
+                let (left, kept_left) = (*left, *kept_left);
+                if other.number == own.number {
                     return Ok(Ok((entry.revision, replaced)));
                 }
-                if other.keep_running && !own.keep_running || left > own.lasts {
+                if !left.is_zero() && other.keep_running && !own.keep_running || left > own.lasts {
                     let (left, kept) =
                         (Ms(left), if other.keep_running { " --keep-running" } else { "" });
                     return Ok(Err(format!(
@@ -256,10 +299,11 @@ impl Process<'_> {
                         other.by
                     )));
                 }
-                replaced = Some((other, left));
+                own.keeps_for = own.keeps_for.max(kept_left);
+                replaced = Some(standing);
             }
             let at = entry.map_or(Revision(0), |entry| entry.revision);
-            match stored::write(&mut *self.bucket, &key, at, own, by) {
+            match stored::write(&mut *self.bucket, &key, at, &own, by) {
                 Written::Stored(at) => return Ok(Ok((at, replaced))),
                 Written::Moved(_) => {}
                 Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
@@ -269,12 +313,14 @@ impl Process<'_> {
         Err(StoreErrorKind::Unreachable.error(format!("the pause may be written: {last}")).into())
     }
 
-    /// Ends the pause that stands at this revision; returns the revision after.
-    fn end(&mut self, at: Revision) -> Result<Revision, Refusal> {
+    /// Ends the pause that stands at this revision; returns the revision after. `keeps_for`: for
+    /// how much longer a holder may keep its service running.
+    fn end(&mut self, at: Revision, keeps_for: Duration) -> Result<Revision, Refusal> {
         let (key, mut last) = (self.request.key.clone(), String::new());
+        let by_whom = self.request.by.clone();
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
-            let ended = stored::end(&mut *self.bucket, &key, at, by);
+            let ended = stored::end(&mut *self.bucket, &key, at, keeps_for, &by_whom, by);
             match ended {
                 Written::Stored(ended) => {
                     self.bucket.announce(&key, &pause_notice(ended));
@@ -353,6 +399,21 @@ fn still_paused(status: Option<&KeyStatus>, agents: &Agents) -> Vec<String> {
         format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
     };
     paused.chain(silent_holders(status, agents).map(of_holder)).collect()
+}
+
+/// Returns the holders whose lock is still the longer one of a pause, a line for each.
+fn longer_locks(status: Option<&KeyStatus>) -> Vec<String> {
+    let holders = status.map_or(&[][..], |status| &status.holders).iter();
+    let longer = holders.filter_map(|holder| {
+        let left = holder.expires_in_seconds?.min;
+        let timing = holder.timing.as_ref()?;
+        let usual = timing.renewal_seconds * f64::from(timing.failures);
+        let is_longer = left > 0.0 && left + holder.renewed_age_seconds? > usual + MS_SECONDS;
+        let left = Ms(Duration::from_secs_f64(left));
+        let token = &holder.token;
+        is_longer.then(|| format!("{token}: has the longer lock still; it runs out in {left}"))
+    });
+    longer.collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "seats/group.rs"]
 mod group;
+#[path = "seats/kept.rs"]
+mod kept;
 #[path = "seats/pause.rs"]
 mod pause;
 #[path = "seats/site.rs"]

@@ -49,7 +49,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
+use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir, kept_file};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys;
@@ -117,6 +117,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     };
     setup.guard.dir = dir.path.display().to_string();
     let dir_path = dir.path.clone();
+    let kept = kept_file::read(&dir_path)?;
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
     let on_change = match setup.guard.commands.on_change {
@@ -133,7 +134,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         host: setup.id.host.clone(),
     };
     let timing = setup.config.timing;
-    let pump = Pump::new(setup.config, setup.id, sys::now());
+    let pump = Pump::new(setup.config, setup.id, sys::now()).recall(kept);
     let performer = Performer {
         check,
         on_change,

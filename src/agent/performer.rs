@@ -20,7 +20,7 @@ use crate::core::{
     Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
 };
 use crate::exit::Exit;
-use crate::guard::{Identity, status_file};
+use crate::guard::{Identity, kept_file, status_file};
 use crate::log::{Destination, LogQueue, say};
 use crate::sys;
 
@@ -83,6 +83,11 @@ impl Performer<'_> {
             Effect::TellGuard(message) => self.order_guard(Order::Tell(message)),
             Effect::KillGuard => self.order_guard(Order::Kill),
             Effect::KillCgroup => self.guard.kill_cgroup(),
+            Effect::NoteKept(kept) => {
+                if let Err(error) = kept_file::write(&self.dir, kept) {
+                    log::warn!("the next instance of this agent will not know the pause: {error}");
+                }
+            }
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());

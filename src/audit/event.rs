@@ -170,7 +170,7 @@ struct HolderForms {
     released: [Form; 4],
     /// Those of a record that another agent has written.
     named: [Form; 2],
-    nobody: [String; 5],
+    nobody: [String; 6],
     own: [String; 3],
 }
 
@@ -309,8 +309,14 @@ impl HolderForms {
             Holder::ReleasedTo(two(), one()),
             Holder::ReleasedHere,
         ];
-        let nobody =
-            [Holder::Deleted, Holder::Gone, Holder::Never, Holder::Unwatched, Holder::Blanked];
+        let nobody = [
+            Holder::Deleted,
+            Holder::Gone,
+            Holder::Never,
+            Holder::Unwatched,
+            Holder::Blanked,
+            Holder::KeptRunning,
+        ];
         let own = [Holder::Predecessor, Holder::Own, Holder::OwnUnconfirmed];
         HolderForms {
             released: released.map(|holder| Form::of(&holder, &[ONE, TWO])),

@@ -39,8 +39,8 @@ pub enum Event {
     FailbackRequested(FailbackRequest),
     /// An operator wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
-    /// What stands in the store of a pause of the agents of this key.
-    PauseRead(Option<Pause>),
+    /// What the entry of the pause of the agents of this key says.
+    PauseRead(PauseEntry),
     /// Somebody wants to know the status of this agent. The thread that runs the pump answers, by
     /// [`Pump::status`](crate::core::Pump::status).
     StatusRequested(StatusRequest),
@@ -214,6 +214,27 @@ pub struct SwitchoverRequest {
     pub until: Instant,
 }
 
+/// What the entry of the pause of the agents of a key says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseEntry {
+    /// The revision of the entry; 0 if there is none.
+    pub revision: Revision,
+    /// The pause that stands.
+    pub pause: Option<Pause>,
+    /// Until when a pause lets the holder keep its service running, also a pause that was ended
+    /// before its time; `None` for no such pause.
+    pub kept_until: Option<Instant>,
+}
+
+/// Until when a holder may run its service because of a pause, although its record is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The revision of the entry of the pause.
+    pub revision: Revision,
+    /// From here on the service is down, but for the time that it takes to stop it.
+    pub until: Instant,
+}
+
 /// A pause of all agents of a key: no agent starts, stops or takes over the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
@@ -272,6 +293,9 @@ pub enum Effect {
     /// Kill the health check with its process group. It still ends with
     /// [`Event::CheckEnded`].
     KillCheck,
+    /// Note this for the next instance of this agent, also if that is another program: see
+    /// [`Pump::recall`](crate::core::Pump::recall). `None` for nothing to note.
+    NoteKept(Option<Kept>),
     /// Tell the operator.
     Report(Report),
     /// Execute the program anew, with the same arguments. The last effect there is, unless it

@@ -318,6 +318,8 @@ pub enum Holder {
     Never,
     /// nobody (the key does not exist, in a bucket not watched for long yet)
     Unwatched,
+    /// nobody known (a pause may keep a service running whose record is lost)
+    KeptRunning,
     /// {0}, in a bucket that has rolled back
     InRollback(String),
     /// {0}, in a record older than one seen before

@@ -34,10 +34,24 @@ pub(super) fn left(
     lasts: Duration,
     deadline: Instant,
 ) -> StoreResult<Option<Duration>> {
-    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
-    let age = ages.first().copied().flatten();
+    let age = age(bucket, entry, deadline)?;
     let left = age.map_or(Duration::ZERO, |age| lasts.saturating_sub(age));
     Ok(Some(left).filter(|left| !left.is_zero()))
+}
+
+/// Returns how long ago an entry was written, by the clock of the store; `None` where the store
+/// does not tell.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(super) fn age(
+    bucket: &mut dyn Bucket,
+    entry: &Entry,
+    deadline: Instant,
+) -> StoreResult<Option<Duration>> {
+    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
+    Ok(ages.first().copied().flatten())
 }
 
 /// Ends the entry of a key that stands at this revision, before its time.

@@ -23,7 +23,7 @@ use super::name::valid_token;
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, pause, switchover};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
+    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, PauseEntry,
     Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
@@ -84,7 +84,7 @@ pub struct LockKey {
     noticed_at: Option<Instant>,
     pause_noticed_at: Option<Instant>,
     /// The pause as it was read last, and when it is read again; `None` for not before it changes.
-    pause: Option<Pause>,
+    pause: PauseEntry,
     read_pause_at: Option<Instant>,
     /// The seat whose request for switchover is to be read.
     reads_switchover: Option<Seat>,
@@ -121,7 +121,7 @@ impl LockKey {
             status_requested_at: None,
             noticed_at: None,
             pause_noticed_at: None,
-            pause: None,
+            pause: PauseEntry { revision: Revision(0), pause: None, kept_until: None },
             read_pause_at: None,
             reads_switchover: None,
             is_new: true,
@@ -149,7 +149,7 @@ impl LockKey {
         let requests = self.switchover_keys.iter().chain([&self.pause_key]);
         self.bucket.subscribe(&requests.map(String::as_str).collect::<Vec<_>>())?;
         self.pause = pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?;
-        self.read_pause_at = self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY));
+        self.read_pause_at = self.read_pause_again();
         (self.reads_switchover, self.is_new) = (None, true);
         if !others.is_empty() {
             self.bucket.subscribe(&others)?;
@@ -167,8 +167,8 @@ impl LockKey {
 
     /// Returns the pause of the agents of this key, as it stood when the bucket was opened or the
     /// pause has changed last.
-    pub fn pause(&self) -> Option<&Pause> {
-        self.pause.as_ref()
+    pub fn pause(&self) -> &PauseEntry {
+        &self.pause
     }
 
     /// Reads the key of a seat. The answer may be older than the last write, see [`Bucket::get`].
@@ -339,20 +339,26 @@ impl LockKey {
     }
 
     /// Reads the pause if that is due; returns what stands there if it has changed.
-    fn read_changed_pause(&mut self) -> Option<Option<Pause>> {
+    fn read_changed_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
         self.read_pause_at.filter(|at| now >= *at)?;
         let read = pause::read(&mut *self.bucket, &self.keys[0].key, now.after(self.read_max));
-        let again_at = Some(now.after(PAUSE_EVERY));
         let Ok(pause) = read else {
-            self.read_pause_at = again_at;
+            self.read_pause_at = Some(now.after(PAUSE_EVERY));
             return None;
         };
-        self.read_pause_at = pause.as_ref().and(again_at);
-        let revision = |pause: &Option<Pause>| pause.as_ref().map(|pause| pause.revision);
-        let is_new = revision(&pause) != revision(&self.pause);
+        let shown = |entry: &PauseEntry| (entry.revision, entry.pause.is_some());
+        let is_new = shown(&pause) != shown(&self.pause);
         self.pause = pause;
+        self.read_pause_at = self.read_pause_again();
         is_new.then(|| self.pause.clone())
+    }
+
+    /// Returns when the pause is read again if nothing says before that it has changed.
+    fn read_pause_again(&self) -> Option<Instant> {
+        let now = sys::now();
+        let kept = self.pause.kept_until.is_some_and(|at| now < at);
+        (kept || self.pause.pause.is_some()).then(|| now.after(PAUSE_EVERY))
     }
 
     /// Reads the request for switchover if it may be another than before. One that cannot be read

@@ -8,19 +8,25 @@
 //! |---|---|
 //! | `Putex-Life` | for how many milliseconds it lasts |
 //! | `Putex-Keep-Running` | `yes` if the holder publishes a longer lock time |
+//! | `Putex-Keep-Ms` | for how many milliseconds this pause or one before lets a service run on |
 //! | `Putex-Nonce` | decimal: by it, whoever has written a pause knows it |
 //! | `Putex-By` | who has requested it, for people |
 //!
-//! The payload is the reason, for people. The pause lasts by the clock of the store.
+//! The payload is the reason, for people. The pause lasts by the clock of the store. One that was
+//! ended before its time, and that kept a service running, has a lifetime of 0 until all have
+//! acknowledged the end.
 
 use std::time::Duration;
 
-use super::lifetime::{self, LIFE, left, lifetime_up_to};
+use super::lifetime::{self, LIFE, lifetime_up_to};
 use super::{Bucket, Content, Entry, Expected, StoreResult};
-use crate::core::{Instant, PAUSE_MAX, Pause, Revision, Written, sanitize, sanitize_field};
+use crate::core::{
+    Instant, PAUSE_MAX, Pause, PauseEntry, Revision, Written, sanitize, sanitize_field,
+};
 use crate::sys;
 
 const KEEP_RUNNING: &str = "Putex-Keep-Running";
+const KEEP_MS: &str = "Putex-Keep-Ms";
 const BY: &str = "Putex-By";
 const NUMBER: &str = "Putex-Nonce";
 
@@ -35,6 +41,9 @@ const REASON_MAX: usize = 200;
 pub struct StoredPause {
     /// How long it lasts.
     pub lasts: Duration,
+    /// For how long after it was written a holder may keep its service running without a store,
+    /// because of this pause or of one before; zero for none.
+    pub keeps_for: Duration,
     /// Whether the service may run on without a store.
     pub keep_running: bool,
     /// Who has requested it, for people.
@@ -51,25 +60,28 @@ pub(crate) fn key_of(key: &str) -> String {
 }
 
 fn to_content(pause: &StoredPause) -> Content {
-    let StoredPause { lasts, keep_running, by, reason, number } = pause;
+    let StoredPause { lasts, keeps_for, keep_running, by, reason, number } = pause;
     let headers = [
         (LIFE, lasts.as_millis().to_string()),
         (NUMBER, number.to_string()),
         (BY, sanitize(by)),
+        (KEEP_MS, keeps_for.as_millis().to_string()),
         (KEEP_RUNNING, if *keep_running { "yes" } else { "no" }.to_owned()),
     ];
     Content::new(headers, reason.as_bytes())
 }
 
-/// Converts the content of an entry into a pause; `None` if it is over, or none.
+/// Converts the content of an entry into a pause; `None` for a tombstone, or if it is none.
 pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
     if content.is_tombstone() {
         return None;
     }
     let reason: String =
         String::from_utf8_lossy(&content.payload).chars().take(REASON_MAX).collect();
+    let keeps_for = Duration::from_millis(content.header(KEEP_MS)?.parse().ok()?);
     Some(StoredPause {
         lasts: lifetime_up_to(PAUSE_MAX, content)?,
+        keeps_for: Some(keeps_for).filter(|keeps_for| *keeps_for <= PAUSE_MAX)?,
         keep_running: content.header(KEEP_RUNNING) == Some("yes"),
         by: content.header(BY).map(sanitize_field).unwrap_or_default(),
         reason: sanitize_field(&reason),
@@ -77,8 +89,19 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
     })
 }
 
-/// Returns the pause in an entry, and how long it lasts still, by the clock of the store; `None` if
-/// it is over, also where the store does not tell: servers before nats-server 2.10.
+/// A pause that stands, or the time for which one before it kept a service running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// As it was written.
+    pub(crate) pause: StoredPause,
+    /// How long the pause lasts still, zero if it is over.
+    pub(crate) left: Duration,
+    /// For how much longer a holder may keep its service running, zero for none.
+    pub(crate) kept_left: Duration,
+}
+
+/// Returns what stands in an entry, by the clock of the store; `None` if it is over, also where the
+/// store does not tell: servers before nats-server 2.10.
 ///
 /// # Errors
 ///
@@ -87,14 +110,17 @@ pub(crate) fn standing(
     bucket: &mut dyn Bucket,
     entry: &Entry,
     deadline: Instant,
-) -> StoreResult<Option<(StoredPause, Duration)>> {
+) -> StoreResult<Option<Standing>> {
     let Some(pause) = from_content(&entry.content) else { return Ok(None) };
-    let left = left(bucket, entry, pause.lasts, deadline)?;
-    Ok(left.map(|left| (pause, left)))
+    let Some(age) = lifetime::age(bucket, entry, deadline)? else { return Ok(None) };
+    let left = pause.lasts.saturating_sub(age);
+    let kept_left = pause.keeps_for.saturating_sub(age);
+    let stands = !left.is_zero() || !kept_left.is_zero();
+    Ok(stands.then_some(Standing { pause, left, kept_left }))
 }
 
-/// Reads the pause of the agents of a key as they are to observe it; `None` if there is none, or it
-/// is over.
+/// Reads the pause of the agents of a key as they are to observe it. An entry that cannot be
+/// understood counts as none.
 ///
 /// # Errors
 ///
@@ -103,17 +129,27 @@ pub(crate) fn read(
     bucket: &mut dyn Bucket,
     key: &str,
     deadline: Instant,
-) -> StoreResult<Option<Pause>> {
+) -> StoreResult<PauseEntry> {
+    let none = PauseEntry { revision: Revision(0), pause: None, kept_until: None };
     let began = sys::now();
-    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(None) };
-    let standing = standing(bucket, &entry, deadline)?;
-    Ok(standing.map(|(StoredPause { keep_running, by, reason, .. }, left)| Pause {
-        revision: entry.revision,
-        until: began.after(left),
-        keep_running,
-        by,
-        reason,
-    }))
+    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(none) };
+    let revision = entry.revision;
+    if entry.content.is_tombstone() {
+        return Ok(PauseEntry { revision, ..none });
+    }
+    let Some(stored) = from_content(&entry.content) else { return Ok(none) };
+    let StoredPause { lasts, keeps_for, keep_running, by, reason, .. } = stored;
+    let age = lifetime::age(bucket, &entry, deadline)?;
+    let left = age.map_or(Duration::ZERO, |age| lasts.saturating_sub(age));
+    let until = began.after(left);
+    let pause = Pause { revision, until, keep_running, by, reason };
+    // Never too early, as the end of the pause is never too late.
+    let kept_until = sys::now().after(keeps_for).before(age.unwrap_or_default());
+    Ok(PauseEntry {
+        revision,
+        pause: (!left.is_zero()).then_some(pause),
+        kept_until: (!keeps_for.is_zero()).then_some(kept_until),
+    })
 }
 
 /// Writes a pause in the place of this revision.
@@ -128,9 +164,28 @@ pub(crate) fn write(
     bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
 }
 
-/// Ends the pause that stands at this revision.
-pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
-    lifetime::end(bucket, &key_of(key), at, deadline)
+/// Ends the pause that stands at this revision. `keeps_for`: for how much longer a holder may keep
+/// its service running because of it; `by`: who has ended it.
+pub(crate) fn end(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    at: Revision,
+    keeps_for: Duration,
+    by: &str,
+    deadline: Instant,
+) -> Written {
+    if keeps_for.is_zero() {
+        return lifetime::end(bucket, &key_of(key), at, deadline);
+    }
+    let ended = StoredPause {
+        lasts: Duration::ZERO,
+        keeps_for,
+        keep_running: false,
+        by: by.to_owned(),
+        reason: String::new(),
+        number: 0,
+    };
+    write(bucket, key, at, &ended, deadline)
 }
 
 #[cfg(test)]
@@ -141,6 +196,7 @@ mod tests {
     fn pause() -> StoredPause {
         StoredPause {
             lasts: Duration::from_secs(7200),
+            keeps_for: Duration::from_secs(7200),
             keep_running: true,
             by: "root@h3".to_owned(),
             reason: "new kernel".to_owned(),
@@ -158,7 +214,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_damaged_or_over_is_no_pause() {
         let whole = to_content(&pause());
-        for at in 0..2 {
+        for at in [0, 1, 3] {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
             assert_eq!(from_content(&damaged), None, "{:?}", whole.headers[at]);

@@ -243,7 +243,11 @@ impl World {
                 self.guard.reports = false;
             }
             Effect::Upgrade | Effect::Exit(_) => return false,
-            Effect::Announce | Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
+            Effect::Announce
+            | Effect::ExtendCheck(_)
+            | Effect::KillCheck
+            | Effect::KillCgroup
+            | Effect::NoteKept(_) => {}
         }
         true
     }

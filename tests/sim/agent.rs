@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 
 use putex::core::command::Outcome;
-use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Reloadable, Written};
+use putex::core::event::{
+    Effect, Ending, Event, GuardEvent, Notice, PauseEntry, Reloadable, Written,
+};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -283,6 +285,7 @@ impl World<'_> {
                 self.check_log(id, &report);
                 self.note(Some(site), || report.to_string());
             }
+            Effect::NoteKept(kept) => self.sites[self.agents[id].site].kept = kept,
             Effect::Upgrade => self.upgrade(id),
             Effect::Exit(ending) => self.exit(id, &ending),
         }
@@ -367,7 +370,7 @@ impl World<'_> {
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
             Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
-            Event::PauseRead(pause) => {
+            Event::PauseRead(PauseEntry { pause, .. }) => {
                 let agent = &mut self.agents[id];
                 agent.paused_until = pause.as_ref().map(|pause| pause.until);
                 let keeps = pause.as_ref().filter(|pause| pause.keep_running);

@@ -1,6 +1,6 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::{Event, Pause, SwitchoverRequest};
+use putex::core::event::{Event, Pause, PauseEntry, SwitchoverRequest};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 
@@ -132,19 +132,19 @@ impl World<'_> {
         // Agents of 0.2.0 know of no lock time.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         let keep_running = self.chance.chance(600) && !plain;
+        // It was ended, and not acknowledged by all.
+        let kept = stands || self.chance.chance(500);
         let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
         for other in 0..self.sites.len() {
             let told = other == site || all && self.chance.chance(800);
             let Some(id) = self.living(other).filter(|_| told) else { continue };
-            let pause = Pause {
-                revision,
-                until: self.clock(other).after(lasts),
-                keep_running,
-                by: "root@h1".to_owned(),
-                reason: String::new(),
-            };
+            let until = self.clock(other).after(lasts);
+            let (by, reason) = ("root@h1".to_owned(), String::new());
+            let pause = Pause { revision, until, keep_running, by, reason };
+            let (pause, kept_until) =
+                (stands.then_some(pause), (keep_running && kept).then_some(until));
             self.count(Sometimes::Pause);
-            self.tell(id, Event::PauseRead(stands.then_some(pause)));
+            self.tell(id, Event::PauseRead(PauseEntry { revision, pause, kept_until }));
         }
     }
 
@@ -312,6 +312,7 @@ impl World<'_> {
             let place = &mut self.sites[site];
             place.starts.clear();
             place.escaped.clear();
+            place.kept = None;
             place.note = Default::default();
             place.stopped = true;
             for process in &mut self.processes {
@@ -353,7 +354,9 @@ impl World<'_> {
             if self.agents[id].alive {
                 let reloadable = self.reloadable(self.agents[id].site);
                 self.tell(id, Event::Reloaded(reloadable));
-                self.tell(id, Event::PauseRead(None));
+                let revision = Revision(u64::MAX);
+                let over = PauseEntry { revision, pause: None, kept_until: None };
+                self.tell(id, Event::PauseRead(over));
             }
         }
         for site in 0..self.sites.len() {

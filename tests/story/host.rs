@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use putex::core::command::{Command, LockContext, Outcome};
-use putex::core::event::{Effect, Event, GuardEvent};
+use putex::core::event::{Effect, Event, GuardEvent, Kept};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
@@ -41,6 +41,8 @@ pub(super) struct Host {
     device_fails: bool,
     busy_cgroup: bool,
     timing: Timing,
+    /// What the agent has noted for the agent after it.
+    pub(super) kept: Option<Kept>,
 }
 
 impl Host {
@@ -48,6 +50,7 @@ impl Host {
         let guard = words.get("guard");
         let mut host = Host {
             events: VecDeque::new(),
+            kept: None,
             guard: None,
             frozen: false,
             inputs: VecDeque::new(),
@@ -129,6 +132,7 @@ impl Host {
                 self.events.retain(|event| !of_guard(event));
             }
             Effect::RunCheck(run) => self.begin(run.command)?,
+            Effect::NoteKept(kept) => self.kept = kept,
             Effect::Read { .. }
             | Effect::Write { .. }
             | Effect::Announce
@@ -307,6 +311,12 @@ impl Host {
     pub(super) fn agent_knows_that_it_is_down(&self) -> bool {
         let known = self.reported.as_ref().filter(|report| report.heard == self.said);
         known.is_some_and(|report| report.service == ServiceState::Down)
+    }
+
+    /// Returns whether the last report answers all messages and says that the service may run.
+    pub(super) fn agent_knows_that_it_may_run(&self) -> bool {
+        let known = self.reported.as_ref().filter(|report| report.heard == self.said);
+        known.is_some_and(|report| matches!(report.service, ServiceState::Up(..)))
     }
 
     pub(super) fn summary(&self, now: Instant) -> Result<String, String> {

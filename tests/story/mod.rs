@@ -139,7 +139,8 @@ impl Story {
         self.host.disconnect();
         let lines = self.play(now)?;
         self.id.incarnation = incarnation;
-        self.pump = Some(Pump::new(self.config.clone(), self.id.clone(), now));
+        let pump = Pump::new(self.config.clone(), self.id.clone(), now);
+        self.pump = Some(pump.recall(self.host.kept));
         self.host.events.push_back(Event::Tick);
         Ok(lines)
     }
@@ -171,11 +172,13 @@ impl Story {
         effects
     }
 
-    /// An agent that has just started, or ended, does not stand by; one that may run the service
-    /// does; any other if it knows that the service is down.
+    /// An agent that has ended does not stand by, nor one that has just started, unless its guard
+    /// lets the service run; one that is active does; any other if it knows that the service is
+    /// down.
     fn check_stands_by(&self, pump: &Pump) -> Result<(), String> {
         let expected = match pump.state() {
-            "looking" | "ended" => false,
+            "looking" => self.host.agent_knows_that_it_may_run(),
+            "ended" => false,
             "active" => true,
             _ => self.config.observes || self.host.agent_knows_that_it_is_down(),
         };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, Reloadable, StoreErrorKind,
-    SwitchoverRequest, Written,
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, PauseEntry, Reloadable,
+    StoreErrorKind, SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
@@ -180,14 +180,24 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             to: words.word(0)?.to_owned(),
             until: Instant::from_boot(words.duration("until", 0)?),
         }),
-        "paused" => Event::PauseRead(Some(Pause {
-            revision: revision()?.ok_or("no revision")?,
-            until: Instant::from_boot(words.duration("until", 0)?),
-            keep_running: words.get("keep-running") == Some("yes"),
-            by: "root@gamma".to_owned(),
-            reason: "kernel".to_owned(),
-        })),
-        "resumed" => Event::PauseRead(None),
+        "paused" => {
+            let revision = revision()?.ok_or("no revision")?;
+            let until = Instant::from_boot(words.duration("until", 0)?);
+            let keep_running = words.get("keep-running") == Some("yes");
+            let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
+            let pause = Some(Pause { revision, until, keep_running, by, reason });
+            let kept_until = keep_running.then_some(until);
+            Event::PauseRead(PauseEntry { revision, pause, kept_until })
+        }
+        // Its entry may tell how long a service was kept running, or be lost.
+        "resumed" => Event::PauseRead(PauseEntry {
+            revision: revision()?.unwrap_or(Revision(u64::MAX)),
+            pause: None,
+            kept_until: match words.duration("kept", 0)? {
+                Duration::ZERO => None,
+                until => Some(Instant::from_boot(until)),
+            },
+        }),
         "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "upgrade" => Event::Upgrade,

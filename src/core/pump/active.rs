@@ -236,6 +236,10 @@ impl Active {
         if let Some(granted) = self.granted_until
             && context.guard.report().is_some()
         {
+            if granted < self.guard_until && self.phase == Phase::Resting {
+                // A longer lock is stored that nobody needs any more.
+                self.stroke_at = now;
+            }
             self.guard_until = granted;
         }
         if self.granted_until != Some(self.hold.valid_until) {

@@ -9,7 +9,7 @@ use super::store_view::{KeyView, StoreView};
 use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, Pause, StoreError, Written};
+use crate::core::event::{Effect, Ending, Event, Kept, Pause, StoreError, Written};
 use crate::core::protocol::{Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::{LockName, Report};
@@ -48,6 +48,8 @@ pub(super) struct Context {
     pub(super) failback_tries: Tries,
     /// The pause that the agents of this key observe.
     pub(super) pause: Option<Pause>,
+    /// Until when a pause may keep a service running whose record is lost.
+    pub(super) kept: Option<Kept>,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -73,6 +75,7 @@ impl Context {
             predecessor_term: None,
             failback_tries: Tries::default(),
             pause: None,
+            kept: None,
             duplicate_reported_at: None,
             rejection: None,
             armed: None,
@@ -122,7 +125,7 @@ impl Context {
                 }
                 self.rejection = Some(rejection.clone());
             }
-            Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
+            Event::PauseRead(pause) => self.handle_pause(pause, now),
             Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
             Event::Upgrade => self.upgrade = true,
             Event::Tick

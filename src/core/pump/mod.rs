@@ -76,7 +76,7 @@ use self::standby::Standby;
 pub use self::status::Moment;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Effect, Ending, Event, Reloadable};
+use crate::core::event::{Effect, Ending, Event, Kept, Reloadable};
 use crate::core::level::Level;
 use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
@@ -256,6 +256,13 @@ impl Pump {
         Pump { state, context }
     }
 
+    /// Takes in what the instance before this one has noted, see [`Effect::NoteKept`].
+    #[must_use]
+    pub fn recall(mut self, kept: Option<Kept>) -> Pump {
+        self.context.kept = kept;
+        self
+    }
+
     /// Returns the name of the present state.
     pub fn state(&self) -> &'static str {
         self.state.name()
@@ -265,7 +272,9 @@ impl Pump {
     /// under the lock.
     pub fn is_ready(&self) -> bool {
         match self.state {
-            State::Looking(_) | State::Ended => false,
+            State::Ended => false,
+            // The service runs under the lock of the instance before.
+            State::Looking(_) => looking::inherited(&self.context).is_some(),
             State::Active(_) => true,
             State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Stopping(_) => {
                 self.context.guard.is_down()

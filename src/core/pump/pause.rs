@@ -5,18 +5,27 @@
 //! a longer lock time instead: the service may run for as long as a renewal at the end of the pause
 //! would let it. Whoever follows waits for that, as for each lock time, whether the pause is known
 //! there or not. So nothing depends on which agents have learnt of a pause, or of its end.
+//!
+//! A record can be deleted by hand, or lost with what the servers have stored. Where no record
+//! tells a lock time, the entry of the pause does, and each agent remembers that entry: nobody
+//! takes such a lock before the service of a holder is down that this pause, or one before it,
+//! kept running.
 
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
-use crate::core::event::Pause;
+use super::store_view::Seen;
+use crate::core::event::{Effect, Kept, Pause, PauseEntry};
+use crate::core::record::KeyState;
 use crate::core::report::Report;
+use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 
 impl Context {
     /// Takes in what stands in the store.
-    pub(super) fn handle_pause(&mut self, pause: Option<&Pause>, now: Instant) {
-        let pause = pause.filter(|pause| now < pause.until);
+    pub(super) fn handle_pause(&mut self, entry: &PauseEntry, now: Instant) {
+        self.handle_kept(entry, now);
+        let pause = entry.pause.as_ref().filter(|pause| now < pause.until);
         let known = self.pause.as_ref().map(|pause| pause.revision);
         if known == pause.map(|pause| pause.revision) {
             return;
@@ -30,6 +39,45 @@ impl Context {
             None => Report::Resumed,
         });
         self.pause = pause.cloned();
+    }
+
+    /// Takes in until when the entry lets a holder keep its service running. An entry of before
+    /// the one that is known, or none, shows that the store has lost that one.
+    fn handle_kept(&mut self, entry: &PauseEntry, now: Instant) {
+        let timing = self.config.timing;
+        let shown = entry.kept_until.and_then(|at| {
+            let left = at.after(timing.validity()).since(now);
+            let wait = timing.takeover_wait(timing.lock_time_of(left));
+            (!left.is_zero()).then(|| Kept { revision: entry.revision, until: now.after(wait) })
+        });
+        let known = self.kept.filter(|kept| now < kept.until);
+        let kept = match (known, shown) {
+            (Some(known), Some(shown)) if entry.revision < known.revision => {
+                Some(Kept { until: known.until.max(shown.until), ..known })
+            }
+            (Some(known), _) if entry.revision <= known.revision => Some(known),
+            _ => shown,
+        };
+        if self.kept == kept {
+            return;
+        }
+        self.kept = kept;
+        self.want(Effect::NoteKept(kept));
+        for seat in Seat::all(self.config.seats) {
+            let seen = self.store.keys[seat.index()].seen.clone();
+            let Some(seen) = seen.filter(|seen| seen.key_state.value.lease().is_none()) else {
+                continue;
+            };
+            let takeover = self.takeover(seat, &seen.key_state, now);
+            self.store.keys[seat.index()].seen = Some(Seen { takeover, ..seen });
+        }
+    }
+
+    /// Returns until when a holder whose record `key_state` does not show may run its service
+    /// because of a pause.
+    pub(super) fn kept_until(&self, key_state: &KeyState) -> Option<Instant> {
+        let kept = self.kept.filter(|_| key_state.value.lease().is_none())?;
+        Some(kept.until)
     }
 
     /// Ends a pause whose time is over.
