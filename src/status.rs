@@ -25,6 +25,8 @@ use rustix::termios::tcgetwinsize;
 use self::agents::Answers;
 pub use self::answer::{Field, Question};
 use self::assemble::Aged;
+#[cfg(test)]
+pub(crate) use self::model::Bounds;
 use self::model::Status;
 pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
 use crate::core::tickets::StoredTicket;
