@@ -145,7 +145,10 @@ impl Process<'_> {
             if count == 0 {
                 self.tell(Level::Warn, "no agent answers; one that starts observes the pause");
             } else if !is_run(&self.agents) {
-                self.tell(Level::Warn, "nobody runs the service, and nobody starts it before the pause ends");
+                self.tell(
+                    Level::Warn,
+                    "nobody runs the service, and nobody starts it before the pause ends",
+                );
             }
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));

@@ -75,11 +75,26 @@ fn standby(status: &KeyStatus) -> Finding {
     let candidates: Vec<_> = others.iter().filter(|agent| agent.candidate).collect();
     // Of a lock that nobody has, one of them is to be the holder.
     let spare = candidates.len().saturating_sub(usize::from(status.holders.is_empty()));
+    let runs = |holder: &Holder| holder.state != HolderState::Overdue;
+    let nobody = candidates.is_empty() && !status.holders.iter().any(runs);
+    // A pause is a finding of its own, and somebody wants it.
+    let (level, beginning) = match nobody && status.paused.is_none() {
+        true => (Level::Critical, "nobody has the lock, and no agent would take it"),
+        false => (Level::Warning, "no agent would take the lock over"),
+    };
     let finding = match (spare, &candidates[..], &others[..]) {
-        (0, [], [first, ..]) => {
-            let why = first.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
-            let text = format!("no agent would take the lock over: {}: {why}", first.token);
-            Finding::bad("standby", Level::Warning, text, "see WHY in putex status")
+        (0, [], [_, ..]) => {
+            let why = |it: &&AgentStatus| {
+                let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
+                format!("{}: {why}", it.token)
+            };
+            let all: Vec<_> = others.iter().map(why).collect();
+            let text = format!("{beginning}: {}", all.join("; "));
+            Finding::bad("standby", level, text, "see WHY in putex status")
+        }
+        (0, ..) if nobody => {
+            let advice = "start the agents of this key";
+            Finding::bad("standby", level, beginning, advice)
         }
         (0, ..) => Finding::bad(
             "standby",
@@ -145,7 +160,9 @@ fn twins(agents: &[AgentStatus]) -> Finding {
 fn guards(agents: &[AgentStatus]) -> Finding {
     let down: Vec<_> = agents.iter().filter(|agent| !agent.guard_up).collect();
     let count = down.len() as u32;
-    let finding = if down.is_empty() {
+    let finding = if agents.is_empty() {
+        Finding::unknown("guards", "no agent says whether its guard answers", "see agents above")
+    } else if down.is_empty() {
         Finding::ok("guards", "the guard of each agent answers it")
     } else {
         let tokens = joined(down.iter().map(|agent| &*agent.token));

@@ -5,7 +5,7 @@ use super::*;
 use crate::cli::FINDINGS;
 use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT};
 use crate::exit::Exit;
-use crate::status::HolderState;
+use crate::status::{HolderState, PauseStatus};
 use crate::store::nats::cluster::SyncMode;
 use crate::sys::raw::ClockRate;
 
@@ -195,6 +195,37 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     unguarded.guard_up = false;
     let unguarded = of(HolderState::Active, vec![unguarded]);
     assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
+}
+
+#[test]
+fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
+    let of = |holders: &[(&str, HolderState)], agents| {
+        agents::judge(&KeyStatus::of_agents(holders, agents), None)
+    };
+    let sick = of(&[], vec![agent("h1", "a", false), agent("h2", "b", false)]);
+    assert_eq!(level_of(&sick, "standby"), Level::Critical);
+    let says = "nobody has the lock, and no agent would take it: h1: health check: exit 1; h2: \
+                health check: exit 1";
+    assert_eq!(sick[1].text, says);
+    let ended = of(&[], Vec::new());
+    assert_eq!(level_of(&ended, "standby"), Level::Critical);
+    assert_eq!(level_of(&ended, "guards"), Level::Unknown);
+    let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
+    assert_eq!(level_of(&dead, "standby"), Level::Critical);
+    // It takes the lock soon.
+    let fit = of(&[], vec![agent("h1", "a", true)]);
+    assert_eq!(level_of(&fit, "standby"), Level::Warning);
+    // Somebody wants it so.
+    let mut paused = KeyStatus::of_agents(&[], vec![agent("h1", "a", false)]);
+    paused.paused = Some(PauseStatus {
+        until: "2026-11-25T14:00:00Z".to_owned(),
+        expires_in_seconds: 60.0,
+        by: "root@h1".to_owned(),
+        reason: String::new(),
+        keep_running: false,
+        revision: 4,
+    });
+    assert_eq!(level_of(&agents::judge(&paused, None), "standby"), Level::Warning);
 }
 
 #[test]
