@@ -16,7 +16,7 @@ use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
 use crate::store::lock_key::{pause_notice, to_key_state};
-use crate::store::pause::{self as stored, Standing, StoredPause};
+use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::store::{Bucket, Entry, Selection};
 use crate::sys;
 
@@ -95,7 +95,7 @@ pub fn run(
 type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
 
 /// The revision of a pause, and what it replaces.
-type AtAndReplaced = (Revision, Option<Standing>);
+type AtAndReplaced = (Revision, Option<CurrentPause>);
 
 struct Process<'a> {
     request: &'a Request,
@@ -121,7 +121,8 @@ impl Process<'_> {
     fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
         if status.is_none() {
-            let text = "no agent has ever held this key, and none answers: is it the right one?";
+            let text =
+                "no agent has ever held this key, and none answers: are key and bucket right?";
             return Ok(self.refuse(&[text.to_owned()]));
         }
         let reasons = why_not(status.as_ref());
@@ -155,7 +156,7 @@ impl Process<'_> {
         }
         let last = match replaced {
             // Somebody relies on the pause before.
-            Some(Standing { pause: before, left, kept_left }) if !left.is_zero() => {
+            Some(CurrentPause { pause: before, left, kept_left }) if !left.is_zero() => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
                 // The holder may have written the longer lock time.
                 let keeps_for = own.keeps_for.max(kept_left);
@@ -173,14 +174,17 @@ impl Process<'_> {
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
         let by = sys::now().after(ANSWER_MAX);
-        self.read_status()?;
-        let entry = self.bucket.get(&stored::key_of(&self.request.key), by)?;
+        // Without anything to show there may be no bucket.
+        let entry = match self.read_status()? {
+            Some(_) => self.bucket.get(&stored::key_of(&self.request.key), by)?,
+            None => None,
+        };
         let standing = match &entry {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
             None => None,
         };
-        let (Some(entry), Some(Standing { left, kept_left, .. })) = (entry, standing) else {
-            self.tell(Level::Warn, "is not paused");
+        let (Some(entry), Some(CurrentPause { left, kept_left, .. })) = (entry, standing) else {
+            self.tell(Level::Warn, "no pause stands");
             return Ok((String::new(), 0));
         };
         let at = match left.is_zero() {
@@ -288,7 +292,7 @@ impl Process<'_> {
             if let Some(entry) = &entry
                 && let Some(standing) = stored::standing(&mut *self.bucket, entry, by)?
             {
-                let Standing { pause: other, left, kept_left } = &standing;
+                let CurrentPause { pause: other, left, kept_left } = &standing;
                 let (left, kept_left) = (*left, *kept_left);
                 if other.number == own.number {
                     return Ok(Ok((entry.revision, replaced)));
@@ -297,8 +301,8 @@ impl Process<'_> {
                     let (left, kept) =
                         (Ms(left), if other.keep_running { " --keep-running" } else { "" });
                     return Ok(Err(format!(
-                        "{} has paused it for {left} still{kept}; a pause is not shortened: write \
-                         putex resume {key} before",
+                        "{} has paused it for {left} more{kept}; a pause is not shortened: end it \
+                         with putex resume {key} first",
                         other.by
                     )));
                 }

@@ -213,7 +213,9 @@ fn candidate<'a>(
     let answers = |token: &String| others.iter().any(|agent| agent.token == *token);
     if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
         let why = "no answer: there is no such agent, or it is cut off, or an old version";
-        reasons.insert(0, format!("{to}: {why}"));
+        let known: Vec<_> = others.iter().map(|agent| agent.token.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
+        reasons.insert(0, format!("{to}: {why}; agents that answer: {known}"));
     } else if others.is_empty() {
         reasons.push("no other agent has answered".to_owned());
     }

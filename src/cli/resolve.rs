@@ -85,7 +85,7 @@ pub(super) fn only_key(words: &[String], usual: &str) -> Result<String, Refusal>
     match words {
         [key] => agents_key(key).map(|()| key.clone()),
         [] => Err(usage(format!("KEY is missing; write {usual}"))),
-        [_, more, ..] => Err(usage(format!("{more}: unexpected argument; one key at a time"))),
+        [_, more, ..] => Err(usage(format!("{more}: unexpected argument; write {usual}"))),
     }
 }
 

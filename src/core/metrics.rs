@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use self::Name::*;
 use crate::core::agent_status::{STATES, seconds};
-use crate::core::event::{Effect, Event, Written};
+use crate::core::event::{Effect, Event, GuardEvent, Written};
+use crate::core::protocol::ServiceState;
 use crate::core::pump::{Moment, Pump};
 use crate::core::record::{Record, RecordState};
 use crate::core::report::{Reason, Report};
@@ -74,6 +75,8 @@ pub struct Metrics {
     /// For how much longer the lock is valid.
     valid: Duration,
     stop_margin_min: Option<f64>,
+    /// The guard has said, since the last move, that the service had to be down before.
+    is_overdue: bool,
     /// By [`RESULTS`].
     renewals: [u64; RESULTS.len()],
     /// Of the stored ones.
@@ -94,6 +97,7 @@ impl Metrics {
             moment: None,
             valid: Duration::ZERO,
             stop_margin_min: None,
+            is_overdue: false,
             renewals: [0; RESULTS.len()],
             renewal_time: Duration::ZERO,
             transitions: Vec::new(),
@@ -104,6 +108,9 @@ impl Metrics {
 
     /// Takes in what the pump is told. `unix_time` is the time since 1970.
     pub fn handle_event(&mut self, event: &Event, now: Instant, unix_time: Duration) {
+        if let Event::Guard(_, GuardEvent::Report(report)) = event {
+            self.is_overdue |= report.service == ServiceState::Stopping { overdue: true };
+        }
         let result = if let Event::Written(written) = event {
             match written {
                 Written::Stored(_) => 0,
@@ -140,9 +147,13 @@ impl Metrics {
             self.count_transition(from, to);
             if let Reason::Down(left) = why {
                 self.note_margin(seconds(left.0));
-            } else if let Reason::DownLate(late) = why {
+            } else if let Reason::DownLate(late) = why
+                // If not, the agent has only heard late that it was down in time.
+                && self.is_overdue
+            {
                 self.note_margin(-seconds(late.0));
             }
+            self.is_overdue = false;
         }
     }
 
@@ -247,7 +258,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{Incarnation, Lease, Ms, Priority, Revision};
+    use crate::core::{GuardReport, Incarnation, Lease, Ms, Priority, Revision};
 
     fn at(ms: u64) -> Instant {
         Instant::from_boot(Duration::from_millis(ms))
@@ -334,19 +345,14 @@ mod tests {
         let margin = |metrics: &Metrics| samples(metrics, "putex_stop_margin_min_seconds");
         assert_eq!(margin(&metrics), Vec::<String>::new());
         let down = |ms| Reason::Down(Ms(Duration::from_millis(ms)));
-        for (why, least) in [
-            (down(1500), " 1.5"),
-            (down(700), " 0.7"),
-            (down(900), " 0.7"),
-            (Reason::DownLate(Ms(Duration::from_millis(20))), " -0.02"),
-        ] {
+        for (why, least) in [(down(1500), " 1.5"), (down(700), " 0.7"), (down(900), " 0.7")] {
             metrics.handle_effect(&moved("stopping", "standby", why), at(0));
             assert!(margin(&metrics)[0].ends_with(least), "{least}: {:?}", margin(&metrics));
         }
         metrics.handle_effect(&moved("standby", "taking", Reason::TriedAgain), at(0));
         metrics.handle_effect(&moved("standby", "taking", Reason::Open), at(0));
         let counted = samples(&metrics, "putex_transitions_total");
-        let ends = [r#"from="stopping",to="standby"} 4"#, r#"from="standby",to="taking"} 1"#];
+        let ends = [r#"from="stopping",to="standby"} 3"#, r#"from="standby",to="taking"} 1"#];
         assert_eq!(counted.len(), 2);
         assert!(counted.iter().zip(ends).all(|(line, end)| line.ends_with(end)), "{counted:?}");
     }
@@ -381,5 +387,19 @@ mod tests {
             let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}");
             assert!(text.contains(&head), "{head} in {text}");
         }
+    }
+
+    #[test]
+    fn a_stop_was_late_if_the_guard_says_so_and_not_if_the_agent_was_frozen() {
+        let mut metrics = metrics(1, None);
+        let late = || Reason::DownLate(Ms(Duration::from_millis(20)));
+        metrics.handle_effect(&moved("stopping", "standby", late()), at(0));
+        assert_eq!(metrics.stop_margin_min, None);
+        let service = ServiceState::Stopping { overdue: true };
+        let overdue = GuardReport { heard: 1, service, unfit: None };
+        let overdue = Event::Guard(1, GuardEvent::Report(overdue));
+        metrics.handle_event(&overdue, at(0), Duration::ZERO);
+        metrics.handle_effect(&moved("stopping", "standby", late()), at(0));
+        assert_eq!(metrics.stop_margin_min, Some(-0.02));
     }
 }

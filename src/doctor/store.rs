@@ -31,7 +31,7 @@ const STALL: Duration = Duration::from_millis(150);
 const DISK_MAX: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
 
 /// Where the page says how it is found out when servers write to their disks.
-const SEE_PAGE: &str = "putex help doctor, FSYNC, says how to find out";
+const SEE_PAGE: &str = "FSYNC in the page of putex help doctor says how to find out";
 
 /// Returns what a server of this version lacks, and the version that has it.
 fn defect(version: &str, replicas: u32) -> Option<(Level, String)> {

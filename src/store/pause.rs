@@ -91,7 +91,7 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
 
 /// A pause that stands, or the time for which one before it kept a service running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct CurrentPause {
     /// As it was written.
     pub(crate) pause: StoredPause,
     /// How long the pause lasts still, zero if it is over.
@@ -110,13 +110,13 @@ pub(crate) fn standing(
     bucket: &mut dyn Bucket,
     entry: &Entry,
     deadline: Instant,
-) -> StoreResult<Option<Standing>> {
+) -> StoreResult<Option<CurrentPause>> {
     let Some(pause) = from_content(&entry.content) else { return Ok(None) };
     let Some(age) = lifetime::age(bucket, entry, deadline)? else { return Ok(None) };
     let left = pause.lasts.saturating_sub(age);
     let kept_left = pause.keeps_for.saturating_sub(age);
     let stands = !left.is_zero() || !kept_left.is_zero();
-    Ok(stands.then_some(Standing { pause, left, kept_left }))
+    Ok(stands.then_some(CurrentPause { pause, left, kept_left }))
 }
 
 /// Reads the pause of the agents of a key as they are to observe it. An entry that cannot be

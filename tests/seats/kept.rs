@@ -109,8 +109,8 @@ fn when_resume_has_succeeded_a_dead_holder_is_followed_after_the_usual_time() {
 fn a_key_that_nobody_has_ever_held_is_not_paused() {
     let Some(site) = Site::new(&["1", "2"], &[]) else { return };
     let refused = site.run(&["pause", "--for", "1h", "wbe"]);
-    let says = "putex: wbe: no agent has ever held this key, and none answers: is it the right \
-                one?\n";
+    let says = "putex: wbe: no agent has ever held this key, and none answers: are key and \
+                bucket right?\n";
     assert_eq!((refused.status, &*refused.said), (Some(75), says));
     observe_for(TAKEOVER);
     site.check_end();

@@ -62,7 +62,7 @@ fn in_a_pause_nothing_is_started_stopped_or_moved_and_all_goes_on_after_it() {
     assert_ne!(next, holder);
     site.check_end();
     let nothing = site.resume();
-    assert_eq!((nothing.status, &*nothing.said), (Some(0), "putex: web: is not paused\n"));
+    assert_eq!((nothing.status, &*nothing.said), (Some(0), "putex: web: no pause stands\n"));
 }
 
 #[test]

@@ -5,9 +5,7 @@
 use std::collections::VecDeque;
 
 use putex::core::command::Outcome;
-use putex::core::event::{
-    Effect, Ending, Event, GuardEvent, Notice, PauseEntry, Reloadable, Written,
-};
+use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Reloadable, Written};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -370,12 +368,7 @@ impl World<'_> {
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
             Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
-            Event::PauseRead(PauseEntry { pause, .. }) => {
-                let agent = &mut self.agents[id];
-                agent.paused_until = pause.as_ref().map(|pause| pause.until);
-                let keeps = pause.as_ref().filter(|pause| pause.keep_running);
-                agent.kept_until = keeps.map(|pause| pause.until);
-            }
+            Event::PauseRead(entry) => self.on_pause(id, entry.pause.as_ref()),
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }

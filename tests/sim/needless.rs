@@ -1,7 +1,7 @@
 //! Whether an agent has a reason to stop its service, and may take a lock.
 
 use putex::core::command::Outcome;
-use putex::core::event::{Event, FailbackRequest, Written};
+use putex::core::event::{Event, FailbackRequest, Pause, Written};
 use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
@@ -77,6 +77,14 @@ impl World<'_> {
                 format!("{site} requests a lock, {}, after {fit:?}: {request:?}", agent.state);
             self.fail("failback", text);
         }
+    }
+
+    /// An agent is told of a pause, or that there is none.
+    pub fn on_pause(&mut self, id: usize, pause: Option<&Pause>) {
+        let agent = &mut self.agents[id];
+        agent.paused_until = pause.map(|pause| pause.until);
+        let keeps = pause.filter(|pause| pause.keep_running);
+        agent.kept_until = keeps.map(|pause| pause.until);
     }
 
     /// Whether an agent knows of a pause.

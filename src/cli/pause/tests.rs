@@ -52,7 +52,10 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         (&["pause", "--for", "1h"][..], "KEY is missing; write putex pause --for TIME KEY"),
         (&["resume"], "KEY is missing; write putex resume KEY"),
         (&["pause", "web"], "--for: is missing; write --for TIME, as in --for 2h"),
-        (&["pause", "--for", "1h", "web", "db"], "db: unexpected argument; one key at a time"),
+        (
+            &["pause", "--for", "1h", "web", "db"],
+            "db: unexpected argument; write putex pause --for TIME KEY",
+        ),
         (&["pause", "--for", "1h", "lock.db"], "KEY: lock.db: is no key of agents"),
         (&["pause", "--for", "8d", "web"], "--for: write 1s to 7d"),
         (&["pause", "--for", "0", "web"], "--for: write 1s to 7d"),

@@ -147,7 +147,8 @@ impl Link {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
                 };
-                return Err(Kind::Unreachable.error(format!("it sent no INFO in time{hint}")));
+                return Err(Kind::Unreachable
+                    .error(format!("it does not answer: it sent no INFO in time{hint}")));
             }
         }
         match self.info.headers {
