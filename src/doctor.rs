@@ -21,6 +21,7 @@ mod progress;
 mod sample;
 mod store;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -218,7 +219,7 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     Ok(Opened { store, fault, met: Vec::new(), found, findings: vec![finding] })
 }
 
-/// How often the agents are asked again if a holder has not answered.
+/// How often the agents are asked if a holder has not answered, or an agent is being upgraded.
 const REPEATS: u32 = 3;
 
 /// Returns what stands under the keys of agents, or why that could not be read.
@@ -238,7 +239,12 @@ fn read_agents(
         keys.retain(|status| status.kind == Kind::Agent);
         let is_answered = |status: &KeyStatus| {
             let answers = |token: &String| status.agents.iter().any(|it| it.token == *token);
-            !status.agents.is_empty() && status.holders.iter().all(|it| answers(&it.token))
+            // One that is being upgraded has no guard yet, and is two for a moment.
+            let tokens: BTreeSet<_> = status.agents.iter().map(|it| &it.token).collect();
+            let at_rest = tokens.len() == status.agents.len()
+                && status.agents.iter().all(|agent| agent.guard_up);
+            let all_answer = status.holders.iter().all(|it| answers(&it.token));
+            !status.agents.is_empty() && all_answer && at_rest
         };
         if !keys.is_empty() && keys.iter().all(is_answered) {
             break;

@@ -352,6 +352,23 @@ fn an_r_that_is_too_short_for_the_way_to_the_servers_is_told() {
 }
 
 #[test]
+fn a_server_that_dies_while_it_is_measured_is_not_fit() {
+    let Some(mut server) = server("") else { return };
+    Host::beside(&server).make_bucket();
+    let proxy = Proxy::start(server.port());
+    let host = Host::on(format!("nats://127.0.0.1:{}", proxy.port()));
+    let (report, status) = std::thread::scope(|scope| {
+        let doctor = scope.spawn(|| host.doctor(&["--samples", "10000"]));
+        until_true("reads", || proxy.counts().reads > 100);
+        server.kill();
+        doctor.join().expect("a report")
+    });
+    report.assert("read", "warning", "not answered in time");
+    report.assert("write", "critical", "none of 5 answered in time");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
 fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     let Some(server) = server("") else { return };
     let hosts = [(); 3].map(|()| Host::beside(&server));

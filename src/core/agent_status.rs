@@ -44,7 +44,7 @@ pub struct AgentStatus {
     pub pause: Option<u64>,
     /// Whether its store is open.
     pub store_up: bool,
-    /// Whether its guard answers.
+    /// Whether its guard answers. One that only observes needs none.
     pub guard_up: bool,
     /// R, in seconds.
     pub renewal_seconds: f64,

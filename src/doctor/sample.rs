@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::progress::Progress;
-use crate::core::{Instant, Ms, Revision, Written};
+use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
 use crate::store::{Bucket, Content, Expected, Stays, StoreResult, name};
 use crate::sys;
 
@@ -81,10 +81,14 @@ pub(super) fn reads(
         let by = began.after(patience_for(renewal)).min(until);
         match bucket.get(name::DOCTOR_KEY, by) {
             Ok(_) => samples.add(began),
-            Err(_) if sys::now() >= by => samples.unanswered += 1,
             Err(error) => {
-                (refusals, why) = (refusals + 1, error.text);
-                let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                let is_refused = error.kind == StoreErrorKind::Credentials;
+                samples.unanswered += u32::from(!is_refused);
+                // It may wait for the server, or have failed at once.
+                if sys::now() < by {
+                    (refusals, why) = (refusals + 1, error.text);
+                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                }
             }
         }
     }
@@ -114,13 +118,13 @@ pub(super) fn writes(
         let revision = at.map_or_else(|| revision_of(bucket, by), Ok);
         let revision = match revision {
             Ok(revision) => revision,
-            Err(_) if sys::now() >= by => {
-                samples.unanswered += 1;
-                continue;
-            }
             Err(error) => {
-                (refusals, why) = (refusals + 1, error.text);
-                let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                let is_refused = error.kind == StoreErrorKind::Credentials;
+                samples.unanswered += u32::from(!is_refused);
+                if sys::now() < by {
+                    (refusals, why) = (refusals + 1, error.text);
+                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                }
                 continue;
             }
         };
@@ -144,7 +148,7 @@ pub(super) fn writes(
             }
             Written::Unknown(text) => {
                 (refusals, why) = (refusals + 1, text);
-                samples.unanswered += u32::from(sys::now() >= by);
+                samples.unanswered += 1;
                 None
             }
         };

@@ -159,6 +159,11 @@ impl Context {
         }
     }
 
+    /// Returns whether the guard answers, where one is needed.
+    pub(super) fn has_guard(&self) -> bool {
+        self.config.observes || self.guard.is_up()
+    }
+
     /// Returns whether the store is open.
     pub(super) fn is_open(&self) -> bool {
         self.connection != Connection::Closed

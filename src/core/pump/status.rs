@@ -51,7 +51,7 @@ impl Pump {
             not_candidate_why,
             pause: state.observed_pause(context).map(|pause| pause.revision.0),
             store_up: context.is_open(),
-            guard_up: context.guard.is_up(),
+            guard_up: context.has_guard(),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),
@@ -68,7 +68,7 @@ impl Pump {
             candidate: state.why_no_candidate(context).is_none(),
             paused: context.pause.is_some(),
             store_up: context.is_open(),
-            guard_up: context.guard.is_up(),
+            guard_up: context.has_guard(),
         };
         (moment, hold.map(|hold| hold.valid_until))
     }
