@@ -8,6 +8,7 @@ use putex::core::seat::Seat;
 
 use super::clock::MS;
 use super::faults::Kind;
+use super::scenario::Step;
 use super::world::{Acked, World};
 
 impl World<'_> {
@@ -84,7 +85,10 @@ impl World<'_> {
         let agent = &mut self.agents[id];
         agent.paused_until = pause.map(|pause| pause.until);
         let keeps = pause.filter(|pause| pause.keep_running);
-        agent.kept_until = keeps.map(|pause| pause.until);
+        let before = std::mem::replace(&mut agent.kept_until, keeps.map(|pause| pause.until));
+        if before > agent.kept_until && agent.state == "active" {
+            self.step(Step::Shortened, self.agents[id].site);
+        }
     }
 
     /// Whether an agent knows of a pause.
