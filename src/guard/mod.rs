@@ -12,6 +12,7 @@
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
 //! | `note` | what a guard notes for the next guard |
+//! | `ready` | what the main loop waits for |
 //! | `runner` | a command: the thread that spawns it, its output, its process |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |
@@ -29,6 +30,7 @@ pub mod metrics_file;
 pub(crate) mod note;
 mod process;
 pub mod protocol;
+mod ready;
 mod runner;
 mod socket;
 mod start;

@@ -1,5 +1,6 @@
 //! The guard's main loop: one thread, which never blocks but in poll(2).
 
+use std::array;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
@@ -19,6 +20,7 @@ use super::instance_dir::{GUARD_LOCK, named};
 use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
+use super::ready::{Ready, Watched};
 use super::runner::Runner;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
@@ -181,13 +183,18 @@ impl GuardProcess {
         let deadline = self.guard.deadline();
         let send_at = (!self.unsent.is_empty()).then(|| sys::now().after(SEND_PAUSE));
         let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
-        if let Err(error) = self.wait(until) {
+        let ready = self.wait(until).unwrap_or_else(|error| {
             // Nothing but the deadlines is left then.
             say(Level::Error, &format!("the guard cannot wait: {error}"));
+            Ready::ALL
+        });
+        self.handle_command_events(ready);
+        if ready.agent {
+            self.receive_messages();
         }
-        self.handle_command_events();
-        self.receive_messages();
-        self.accept();
+        if ready.listener {
+            self.accept();
+        }
         let now = sys::now();
         if let Some(at) = deadline
             && now >= at
@@ -197,38 +204,43 @@ impl GuardProcess {
                 say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
             }
             // What happened until this instant is handled before it counts.
-            self.handle_command_events();
+            self.handle_command_events(Ready::ALL);
             self.receive_messages();
         }
         self.handle_at(GuardInput::Tick, now);
     }
 
-    /// Waits until something is ready or the deadline has come.
-    fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let others = [&self.agent, &self.listener, &self.previous_guard_start];
-        let others = others.into_iter().flatten().map(AsFd::as_fd);
-        let commands = self.runners.iter().flat_map(Runner::events);
-        let all = [self.waker.as_fd()].into_iter().chain(others).chain(commands);
-        let mut fds: Vec<_> = all.map(readable).collect();
-        if self.emptying {
-            let changed = self.cgroups.iter().map(|own| PollFd::new(&own.events, PollFlags::PRI));
-            fds.extend(changed);
-        }
-        self.alarm.poll(&mut fds, deadline)
+    /// Waits until something is ready or the deadline has come; returns what is ready.
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<Ready> {
+        let watched = Watched {
+            waker: Some(self.waker.as_fd()),
+            agent: self.agent.as_ref().map(AsFd::as_fd),
+            listener: self.listener.as_ref().map(AsFd::as_fd),
+            previous_guard_start: self.previous_guard_start.as_ref().map(AsFd::as_fd),
+            commands: array::from_fn(|at| self.runners[at].events()),
+        };
+        let cgroups = self.cgroups.iter().filter(|_| self.emptying);
+        let changed = cgroups.map(|own| PollFd::new(&own.events, PollFlags::PRI));
+        watched.wait(&self.alarm, changed, deadline)
     }
 
     /// Takes in which commands were spawned, have written or ended, and whether the control
     /// group is empty.
-    fn handle_command_events(&mut self) {
-        self.waker.clear();
+    fn handle_command_events(&mut self, ready: Ready) {
+        if ready.waker {
+            self.waker.clear();
+        }
         for at in 0..self.runners.len() {
             if let Some(input) = self.runners[at].take_spawned() {
                 self.handle(input);
             }
         }
         for at in 0..self.runners.len() {
-            if let Some((command, outcome)) = self.runners[at].pass_on() {
+            let [has_ended, has_written] = ready.commands[at];
+            if has_written {
+                self.runners[at].pass_on();
+            }
+            if has_ended && let Some((command, outcome)) = self.runners[at].reap() {
                 count_left_out();
                 if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
@@ -238,7 +250,9 @@ impl GuardProcess {
                 self.handle(GuardInput::Ended(command, outcome));
             }
         }
-        if self.previous_guard_start.take_if(|start| sys::is_ready(start)).is_some() {
+        if ready.previous_guard_start
+            && self.previous_guard_start.take_if(|start| sys::is_ready(start)).is_some()
+        {
             self.handle(GuardInput::Ended(Command::Start, Outcome::Overran));
         }
         self.check_cgroup_empty();
@@ -319,10 +333,7 @@ impl GuardProcess {
 
     /// Takes a connection, unless an agent is there.
     fn accept(&mut self) {
-        let Some(listener) = self.listener.as_ref().filter(|listener| sys::is_ready(listener))
-        else {
-            return;
-        };
+        let Some(listener) = &self.listener else { return };
         let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,

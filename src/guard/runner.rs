@@ -119,15 +119,19 @@ impl Runner {
         }
     }
 
-    /// Returns what becomes readable when the command has written something or has ended.
-    pub(super) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let ended = self.process.as_ref().map(|process| process.exit.as_fd());
-        ended.into_iter().chain([self.output.as_fd()])
+    /// Returns what becomes readable when the command has ended, if it runs, and when it has
+    /// written something.
+    pub(super) fn events(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.process.as_ref().map(|process| process.exit.as_fd()), Some(self.output.as_fd())]
     }
 
-    /// Passes on what the command has written, and reaps it if it has ended; returns how.
-    pub(super) fn pass_on(&mut self) -> Option<(Command, Outcome)> {
+    /// Passes on what the command has written.
+    pub(super) fn pass_on(&mut self) {
         self.output.pass_on(&mut command_output);
+    }
+
+    /// Reaps the command if it has ended, with what it has written; returns how.
+    pub(super) fn reap(&mut self) -> Option<(Command, Outcome)> {
         let process = self.process.take_if(|process| sys::is_ready(&process.exit))?;
         let outcome = process.reap();
         self.output.flush(&mut command_output);

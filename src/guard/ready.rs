@@ -1,0 +1,116 @@
+//! What the main thread of the guard waits for, and what is ready then: only that is asked for.
+
+use std::array;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::core::Instant;
+use crate::sys::Alarm;
+
+/// What the guard waits for: `Option<BorrowedFd>`, and what is ready: `bool`.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<T> {
+    /// A command was spawned.
+    pub(super) waker: T,
+    /// The agent has sent something, or is gone.
+    pub(super) agent: T,
+    /// An agent connects.
+    pub(super) listener: T,
+    /// The start that the previous guard has left has ended.
+    pub(super) previous_guard_start: T,
+    /// Of each command: it has ended, and it has written something.
+    pub(super) commands: [[T; 2]; 3],
+}
+
+/// What the guard waits for; `None` for what is not there.
+pub(super) type Watched<'a> = Sources<Option<BorrowedFd<'a>>>;
+
+/// What is ready.
+pub(super) type Ready = Sources<bool>;
+
+impl Ready {
+    /// It is not known: all is to be asked for.
+    pub(super) const ALL: Ready = Sources {
+        waker: true,
+        agent: true,
+        listener: true,
+        previous_guard_start: true,
+        commands: [[true; 2]; 3],
+    };
+}
+
+impl Watched<'_> {
+    /// Waits until something is ready, also of `others`, or the deadline has come.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to wait.
+    pub(super) fn wait<'a>(
+        &'a self,
+        alarm: &'a Alarm,
+        others: impl Iterator<Item = PollFd<'a>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Ready> {
+        let Sources { waker, agent, listener, previous_guard_start, commands } = self;
+        let ones = [waker, agent, listener, previous_guard_start].into_iter();
+        let all = ones.chain(commands.iter().flatten()).flatten();
+        let mut fds: Vec<_> =
+            all.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).chain(others).collect();
+        alarm.poll(&mut fds, deadline)?;
+        let mut polled = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut is_ready =
+            |fd: &Option<BorrowedFd<'_>>| fd.is_some() && polled.next() == Some(true);
+        Ok(Sources {
+            waker: is_ready(waker),
+            agent: is_ready(agent),
+            listener: is_ready(listener),
+            previous_guard_start: is_ready(previous_guard_start),
+            commands: array::from_fn(|at| {
+                let [ended, written] = &commands[at];
+                [is_ready(ended), is_ready(written)]
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, PipeWriter, Write, pipe};
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::sys;
+
+    /// Returns which of the commands' descriptors are ready when those of these numbers are.
+    fn commands_ready(written: &[usize], absent: &[usize]) -> ([bool; 4], [[bool; 2]; 3]) {
+        let mut pipes: Vec<(PipeReader, PipeWriter)> =
+            (0..10).map(|_| pipe().expect("a pipe")).collect();
+        written.iter().for_each(|at| pipes[*at].1.write_all(b"x").expect("there is room"));
+        let fd = |at: usize| (!absent.contains(&at)).then(|| pipes[at].0.as_fd());
+        let watched = Sources {
+            waker: fd(0),
+            agent: fd(1),
+            listener: fd(2),
+            previous_guard_start: fd(3),
+            commands: array::from_fn(|at| [fd(4 + 2 * at), fd(5 + 2 * at)]),
+        };
+        let alarm = Alarm::new().expect("a timer");
+        let ready = watched.wait(&alarm, std::iter::empty(), Some(sys::now())).expect("a wait");
+        let Sources { waker, agent, listener, previous_guard_start, commands } = ready;
+        ([waker, agent, listener, previous_guard_start], commands)
+    }
+
+    #[test]
+    fn what_is_ready_is_told_also_where_others_are_absent() {
+        let none = [[false; 2]; 3];
+        assert_eq!(commands_ready(&[], &[]), ([false; 4], none));
+        assert_eq!(commands_ready(&[1], &[]), ([false, true, false, false], none));
+        assert_eq!(commands_ready(&[1], &[0, 2]), ([false, true, false, false], none));
+        let second_ended = [[false; 2], [true, false], [false; 2]];
+        assert_eq!(commands_ready(&[6], &[1, 2, 3, 4]), ([false; 4], second_ended));
+        let last_wrote = [[false; 2], [false; 2], [false, true]];
+        assert_eq!(commands_ready(&[0, 9], &[4, 6, 8]), ([true, false, false, false], last_wrote));
+    }
+}
