@@ -14,6 +14,10 @@ use crate::core::time::Ms;
 pub enum ServiceReport {
     /// the agent is gone; unless it is back within {0}, the guard stops the service
     AgentGone(Ms),
+    /// the guard before this one is dead: the service may have run until now
+    ///
+    /// A guard of this boot had started it, and has not noted that it was down.
+    GuardBeforeDead,
     /// the lock has run out: the guard stops the service
     LockOver,
     /// the lock has run out and the agent is gone: the guard stops the service
@@ -70,7 +74,7 @@ impl ServiceReport {
     pub fn level(&self) -> Level {
         match self {
             Self::Started(_) | Self::DownInTime(_) | Self::Down => Info,
-            Self::AgentGone(_) | Self::StartFailed(_) => Warn,
+            Self::AgentGone(_) | Self::StartFailed(_) | Self::GuardBeforeDead => Warn,
             Self::LastResortSucceeded | Self::DownLate => Warn,
             Self::LockOver | Self::LockOverWithoutAgent | Self::StopFailed(_) => Error,
             Self::StopFailedUnderLock(_) | Self::StopFailedWithoutLock(_) => Error,
@@ -98,6 +102,7 @@ mod tests {
         let gone = "the agent is gone; unless it is back within 1.385 s, the guard stops the \
                     service";
         let over = "the lock has run out and the agent is gone: the guard stops the service";
+        let dead = "the guard before this one is dead: the service may have run until now";
         let start_failed = "start failed: it did not end in time and was killed; asserted again \
                             in every stroke";
         let in_time = "the service is down, 355 ms before it had to be";
@@ -105,6 +110,7 @@ mod tests {
                        start it now; stop it by hand";
         assert_texts(&[
             (ServiceReport::AgentGone(ms(1385)), Warn, gone),
+            (ServiceReport::GuardBeforeDead, Warn, dead),
             (ServiceReport::LockOver, Error, "the lock has run out: the guard stops the service"),
             (ServiceReport::LockOverWithoutAgent, Error, over),
             (ServiceReport::Started(Revision(8)), Info, "the service runs here, term 8"),

@@ -31,6 +31,12 @@ const CGROUP: usize = SERVICE + Command::OnChange as usize;
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
 
+/// What stands in the slot of the service. A guard of this boot has started it; it is not known
+/// what was before the first guard of this boot; it is down.
+const UP: &str = "service up";
+const UNKNOWN: &str = "service unknown";
+const DOWN: &str = "service down";
+
 /// Longest file that is read.
 const BYTES_MAX: usize = 8192;
 
@@ -42,6 +48,8 @@ pub(crate) struct Note(File);
 pub(crate) struct PreviousGuard {
     /// The service may be up.
     pub(crate) up: bool,
+    /// A guard of this boot has started the service, and none has noted since that it was down.
+    pub(crate) left_up: bool,
     /// Its control group.
     pub(crate) cgroup: Option<PathBuf>,
     /// Its commands that have not ended.
@@ -70,7 +78,7 @@ impl Note {
             0
         };
         note.write(0, &format!("{FORMAT}{boot}"), SERVICE)?;
-        note.service(previous.up)?;
+        note.write(SERVICE, service_line(&previous), 1)?;
         // So that there is room for all later notes. Commands of the previous guard stay noted
         // for the next guard, should this one be killed before it has killed them.
         for slot in (SERVICE + 1..CGROUP).filter(|slot| known < (slot + 1) * SLOT_BYTES) {
@@ -94,7 +102,7 @@ impl Note {
     ///
     /// When the file system fails or is full.
     pub(crate) fn service(&self, up: bool) -> io::Result<()> {
-        self.write(SERVICE, if up { "service up" } else { "service down" }, 1)
+        self.write(SERVICE, if up { UP } else { DOWN }, 1)
     }
 
     /// Notes a command that was spawned between `since` and now; after a start the service may
@@ -109,7 +117,7 @@ impl Note {
         let line = format!("run {} {from} {until}", process.as_raw_nonzero());
         if command == Command::Start {
             let width = SLOT_BYTES - 1;
-            return self.write(SERVICE, &format!("{:width$}\n{line}", "service up"), 2);
+            return self.write(SERVICE, &format!("{UP:width$}\n{line}"), 2);
         }
         self.write(SERVICE + command as usize, &line, 1)
     }
@@ -169,9 +177,19 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
         Some((command, process, exit))
     });
     PreviousGuard {
-        up: line(SERVICE) != "service down",
+        up: line(SERVICE) != DOWN,
+        left_up: line(SERVICE) == UP,
         cgroup: line(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
         running: running.collect(),
+    }
+}
+
+/// Returns what the next guard notes of the service.
+fn service_line(previous: &PreviousGuard) -> &'static str {
+    match (previous.up, previous.left_up) {
+        (true, true) => UP,
+        (true, false) => UNKNOWN,
+        (false, _) => DOWN,
     }
 }
 
@@ -226,22 +244,31 @@ mod tests {
         file
     }
 
+    fn parse_file(file: &File) -> PreviousGuard {
+        let mut text = vec![0; 4096];
+        let count = file.read_at(&mut text, 0).expect("it is there");
+        parse(&text[..count], &sys::boot_id())
+    }
+
     #[test]
     fn the_next_guard_learns_what_the_previous_one_has_noted() {
         let file = file("next");
         let (note, previous) =
             Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
         assert!(previous.up && previous.running.is_empty() && previous.cgroup.is_none());
+        // Nobody has started it in this boot, as far as guards know.
+        assert!(!previous.left_up && !parse_file(&file).left_up && parse_file(&file).up);
         note.service(false).expect("there is room");
         let begun = Note::begin(file.try_clone().expect("a descriptor"));
-        assert!(!begun.expect("a note").1.up);
+        assert!(!begun.expect("a note").1.up && !parse_file(&file).up);
         note.service(true).expect("there is room");
         let own = rustix::process::getpid();
         note.command(Command::Stop, own, BOOT).expect("there is room");
         let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
         note.cgroup(Path::new(&long)).expect("there is room");
+        let again = file.try_clone().expect("a descriptor");
         let (_, previous) = Note::begin(file).expect("a note");
-        assert!(previous.up);
+        assert!(previous.up && previous.left_up && parse_file(&again).left_up);
         assert_eq!(previous.cgroup.as_deref(), Some(Path::new(&long)));
         let [(Command::Stop, process, _)] = previous.running.as_slice() else {
             panic!("{:?}", previous.running)
@@ -326,7 +353,8 @@ mod tests {
             (b"", "here"),
             (b"", ""),
         ] {
-            assert!(parse(text, boot).up, "{}", text.escape_ascii());
+            let previous = parse(text, boot);
+            assert!(previous.up && !previous.left_up, "{}", text.escape_ascii());
         }
     }
 }

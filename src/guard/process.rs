@@ -24,6 +24,7 @@ use super::ready::{Ready, Watched};
 use super::runner::Runner;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
+use crate::core::service_report::ServiceReport;
 use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
     SLACK, ServiceAction, ToGuard,
@@ -123,6 +124,10 @@ impl GuardProcess {
         let elsewhere = elsewhere.and_then(|dir| ServiceCgroup::open(&dir).ok());
         cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
         let (noted_up, down) = (previous.up, may_be_down && !previous.up);
+        if previous.left_up {
+            // Whoever looks for the end of the service finds no other line about it.
+            say_report(&ServiceReport::GuardBeforeDead);
+        }
         let previous_guard_start = previous.kill_commands();
         let waker = Arc::new(Waker::new()?);
         // The guard will have another, its commands not.
@@ -404,8 +409,7 @@ impl GuardProcess {
                 self.check_cgroup_empty();
             }
             ServiceAction::Report(report) => {
-                let (level, text) = (report.level(), report.to_string());
-                say(level, &text);
+                let (level, text) = say_report(&report);
                 // The next line is shown then.
                 let _ = self.send(&GuardPacket::Line(level, text), None);
             }
@@ -478,6 +482,13 @@ impl GuardProcess {
         let packet = serde_json::to_vec(packet).unwrap_or_default();
         send(agent.as_fd(), &packet, descriptor)
     }
+}
+
+/// Logs a report; returns its level and its text.
+fn say_report(report: &ServiceReport) -> (Level, String) {
+    let (level, text) = (report.level(), report.to_string());
+    say(level, &text);
+    (level, text)
 }
 
 /// Returns the file with the metrics of the agent that was set up so, if it writes one.
