@@ -103,7 +103,7 @@ fn the_logs_and_the_bucket_of_real_agents_have_no_overlap_and_one_that_is_plante
     assert!(whole.shown.ends_with("\nno overlap\n") && whole.said.is_empty(), "{whole:?}");
     assert!(!whole.shown.contains("OVERLAP") && !whole.shown.contains("not known"), "{whole:?}");
     assert_eq!(terms_in(&whole), 5, "{whole:?}");
-    for part in ["switchover to h2", "no renewal was acknowledged within 1.485 s", "SIGTERM"] {
+    for part in ["switchover to h2", "the lock has run out: the guard stops", "SIGTERM"] {
         assert!(whole.shown.contains(part), "{part}: {whole:?}");
     }
     for part in ["closest terms: ", "closest release and take: "] {

@@ -148,6 +148,11 @@ impl AgentLog {
                     term.end = End::MayStillRun;
                 }
             }
+            LogEvent::LockOver(why) => {
+                if let Some(term) = self.open.as_mut().filter(|term| term.from <= at) {
+                    why_of(term, &why);
+                }
+            }
             LogEvent::Dropped => self.gaps += 1,
         }
     }

@@ -48,6 +48,8 @@ pub(super) enum LogEvent {
     CutOff,
     /// The service is not known to be down although it has to be.
     MayStillRun,
+    /// The lock has run out: the guard stops the service, and says so.
+    LockOver(String),
     /// Lines were lost.
     Dropped,
 }
@@ -152,6 +154,7 @@ pub(super) struct Forms {
     paused: Form,
     cut_off: String,
     may_still_run: String,
+    lock_over: [String; 2],
     reasons: ReasonForms,
 }
 
@@ -207,6 +210,8 @@ impl Forms {
             paused: Form::of(&Report::Paused(TIME, one()), &[TIME_MARK, ONE]),
             cut_off: ServiceReport::LastResortSucceeded.to_string(),
             may_still_run: ServiceReport::MayStillRun.to_string(),
+            lock_over: [ServiceReport::LockOver, ServiceReport::LockOverWithoutAgent]
+                .map(|report| report.to_string()),
             reasons: ReasonForms::new(),
         }
     }
@@ -248,6 +253,9 @@ impl Forms {
         }
         if text == self.may_still_run {
             return Some(LogEvent::MayStillRun);
+        }
+        if self.lock_over.iter().any(|over| over == text) {
+            return Some(LogEvent::LockOver(text.to_owned()));
         }
         text.contains(DROPPED).then_some(LogEvent::Dropped)
     }

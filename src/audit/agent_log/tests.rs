@@ -84,7 +84,13 @@ fn the_guard_ends_a_term_when_the_agent_is_frozen_or_dead() {
         (31, "stopping -> standby: known to be down 2.556 s after it had to be"),
     ]);
     assert_eq!(terms(&lines), [(Some(8), 13, true, Some(21), End::Reported)]);
-    assert_eq!(read(&lines).1[0].why, "no renewal was acknowledged within 1.485 s");
+    assert_eq!(read(&lines).1[0].why, lines[4].1);
+    // Killed, and never started again.
+    let gone = (20, "the lock has run out and the agent is gone: the guard stops the service");
+    assert_eq!(read(&after_active(&[gone, stopped])).1[0].why, gone.1);
+    // Without that line the agent tells why.
+    let unsaid = [&ACTIVE[..], &lines[5..]].concat();
+    assert_eq!(read(&unsaid).1[0].why, "no renewal was acknowledged within 1.485 s");
     let again = after_active(&[(20, SETTINGS), stopped, (22, "looking -> standby: x")]);
     assert_eq!(terms(&again), [(Some(8), 13, true, Some(21), End::Reported)]);
 }

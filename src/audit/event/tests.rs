@@ -103,7 +103,15 @@ fn the_guard_and_the_other_lines_are_read_too() {
             Some(LogEvent::Paused(ms(90_500).0)),
         ),
         (Report::PauseOver.to_string(), None),
-        (ServiceReport::LockOver.to_string(), None),
+        (
+            ServiceReport::LockOver.to_string(),
+            Some(LogEvent::LockOver(ServiceReport::LockOver.to_string())),
+        ),
+        (
+            ServiceReport::LockOverWithoutAgent.to_string(),
+            Some(LogEvent::LockOver(ServiceReport::LockOverWithoutAgent.to_string())),
+        ),
+        (ServiceReport::AgentGone(ms(355)).to_string(), None),
         (Report::Released(Revision(9)).to_string(), Some(LogEvent::Released(9))),
         (Report::TakesSeat(Seat(2)).to_string(), Some(LogEvent::Seat(2))),
         (format!("3{DROPPED}was not read"), Some(LogEvent::Dropped)),
