@@ -10,6 +10,7 @@
 //! | `records` | the terms in the revisions of a key |
 //! | `judge` | terms that overlap |
 //! | `text` | the report |
+//! | `verdict` | its last line, and the exit status |
 //!
 //! Logs have the times of the clocks of their hosts, the bucket those of its server. The two are
 //! judged apart, each with one question: does one term begin before another has ended?
@@ -21,12 +22,14 @@ mod lines;
 mod logs;
 mod records;
 mod text;
+mod verdict;
 
 use std::time::{Duration, SystemTime};
 
 use self::judge::{Judgement, end_by_rules, judge};
 use self::logs::Logs;
 use self::records::Records;
+use self::verdict::{Findings, Verdict};
 use crate::core::{SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::lock_key::to_key_state;
@@ -35,12 +38,6 @@ use crate::sys;
 
 /// How long the revisions of all keys may take to be read.
 const READ_MAX: Duration = Duration::from_secs(30);
-
-/// The exit status if there is an overlap.
-const OVERLAP: u8 = 1;
-
-/// The exit status if it is not known whether there is one.
-const NOT_KNOWN: u8 = 75;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +61,7 @@ pub fn run(
     print: impl Fn(&str) -> Result<Exit, Refusal>,
     warn: impl Fn(&Refusal) -> Exit,
 ) -> Result<u8, Refusal> {
-    let (mut statuses, mut failed) = (Vec::new(), None);
+    let mut verdict = Verdict::default();
     if !request.logs.is_empty() {
         let mut logs = Logs::new(&request.key);
         request.logs.iter().try_for_each(|parts| logs.read(parts))?;
@@ -72,36 +69,22 @@ pub fn run(
         end_by_rules(&mut logs.terms);
         let judgement = judge(&logs.terms);
         let doubts = doubts_of_logs(&logs, &judgement);
-        statuses.push(status(&judgement, &doubts));
+        verdict.logs = Some(Findings::of(&judgement, doubts.len()));
         print(&text::of_logs(request, &logs, &judgement, &doubts))?;
     }
     if let Some(mut bucket) = bucket {
         match read(request, &mut *bucket) {
             Ok((records, doubts)) => {
                 let judgement = judge(&records.terms);
-                statuses.push(status(&judgement, &doubts));
+                verdict.bucket = Some(Findings::of(&judgement, doubts.len()));
                 print(&text::of_records(request, &records, &judgement, &doubts))?;
             }
             Err(refusal) if request.logs.is_empty() => return Err(refusal),
-            Err(refusal) => failed = Some(warn(&refusal) as u8),
+            Err(refusal) => verdict.failed = Some(warn(&refusal) as u8),
         }
     }
-    // An overlap that was found counts, whatever else is not known. A bucket that has the last
-    // revisions only cannot say more than the logs.
-    let is = |known: u8| statuses.contains(&known);
-    Ok(match failed {
-        _ if is(OVERLAP) => OVERLAP,
-        Some(status) => status,
-        None => statuses.first().copied().unwrap_or(NOT_KNOWN),
-    })
-}
-
-fn status(judgement: &Judgement, doubts: &[String]) -> u8 {
-    match (judgement.overlaps.is_empty(), doubts.is_empty()) {
-        (false, _) => OVERLAP,
-        (true, false) => NOT_KNOWN,
-        (true, true) => 0,
-    }
+    print(&format!("{}\n", verdict.text()))?;
+    Ok(verdict.status())
 }
 
 /// Returns what the logs do not tell.
@@ -161,7 +144,10 @@ fn read(request: &Request, bucket: &mut dyn Bucket) -> Result<(Records, Vec<Stri
     if seats.clone().all(is_alone) {
         doubts.push(match records.terms.len() {
             0 => "the bucket has no term of the key".to_owned(),
-            _ => "the bucket has the last term only; write --log for those before".to_owned(),
+            _ if request.logs.is_empty() => {
+                "the bucket has the last term only; write --log for those before".to_owned()
+            }
+            _ => "the bucket has the last term only".to_owned(),
         });
     }
     Ok((records, doubts))

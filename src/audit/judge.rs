@@ -113,6 +113,8 @@ pub(super) struct Judgement {
     pub(super) closest_release: Option<Distance>,
     /// The largest difference of two clocks that shows.
     pub(super) clocks_apart: Option<Distance>,
+    /// So many terms on which one of another log has followed have an end that was not reported.
+    pub(super) unreported: usize,
 }
 
 impl Term {
@@ -177,6 +179,7 @@ pub(super) fn order(terms: &[Term], by_seat: bool) -> Vec<usize> {
 pub(super) fn judge(terms: &[Term]) -> Judgement {
     let mut found = Judgement::default();
     let order = order(terms, true);
+    found.unreported = unreported(terms, &order);
     let (mut running, mut last_ended): (Vec<usize>, Option<usize>) = (Vec::new(), None);
     for second in order {
         let later = &terms[second];
@@ -205,6 +208,18 @@ pub(super) fn judge(terms: &[Term]) -> Judgement {
         running.push(second);
     }
     found
+}
+
+/// Returns how many of the terms in this order are followed by one of another log, and have an end
+/// that was not reported. Before the next term of the same log its own guard has stopped the
+/// service.
+fn unreported(terms: &[Term], order: &[usize]) -> usize {
+    let pairs = order.iter().zip(order.iter().skip(1));
+    let pairs = pairs.map(|(first, second)| (&terms[*first], &terms[*second]));
+    let is_unreported = |(first, second): &(&Term, &Term)| {
+        first.end == End::ByRules && first.seat == second.seat && first.source != second.source
+    };
+    pairs.filter(is_unreported).count()
 }
 
 impl Overlap {

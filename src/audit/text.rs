@@ -53,7 +53,7 @@ pub(super) fn of_logs(
             "note: lines are missing in {gaps} places; the terms around them count as longer\n"
         );
     }
-    text + &verdict(judgement, doubts)
+    text + &listed("not known", doubts)
 }
 
 /// Returns the report on the revisions in a bucket.
@@ -71,7 +71,9 @@ pub(super) fn of_records(
     let origin = |term: &Term| format!(" (revision {})", term.line);
     text += &table(&records.terms);
     text += &overlaps(&records.terms, judgement, &origin);
-    text + &verdict(judgement, doubts)
+    // Logs have more than the bucket: what that lacks leaves nothing open.
+    let kind = if request.logs.is_empty() { "not known" } else { "note" };
+    text + &listed(kind, doubts)
 }
 
 /// Returns how far clocks are apart for all that shows; `None` if nothing does.
@@ -183,14 +185,7 @@ fn distances(terms: &[Term], found: &Judgement) -> String {
         + &line("closest release and take", found.closest_release, by_store)
 }
 
-fn verdict(found: &Judgement, doubts: &[String]) -> String {
-    let mut text: String = doubts.iter().map(|doubt| format!("not known: {doubt}\n")).collect();
-    text += &match (found.overlaps.len(), doubts.len()) {
-        (0, 0) => "no overlap\n".to_owned(),
-        (0, _) => "no overlap shows, but not everything is known\n".to_owned(),
-        (1, _) => "1 overlap\n".to_owned(),
-        (count, _) if found.is_cut => format!("more than {count} overlaps\n"),
-        (count, _) => format!("{count} overlaps\n"),
-    };
-    text
+/// Returns what is not known: it is a `kind` of line.
+fn listed(kind: &str, doubts: &[String]) -> String {
+    doubts.iter().map(|doubt| format!("{kind}: {doubt}\n")).collect()
 }

@@ -168,6 +168,25 @@ fn a_term_without_an_end_has_ended_by_the_rules_when_another_took_the_lock() {
 }
 
 #[test]
+fn terms_without_a_reported_end_are_counted_where_another_agent_was_the_next() {
+    let unreported = |terms: &[Term]| judge(terms).unreported;
+    let ended = |end, term| Term { end, ..term };
+    let next = term(1, 30, 40);
+    for (end, count) in
+        [(End::ByRules, 1), (End::Reported, 0), (End::Unknown, 0), (End::MayStillRun, 0)]
+    {
+        assert_eq!(unreported(&[next.clone(), ended(end, term(0, 1, 6))]), count, "{end:?}");
+    }
+    let first = ended(End::ByRules, term(0, 1, 6));
+    assert_eq!(unreported(std::slice::from_ref(&first)), 0);
+    let own = ended(End::ByRules, term(0, 10, 16));
+    assert_eq!(unreported(&[first.clone(), own.clone()]), 0, "its own guard has stopped it");
+    assert_eq!(unreported(&[first.clone(), own, next.clone()]), 1);
+    let elsewhere = Term { seat: 1, ..next };
+    assert_eq!(unreported(&[first, elsewhere]), 0);
+}
+
+#[test]
 fn nothing_ends_a_service_that_may_still_run_but_a_report() {
     let still = Term { end: End::MayStillRun, ..open(0, 1) };
     let mut terms = vec![still, taken(term(1, 110, 120), false, 9, 6)];
