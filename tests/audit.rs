@@ -11,6 +11,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::host::{Host, Line};
+use crate::support::clock::until_true;
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
@@ -222,6 +223,82 @@ fn the_same_in_other_forms(operator: &Operator, one: &[Line], two: &[Line], whol
     let text = fs::File::open(operator.0.join("central")).expect("a file");
     let run = operator.0.run(operator.0.putex().args(["audit", "--log", "-", "db"]).stdin(text));
     assert_eq!((run.status, table(&run)), (Some(0), table(whole)), "{run:?}");
+}
+
+/// Plays a holder whose agent and guard are killed, so that nobody stops its service, and another
+/// agent that takes the lock and runs the service beside it.
+fn left_behind() -> Option<(Server, [Host; 2])> {
+    let server = Server::start(&programs::nats_server()?, "");
+    let url = server.url("nats", "127.0.0.1");
+    let [mut one, mut two] = ["h1", "h2"].map(|token| Host::new(token, &url).with_process());
+    one.start();
+    one.wait_for("the service runs here", 1);
+    two.start();
+    two.wait_for("is held by h1", 1);
+    one.kill_agent_and_guard();
+    two.wait_for("the service runs here", 1);
+    assert!(one.has_process() && two.has_process());
+    Some((server, [one, two]))
+}
+
+#[test]
+fn a_service_that_has_outlived_agent_and_guard_is_a_possible_overlap_as_soon_as_a_log_tells() {
+    let operator = Operator::new();
+    let come_back: [fn(&mut Host); 2] = [Host::start, |host| host.finish()];
+    for come_back in come_back {
+        let Some((server, [mut one, mut two])) = left_behind() else { return };
+        // A host that is dead has the same log.
+        let run = operator.audit_logs(&[("h1.log", &one.lines()), ("h2.log", &two.lines())]);
+        let last =
+            "\nno overlap, if the service whose end no log shows was stopped as the rules say\n";
+        assert!(run.status == Some(0) && run.shown.ends_with(last), "{run:?}");
+
+        come_back(&mut one);
+        until_true("the service is stopped", || !one.has_process());
+        two.end();
+        let (of_one, of_two) = (one.lines(), two.lines());
+        let run = operator.audit_logs(&[("h1.log", &of_one), ("h2.log", &of_two)]);
+        println!("{}", run.shown);
+        assert!(run.status == Some(1) && run.shown.ends_with("\n1 overlap\n"), "{run:?}");
+        let began = &of_one[line_with(&of_one, "the guard before this one is dead", 1)];
+        let started = &of_two[line_with(&of_two, "confirming -> active", 1)];
+        let [from, until] = [started.time(), began.time()];
+        let overlap = format!(", {from} to {until}: term ");
+        let found = run.shown.lines().find(|line| line.starts_with("POSSIBLE OVERLAP of "));
+        assert!(found.is_some_and(|line| line.contains(&overlap)), "{overlap}: {run:?}");
+        let row =
+            format!("  perhaps {until}  its guard was dead: the service may have run until then\n");
+        assert!(run.shown.contains(&row), "{row}: {run:?}");
+
+        // The bucket has the last term only: what logs tell counts.
+        let url = server.url("nats", "127.0.0.1");
+        let logs = ["h1.log", "h2.log"].map(|name| operator.0.join(name).display().to_string());
+        let words = ["--log", &logs[0], "--log", &logs[1], "--nats", &url];
+        let run = operator.audit(&words);
+        let last = "\n1 overlap in the logs, no overlap in the bucket\n";
+        assert!(run.status == Some(1) && run.shown.ends_with(last), "{run:?}");
+    }
+}
+
+#[test]
+fn a_guard_that_is_killed_alone_ends_no_term() {
+    let Some(binary) = programs::nats_server() else { return };
+    let server = Server::start(&binary, "");
+    let url = server.url("nats", "127.0.0.1");
+    let [mut one, mut two] = ["h1", "h2"].map(|token| Host::new(token, &url).with_process());
+    one.start();
+    one.wait_for("the service runs here", 1);
+    one.kill_guard();
+    one.wait_for("the guard before this one is dead", 1);
+    one.wait_for("the service runs here", 2);
+    two.start();
+    two.wait_for("is held by h1", 1);
+    one.end();
+    two.wait_for("the service runs here", 1);
+    two.end();
+    let run = Operator::new().audit_logs(&[("h1.log", &one.lines()), ("h2.log", &two.lines())]);
+    assert!(run.status == Some(0) && run.shown.ends_with("\nno overlap\n"), "{run:?}");
+    assert_eq!((terms_in(&run), run.shown.matches("SIGTERM").count()), (2, 2), "{run:?}");
 }
 
 /// What is not known is never taken for no overlap.

@@ -153,6 +153,14 @@ impl AgentLog {
                     why_of(term, &why);
                 }
             }
+            LogEvent::GuardBeforeDead => {
+                if self.open.is_none() && self.state.is_none() && self.agent.is_none() {
+                    self.open_before(at, line);
+                }
+                if let Some(term) = &mut self.open {
+                    term.ran_until = term.ran_until.max(at);
+                }
+            }
             LogEvent::Dropped => self.gaps += 1,
         }
     }
@@ -277,6 +285,7 @@ impl AgentLog {
             from_is_known: true,
             until: None,
             end: End::Unknown,
+            ran_until: Duration::ZERO,
             why: String::new(),
             released: None,
             take: None,
@@ -306,9 +315,9 @@ impl AgentLog {
 
     /// The service must have been down before now, and no line says since when.
     fn close_unseen(&mut self, at: Duration) {
-        if let Some(term) = self.open.take() {
-            let until = Some(term.until.map_or(at, |until| until.min(at)).max(term.from));
-            self.terms.push(Term { until, end: End::ByRules, ..term });
+        if let Some(mut term) = self.open.take() {
+            term.end_unreported(term.until.map_or(at, |until| until.min(at)));
+            self.terms.push(term);
         }
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum LogEvent {
     MayStillRun,
     /// The lock has run out: the guard stops the service, and says so.
     LockOver(String),
+    /// The guard before this one is dead: nobody has stopped the service until now.
+    GuardBeforeDead,
     /// Lines were lost.
     Dropped,
 }
@@ -155,6 +157,7 @@ pub(super) struct Forms {
     cut_off: String,
     may_still_run: String,
     lock_over: [String; 2],
+    guard_before_dead: String,
     reasons: ReasonForms,
 }
 
@@ -212,6 +215,7 @@ impl Forms {
             may_still_run: ServiceReport::MayStillRun.to_string(),
             lock_over: [ServiceReport::LockOver, ServiceReport::LockOverWithoutAgent]
                 .map(|report| report.to_string()),
+            guard_before_dead: ServiceReport::GuardBeforeDead.to_string(),
             reasons: ReasonForms::new(),
         }
     }
@@ -256,6 +260,9 @@ impl Forms {
         }
         if self.lock_over.iter().any(|over| over == text) {
             return Some(LogEvent::LockOver(text.to_owned()));
+        }
+        if text == self.guard_before_dead {
+            return Some(LogEvent::GuardBeforeDead);
         }
         text.contains(DROPPED).then_some(LogEvent::Dropped)
     }

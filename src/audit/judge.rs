@@ -37,6 +37,9 @@ pub(super) struct Term {
     pub(super) until: Option<Duration>,
     /// How the end is known.
     pub(super) end: End,
+    /// The service may have run until then, whatever the rules say: its guard was dead. Zero if
+    /// none was.
+    pub(super) ran_until: Duration,
     /// Why the service was stopped; blank if it is not known.
     pub(super) why: String,
     /// The revision of the release.
@@ -54,6 +57,9 @@ pub(super) enum End {
     Reported,
     /// It was not reported; by the rules of the protocol the service was down by then.
     ByRules,
+    /// It was not reported, and no guard has kept the rules: the service may have run until the
+    /// next guard began.
+    GuardDead,
     /// Nothing is known of an end.
     Unknown,
     /// The agent has said that the service may still run, and not that it was down later.
@@ -118,6 +124,15 @@ pub(super) struct Judgement {
 }
 
 impl Term {
+    /// Ends the term where no line says that the service was down: by then by the rules, but not
+    /// while no guard has kept them.
+    pub(super) fn end_unreported(&mut self, by_rules: Duration) {
+        let until = by_rules.max(self.from).max(self.ran_until);
+        let is_kept = self.ran_until <= by_rules.max(self.from);
+        self.end = if is_kept { End::ByRules } else { End::GuardDead };
+        self.until = Some(until);
+    }
+
     /// Returns whether another term seems to be this one: a log was given twice, or a host cloned.
     fn is_same(&self, other: &Term) -> bool {
         self.number.is_some()
@@ -132,7 +147,8 @@ impl Term {
 
 /// Ends the terms whose ends are not in their logs where the rules of the protocol say by when the
 /// service was down: an agent takes a lock when its record has stood still for T, or was released.
-/// The holder's last renewal is not later than the beginning of that time.
+/// The holder's last renewal is not later than the beginning of that time. Nobody keeps the rules
+/// where the guard is dead.
 pub(super) fn end_by_rules(terms: &mut [Term]) {
     for at in 0..terms.len() {
         let Term { seat, number, from, times, .. } = terms[at];
@@ -158,8 +174,7 @@ pub(super) fn end_by_rules(terms: &mut [Term]) {
         let others = terms.iter().enumerate().filter(|(other, _)| *other != at);
         let known = others.filter_map(|(_, other)| down_by(other)).chain(terms[at].until).min();
         if let Some(until) = known {
-            terms[at].until = Some(until.max(from));
-            terms[at].end = End::ByRules;
+            terms[at].end_unreported(until);
         }
     }
 }
@@ -217,7 +232,9 @@ fn unreported(terms: &[Term], order: &[usize]) -> usize {
     let pairs = order.iter().zip(order.iter().skip(1));
     let pairs = pairs.map(|(first, second)| (&terms[*first], &terms[*second]));
     let is_unreported = |(first, second): &(&Term, &Term)| {
-        first.end == End::ByRules && first.seat == second.seat && first.source != second.source
+        matches!(first.end, End::ByRules | End::GuardDead)
+            && first.seat == second.seat
+            && first.source != second.source
     };
     pairs.filter(is_unreported).count()
 }

@@ -90,6 +90,7 @@ impl Records {
             from_is_known: true,
             until: None,
             end: End::ByRules,
+            ran_until: Duration::ZERO,
             why: String::new(),
             released: None,
             take: None,

@@ -131,6 +131,7 @@ fn row(term: &Term) -> [String; 6] {
         End::Reported if term.why.is_empty() => "not known",
         End::Reported => "",
         End::ByRules => "not in its log; by the rules it was down by then",
+        End::GuardDead => "its guard was dead: the service may have run until then",
         End::Unknown => "nothing tells that it has ended",
         End::MayStillRun => "reported that it MAY STILL RUN",
     };
@@ -141,7 +142,11 @@ fn row(term: &Term) -> [String; 6] {
         term.seat.to_string(),
         term.agent.clone(),
         if term.from_is_known { from } else { format!("before {from}") },
-        if term.end == End::ByRules { format!("by {until}") } else { until },
+        match term.end {
+            End::ByRules => format!("by {until}"),
+            End::GuardDead => format!("perhaps {until}"),
+            End::Reported | End::Unknown | End::MayStillRun => until,
+        },
         why,
     ]
 }

@@ -1,8 +1,9 @@
 //! A host with an agent whose log is a file, and the lines of such logs.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::ops::Deref;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
@@ -11,11 +12,19 @@ use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::sandbox::Sandbox;
 
-/// A host whose agent has R 500 ms and T 1.5 s, and a service that is nothing.
+/// Starts a process that outlives whoever starts it, once.
+const START: &str = "test -e \"$D/up\" || { sleep 1000 >/dev/null 2>&1 & echo $! >\"$D/up\"; }";
+
+/// Ends that.
+const STOP: &str = "test ! -e \"$D/up\" || { kill $(cat \"$D/up\"); rm \"$D/up\"; }";
+
+/// A host whose agent has R 500 ms and T 1.5 s.
 pub(crate) struct Host {
     sandbox: Sandbox,
     token: &'static str,
     store: [String; 2],
+    /// Start and stop: a service that is nothing unless [`Host::with_process`] says otherwise.
+    service: [&'static str; 2],
     agent: Option<Agent>,
 }
 
@@ -37,17 +46,40 @@ impl Host {
     }
 
     fn with_store(token: &'static str, store: [String; 2]) -> Host {
-        Host { sandbox: Sandbox::new(token), token, store, agent: None }
+        Host { sandbox: Sandbox::new(token), token, store, service: ["true"; 2], agent: None }
+    }
+
+    /// Makes the service a process.
+    pub(crate) fn with_process(self) -> Host {
+        Host { service: [START, STOP], ..self }
+    }
+
+    /// Returns whether the process of the service is there.
+    pub(crate) fn has_process(&self) -> bool {
+        !self.processes_of("sleep").is_empty()
     }
 
     /// Starts the agent, which appends to its log.
     pub(crate) fn start(&mut self) {
+        let (mut command, log) = self.command("agent");
+        let agent = Agent::start_with_stderr(&mut command, log);
+        self.agent = Some(agent.expect("it can be run"));
+    }
+
+    /// Runs `putex finish`, as a service manager does; it has the same log.
+    pub(crate) fn finish(&self) {
+        let (mut command, log) = self.command("finish");
+        let status = command.stderr(log).status();
+        assert_eq!(status.expect("it can be run").code(), Some(0));
+    }
+
+    fn command(&self, subcommand: &str) -> (Command, File) {
         let log = OpenOptions::new().create(true).append(true).open(self.join("log"));
         let mut command = self.sandbox.putex();
-        command.args(["agent", "--key", "db", "--token", self.token]).args(&self.store);
-        command.args(["-r", "500ms", "-f", "3", "-c", "1", "--start", "true", "--stop", "true"]);
-        let agent = Agent::start_with_stderr(&mut command, log.expect("a log"));
-        self.agent = Some(agent.expect("it can be run"));
+        command.args([subcommand, "--key", "db", "--token", self.token]).args(&self.store);
+        command.args(["-r", "500ms", "-f", "3", "-c", "1"]).env("D", self.text());
+        command.args(["--start", self.service[0], "--stop", self.service[1]]);
+        (command, log.expect("a log"))
     }
 
     /// Waits until so many lines of the log contain `part`.
@@ -61,10 +93,24 @@ impl Host {
         self.agent.as_ref().expect("an agent").signal(signal);
     }
 
-    /// Kills all processes of the host, as a power cut does.
+    /// Kills all processes of the host, as a power cut does, which /run does not outlive either.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.sandbox.kill_all();
+        fs::remove_dir_all(self.join("run")).expect("it can be removed");
+        self.agent = None;
+    }
+
+    /// Kills the guard, and nothing else.
+    pub(crate) fn kill_guard(&self) {
+        let guard = self.sandbox.guard("db");
+        rustix::process::kill_process(guard, Signal::KILL).expect("it is there");
+    }
+
+    /// Kills the agent and its guard, and nothing else.
+    pub(crate) fn kill_agent_and_guard(&mut self) {
+        self.signal(Signal::KILL);
+        self.kill_guard();
         self.agent = None;
     }
 

@@ -7,13 +7,16 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use super::course::Order;
-use super::faults::Kind;
+use super::faults::{Blow, Kind};
 use super::testbed::Testbed;
 use crate::rig::host::KEY;
 use crate::support::clock::now;
 
 /// Faults after which lines have a time that is not theirs, or are lost.
 const OF_LOGS: [Kind; 2] = [Kind::LogUnread, Kind::HostDiskFull];
+
+/// After which a service may have ended before the next guard, which cannot know when.
+const UNGUARDED: Kind = Kind::Process(Blow::BothKilled);
 
 /// Audits the logs of all hosts, and judges the result if the observer has seen no `overlap`.
 pub(crate) fn judge(
@@ -37,7 +40,8 @@ pub(crate) fn judge(
     for line in report.lines().filter(|line| !line.contains("Z  ") && !line.starts_with("TERM")) {
         let _ = writeln!(text, "    {line}");
     }
-    let is_blind = testbed.happened.iter().any(|fault| OF_LOGS.contains(&fault.kind));
+    let is_blind = |kind| kind == UNGUARDED || OF_LOGS.contains(&kind);
+    let is_blind = testbed.happened.iter().any(|fault| is_blind(fault.kind));
     match status {
         0 | 75 => {}
         1 if is_blind || !overlap.is_zero() => {}

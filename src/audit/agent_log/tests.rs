@@ -1,5 +1,6 @@
 use super::*;
 use crate::audit::event::Forms;
+use crate::audit::judge::end_by_rules;
 
 const SETTINGS: &str = "putex 0.3.0, agent h1, R 1 s, F 3, C 2, stop budget 1 s";
 
@@ -126,6 +127,64 @@ fn a_host_that_came_back_tells_by_when_its_service_was_down() {
     ]);
     let first = (Some(8), 13, true, Some(24), End::ByRules);
     assert_eq!(terms(&again), [first, (Some(30), 24, true, None, End::Unknown)]);
+}
+
+const GUARD_BEFORE_DEAD: &str =
+    "the guard before this one is dead: the service may have run until now";
+
+#[test]
+fn a_service_whose_guard_was_dead_may_have_run_until_the_next_guard_whatever_the_rules_say() {
+    let dead = (40, GUARD_BEFORE_DEAD);
+    let instance = [(40, SETTINGS), (41, "looking -> standby: the bucket is open")];
+    // Another agent took the lock, which had stood still since 16.
+    let taken = Take {
+        at: Duration::from_secs(19),
+        released: false,
+        stood: Duration::from_secs(3),
+        confirmed_for: Duration::from_secs(2),
+    };
+    for lines in [
+        [dead, instance[0], instance[1]],
+        [instance[0], dead, instance[1]],
+        [instance[0], instance[1], dead],
+        // `putex finish` has stopped it, and nobody has started the agent again.
+        [dead, dead, (42, "finish: stop succeeded")],
+    ] {
+        let mut of_log = read(&after_active(&lines)).1;
+        let other = Term { source: 1, number: Some(30), take: Some(taken), ..of_log[0].clone() };
+        of_log.push(Term { from: Duration::from_secs(21), ran_until: Duration::ZERO, ..other });
+        end_by_rules(&mut of_log);
+        let known = (Some(Duration::from_secs(40)), End::GuardDead);
+        assert_eq!((of_log[0].until, of_log[0].end), known, "{lines:?}");
+    }
+    // The agent's own next term is later.
+    let again = after_active(&[
+        instance[0],
+        (60, GUARD_BEFORE_DEAD),
+        (62, "standby -> taking: from h2, not renewed for 3.03 s"),
+        (64, "taking -> active: taken as revision 30, free to start"),
+    ]);
+    let first = (Some(8), 13, true, Some(60), End::GuardDead);
+    assert_eq!(terms(&again), [first, (Some(30), 64, true, None, End::Unknown)]);
+    // A log that begins with the line says nothing of the time before.
+    assert_eq!(terms(&[dead]), [(None, 40, false, None, End::Unknown)]);
+    // A service that is down has nothing to do with it.
+    let down = after_active(&[(21, "the service is down, 2 s before it had to be"), dead]);
+    assert_eq!(terms(&down), [(Some(8), 13, true, Some(21), End::Reported)]);
+}
+
+#[test]
+fn a_term_goes_on_whose_guard_alone_was_killed() {
+    let lines = after_active(&[
+        (20, GUARD_BEFORE_DEAD),
+        (30, "active -> stopping: SIGTERM: ending"),
+        (31, "the service is down, 2 s before it had to be"),
+    ]);
+    assert_eq!(terms(&lines), [(Some(8), 13, true, Some(31), End::Reported)]);
+    assert_eq!(read(&lines).1[0].why, "SIGTERM: ending");
+    // The host died later.
+    let restart = [lines[4], (100, SETTINGS), (100, "looking -> standby: the bucket is open")];
+    assert_eq!(terms(&after_active(&restart)), [(Some(8), 13, true, Some(104), End::Unknown)]);
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn the_guard_and_the_other_lines_are_read_too() {
             ServiceReport::LockOverWithoutAgent.to_string(),
             Some(LogEvent::LockOver(ServiceReport::LockOverWithoutAgent.to_string())),
         ),
+        (ServiceReport::GuardBeforeDead.to_string(), Some(LogEvent::GuardBeforeDead)),
         (ServiceReport::AgentGone(ms(355)).to_string(), None),
         (Report::Released(Revision(9)).to_string(), Some(LogEvent::Released(9))),
         (Report::TakesSeat(Seat(2)).to_string(), Some(LogEvent::Seat(2))),

@@ -16,6 +16,7 @@ fn term(source: usize, from: u64, until: u64) -> Term {
         from_is_known: true,
         until: Some(at(until)),
         end: End::Reported,
+        ran_until: Duration::ZERO,
         why: String::new(),
         released: None,
         take: None,
@@ -168,13 +169,51 @@ fn a_term_without_an_end_has_ended_by_the_rules_when_another_took_the_lock() {
 }
 
 #[test]
+fn no_rule_ends_a_service_before_the_guard_that_follows_a_dead_one() {
+    let times = Some(Times { lock_time: at(9), stop_budget: at(5) });
+    for (ran_until, until, end, overlap) in [
+        (0, 109, End::ByRules, None),
+        (109, 109, End::ByRules, None),
+        (110, 110, End::GuardDead, None),
+        (117, 117, End::GuardDead, Some(117)),
+        (300, 300, End::GuardDead, Some(120)),
+    ] {
+        let ran_until = at(ran_until);
+        for released in [false, true] {
+            let first = Term { times, ran_until, ..open(0, 1) };
+            let mut terms = vec![first, taken(term(1, 110, 120), released, 9, 6)];
+            end_by_rules(&mut terms);
+            if !released {
+                assert_eq!((terms[0].until, terms[0].end), (Some(at(until)), end));
+            }
+            let pair = overlap.map(|until| (0, 1, 110, Some(until)));
+            assert_eq!(pairs(&terms), pair.into_iter().collect::<Vec<_>>());
+            let found = judge(&terms);
+            assert!(found.overlaps.iter().all(|overlap| !overlap.is_certain(&terms)));
+        }
+    }
+    // Where nothing tells of an end there is none.
+    let mut alone = vec![Term { ran_until: at(50), ..open(0, 1) }];
+    end_by_rules(&mut alone);
+    assert_eq!((alone[0].until, alone[0].end), (None, End::Unknown));
+    // A report counts more.
+    let mut reported = vec![Term { ran_until: at(50), ..term(0, 1, 20) }];
+    end_by_rules(&mut reported);
+    assert_eq!((reported[0].until, reported[0].end), (Some(at(20)), End::Reported));
+}
+
+#[test]
 fn terms_without_a_reported_end_are_counted_where_another_agent_was_the_next() {
     let unreported = |terms: &[Term]| judge(terms).unreported;
     let ended = |end, term| Term { end, ..term };
     let next = term(1, 30, 40);
-    for (end, count) in
-        [(End::ByRules, 1), (End::Reported, 0), (End::Unknown, 0), (End::MayStillRun, 0)]
-    {
+    for (end, count) in [
+        (End::ByRules, 1),
+        (End::GuardDead, 1),
+        (End::Reported, 0),
+        (End::Unknown, 0),
+        (End::MayStillRun, 0),
+    ] {
         assert_eq!(unreported(&[next.clone(), ended(end, term(0, 1, 6))]), count, "{end:?}");
     }
     let first = ended(End::ByRules, term(0, 1, 6));
