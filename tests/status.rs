@@ -46,8 +46,13 @@ impl Site {
 
     /// Starts an agent whose service is nothing, with R 500 ms and T 1.5 s.
     fn agent(&self, token: &str, more: &[&str]) -> Agent {
+        self.agent_of_service("true", token, more)
+    }
+
+    /// Starts an agent whose service is started so.
+    fn agent_of_service(&self, start: &str, token: &str, more: &[&str]) -> Agent {
         let timing = ["-r", "500ms", "-f", "3", "-c", "1"];
-        let of_service = ["--start", "true", "--stop", "true", "--token", token];
+        let of_service = ["--start", start, "--stop", "true", "--token", token];
         let words = [&["agent"][..], &timing, &of_service, more].concat();
         Agent::start(&mut self.command(&words))
     }
@@ -290,6 +295,32 @@ fn agents_say_what_they_are_doing_and_why() {
         until_true("an agent of a new key", || {
             agents(&site.json(&["new"]), "new") == [due("h4", "standby", false)]
         });
+    }
+}
+
+/// An agent whose start fails has its lock and is active all the same, and a health check may pass
+/// without a service.
+#[test]
+fn an_active_agent_whose_start_fails_says_so_until_a_start_succeeds() {
+    let Some(server) = server() else { return };
+    for site in [Site::on(&server), Site::in_directory()] {
+        let broken = site.sandbox.file("broken", "", 0o600);
+        let start = format!("test ! -e {} || exit 7", broken.display());
+        let _agent = site.agent_of_service(&start, "h1", &["--key", "web"]);
+        let failure = || {
+            let status = site.json(&["web"]);
+            let agent = &status["keys"][0]["agents"][0];
+            assert!(agent.is_null() || agent.get("start_failure").is_some(), "{agent}");
+            (agent["state"] == "active").then(|| agent["start_failure"].clone())
+        };
+        until_true("a start that fails", || failure() == Some(Value::from("exit status 7")));
+        until_true("its line", || {
+            let shown = site.run(&["status", "web"]).shown;
+            shown.contains("  start fails: exit status 7; taken from nobody")
+        });
+        std::fs::remove_file(&broken).expect("it is there");
+        until_true("a start that succeeds", || failure() == Some(Value::Null));
+        assert!(!site.run(&["status", "web"]).shown.contains("start fails"));
     }
 }
 

@@ -308,6 +308,7 @@ impl GuardThread {
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
+        report.start_failure = None;
         self.events.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 

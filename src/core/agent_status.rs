@@ -46,6 +46,8 @@ pub struct AgentStatus {
     pub store_up: bool,
     /// Whether its guard answers. One that only observes needs none.
     pub guard_up: bool,
+    /// How the last start of its term ended, if it failed.
+    pub start_failure: Option<String>,
     /// R, in seconds.
     pub renewal_seconds: f64,
     /// F.
@@ -92,6 +94,7 @@ impl AgentStatus {
             why: clean(self.why),
             priority: clean(self.priority),
             not_candidate_why: self.not_candidate_why.map(clean),
+            start_failure: self.start_failure.map(clean),
             ..self
         }
     }
@@ -119,6 +122,7 @@ impl AgentStatus {
             pause: None,
             store_up: true,
             guard_up: true,
+            start_failure: None,
             renewal_seconds: 1.0,
             failures: 3,
             confirmations: 1,

@@ -103,6 +103,10 @@ pub struct GuardReport {
     pub service: ServiceState,
     /// Why the service must not be started here, if so.
     pub unfit: Option<String>,
+    /// How the last start of this term ended, if it failed. It is for people: nothing is decided
+    /// by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_failure: Option<String>,
 }
 
 /// What a guard knows of the service.

@@ -450,7 +450,8 @@ impl GuardProcess {
         }
     }
 
-    /// Reports that differ in the number of messages alone are sent as one.
+    /// Reports that differ in the number of messages alone are sent as one, and so are those that
+    /// differ in the failure of start besides: only the last one counts for people.
     fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.runner(Command::Start).note_down();

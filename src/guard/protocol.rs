@@ -220,8 +220,10 @@ mod tests {
             ServiceState::Stopping { overdue: true },
         ];
         for service in services {
-            for unfit in [None, Some("no device".to_owned())] {
-                let report = GuardReport { heard: 7, service: service.clone(), unfit };
+            for why in [None, Some("no device".to_owned())] {
+                let (unfit, start_failure) = (why.clone(), why);
+                let report =
+                    GuardReport { heard: 7, service: service.clone(), unfit, start_failure };
                 let said = GuardPacket::Report(VERSION, report);
                 let packet = serde_json::to_vec(&said).expect("it has a form in JSON");
                 assert_eq!(serde_json::from_slice(&packet).ok(), Some(said));
@@ -258,7 +260,8 @@ mod tests {
             (ServiceState::Up(grant(), StartState::Ended), up("Ended")),
             (ServiceState::Stopping { overdue: true }, r#"{"Stopping":{"overdue":true}}"#.into()),
         ] {
-            let report = GuardReport { heard: 7, service, unfit: Some("why".to_owned()) };
+            let unfit = Some("why".to_owned());
+            let report = GuardReport { heard: 7, service, unfit, start_failure: None };
             let packet = GuardPacket::Report(1, report);
             let text = format!(r#"{{"Report":[1,{{"heard":7,"service":{name},"unfit":"why"}}]}}"#);
             assert_eq!(serde_json::to_string(&packet).ok().as_ref(), Some(&text));

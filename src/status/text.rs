@@ -132,7 +132,9 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         };
         let candidate = Some(candidate).filter(|_| agent.term.is_none());
         let why = candidate.unwrap_or_else(|| agent.why.clone());
-        let texts = [Some(why), host].into_iter().flatten().collect::<Vec<_>>();
+        // It stands first: a narrow terminal cuts the end.
+        let failure = agent.start_failure.as_ref().map(|how| format!("start fails: {how}"));
+        let texts = [failure, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
         vec![
             number(agent.seat),
             agent.priority.clone(),

@@ -195,8 +195,12 @@ impl World {
     /// The guard reports, and a stop that it was running succeeds after the report.
     fn report(&mut self) -> Event {
         let guard = &mut self.guard;
-        let report =
-            GuardReport { heard: guard.heard, service: guard.service.clone(), unfit: None };
+        let report = GuardReport {
+            heard: guard.heard,
+            service: guard.service.clone(),
+            unfit: None,
+            start_failure: None,
+        };
         match guard.service.clone() {
             ServiceState::Stopping { .. } => guard.service = ServiceState::Down,
             ServiceState::Up(grant, StartState::FirstRuns) => {

@@ -2,7 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{Grant, ServiceState, Stake, StartState, ToGuard};
+use putex::core::protocol::{Grant, GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
 
@@ -109,6 +109,57 @@ fn the_starts_of_each_term_are_told_apart() {
     let next = Grant { context: context(11), ..grant(timing(), v()) };
     bench.tell(ToGuard::Grant(next), ms(100));
     assert_eq!(start_of(&bench), StartState::NotRun);
+}
+
+/// So that whoever asks for the status of an active agent sees that its service is not there.
+#[test]
+fn a_failing_start_is_reported_until_one_succeeds_and_once_for_each_way_to_fail() {
+    let mut bench = Bench::granted(config());
+    let mut failure = |outcome: Outcome, now| {
+        bench.tell(ToGuard::AssertStart, ms(now));
+        bench.spawned(Command::Start, ms(now));
+        bench.reports.clear();
+        bench.ended(Command::Start, outcome, ms(now + 1));
+        let failure = |report: &GuardReport| report.start_failure.clone();
+        bench.reports.iter().map(failure).collect::<Vec<_>>()
+    };
+    let exit = || Some("exit status 1".to_owned());
+    let killed = || Some("it did not end in time and was killed".to_owned());
+    assert_eq!(failure(failed(), 10), [exit()]);
+    assert_eq!(failure(failed(), 20), []);
+    assert_eq!(failure(Outcome::Overran, 30), [killed()]);
+    assert_eq!(failure(Outcome::Succeeded, 40), [None]);
+    assert_eq!(failure(Outcome::Succeeded, 50), []);
+    let forged = Outcome::Failed(format!("\u{1b}[2J{}", "x".repeat(300)));
+    let shown = format!("?[2J{}...", "x".repeat(251));
+    assert_eq!(failure(forged, 60), [Some(shown)]);
+    // The next one has not ended yet.
+    bench.reports.clear();
+    bench.tell(ToGuard::AssertStart, ms(70));
+    assert!(bench.reports.iter().all(|report| report.start_failure.is_some()));
+}
+
+#[test]
+fn a_failing_start_is_reported_of_this_term_and_not_of_a_service_that_goes() {
+    let failure = |bench: &Bench| bench.reports.last().expect("a report").start_failure.clone();
+    let failing = || {
+        let mut bench = Bench::starting(config());
+        bench.ended(Command::Start, failed(), ms(3));
+        assert_eq!(failure(&bench).as_deref(), Some("exit status 1"));
+        bench
+    };
+    let mut adopted = failing();
+    adopted.leave_agent(ms(100));
+    adopted.tell(ToGuard::Hello(config()), ms(110));
+    assert_eq!(failure(&adopted).as_deref(), Some("exit status 1"));
+    let next = Grant { context: context(11), ..grant(timing(), v()) };
+    adopted.tell(ToGuard::Grant(next), ms(120));
+    assert_eq!(failure(&adopted), None);
+    let mut stopping = failing();
+    stopping.tick(v());
+    assert_eq!(failure(&stopping), None);
+    stopping.stop_counts(ms(1500));
+    assert_eq!((stopping.service(), failure(&stopping)), (&ServiceState::Down, None));
 }
 
 #[test]

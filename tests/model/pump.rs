@@ -239,7 +239,12 @@ fn report(frame: Frame, report: Report) -> GuardReport {
         }
         Service::Stopping { overdue } => ServiceState::Stopping { overdue },
     };
-    GuardReport { heard: frame.messages - u64::from(!report.complete), service, unfit: None }
+    GuardReport {
+        heard: frame.messages - u64::from(!report.complete),
+        service,
+        unfit: None,
+        start_failure: None,
+    }
 }
 
 /// Writes a grant out as an automaton would have it.

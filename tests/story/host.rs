@@ -199,6 +199,7 @@ impl Host {
             heard: said.heard.unwrap_or(self.said),
             service,
             unfit: said.unfit.clone(),
+            start_failure: None,
         };
         let link = said.link.unwrap_or(self.link);
         if link == self.link {

@@ -118,7 +118,7 @@ impl Story {
     fn step(&mut self, what: &str, now: Instant) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         match parse::happening(what)? {
-            Happening::Event(event) => self.host.events.push_back(event),
+            Happening::Event(event) => self.host.events.push_back(*event),
             Happening::AgentFreezes => self.agent_frozen = true,
             Happening::AgentThaws => {
                 self.agent_frozen = false;

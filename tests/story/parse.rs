@@ -23,7 +23,7 @@ use super::ms;
 /// What a step of a story is about.
 pub(super) enum Happening {
     /// The pump is told something.
-    Event(Event),
+    Event(Box<Event>),
     AgentFreezes,
     AgentThaws,
     /// The agent is killed, and another instance of it started.
@@ -151,7 +151,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         Ok(number.transpose()?.map(Revision))
     };
     let why = rest.to_owned();
-    Ok(Happening::Event(match verb {
+    let event = match verb {
         "tick" => Event::Tick,
         "opened" => opened(rest)?,
         "closed" => Event::Closed(why),
@@ -203,7 +203,8 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "upgrade" => Event::Upgrade,
         "agent" => return agent_happening(&words),
         other => return guard_happening(other, rest).map(Happening::Guard),
-    }))
+    };
+    Ok(Happening::Event(Box::new(event)))
 }
 
 fn agent_happening(words: &Words<'_>) -> Result<Happening, String> {

@@ -31,6 +31,7 @@ use crate::core::record::Revision;
 use crate::core::service::{Processes, ServiceAction};
 use crate::core::service_report::ServiceReport;
 use crate::core::stop::StopProcedure;
+use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 use crate::core::watchdog_timeout::wanted_timeout;
@@ -378,10 +379,22 @@ impl Guard {
                 ServiceState::Stopping { overdue: procedure.is_overdue() }
             }
         };
-        let report = GuardReport { heard, service, unfit: self.device.unfit().map(str::to_owned) };
+        let unfit = self.device.unfit().map(str::to_owned);
+        let report = GuardReport { heard, service, unfit, start_failure: self.start_failure() };
         if answer || self.reported.as_ref() != Some(&report) {
             self.reported = Some(report.clone());
             self.act(GuardAction::Report(report));
+        }
+    }
+
+    /// Returns how the last start of this term ended, if it failed. One that runs has no end yet.
+    fn start_failure(&self) -> Option<String> {
+        let State::Up(Up { outcome: Some(outcome), .. }) = &self.state else {
+            return None;
+        };
+        match outcome {
+            Outcome::Succeeded => None,
+            Outcome::Failed(_) | Outcome::Overran => Some(sanitize_field(&outcome.to_string())),
         }
     }
 

@@ -144,6 +144,12 @@ impl GuardView {
     pub(super) fn unfit(&self) -> Option<&str> {
         self.report()?.unfit.as_deref()
     }
+
+    /// Returns how the last start failed, if so, as the guard has reported it last: while a
+    /// message is not answered, that is the latest there is to show.
+    pub(super) fn start_failure(&self) -> Option<&str> {
+        self.present.as_ref()?.report.as_ref()?.start_failure.as_deref()
+    }
 }
 
 impl Context {

@@ -52,6 +52,7 @@ impl Pump {
             pause: state.observed_pause(context).map(|pause| pause.revision.0),
             store_up: context.is_open(),
             guard_up: context.has_guard(),
+            start_failure: context.guard.start_failure().map(str::to_owned),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),
