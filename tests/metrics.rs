@@ -26,7 +26,12 @@ const BAD_DISKS: &str = "exec 9<>/dev/fuse &&
 
 /// Returns an agent of a token, with R 100 ms and T 300 ms.
 fn agent_of(sandbox: &Sandbox, token: &str, file: &Path) -> Command {
-    let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
+    agent_of_service(sandbox, "echo up >$D/up", token, file)
+}
+
+/// Returns such an agent whose service is started so.
+fn agent_of_service(sandbox: &Sandbox, start: &str, token: &str, file: &Path) -> Command {
+    let mut command = sandbox.agent(start, "rm -f $D/up");
     command.args(["--token", token, "-r", "100ms", "-c", "1", "--metrics-file"]).arg(file);
     command
 }
@@ -77,6 +82,7 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
     for (name, expected) in [
         ("putex_store_up{}", ["1", "1"]),
         ("putex_guard_up{}", ["1", "1"]),
+        ("putex_start_failing{}", ["0", "0"]),
         ("putex_paused{}", ["0", "0"]),
         ("putex_state{state=\"standby\"}", ["0", "1"]),
         ("putex_renewals_total{result=\"unknown\"}", ["0", "0"]),
@@ -98,6 +104,24 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
     second.signal(Signal::TERM);
     assert_eq!(second.wait_end().0, Some(0));
     assert_eq!(names(first_file.parent().expect("a folder")), Vec::<String>::new());
+}
+
+/// It holds the lock all the same: nothing else tells that the service is not there. The file is
+/// otherwise written every 10 s.
+#[test]
+fn an_agent_whose_start_fails_says_so_at_once_until_a_start_succeeds() {
+    let (sandbox, file) = site("failing");
+    let broken = sandbox.file("broken", "", 0o600);
+    let start = "test ! -e $D/broken || exit 7; echo up >$D/up";
+    let _agent = Agent::start(&mut agent_of_service(&sandbox, start, "h1", &file));
+    let failing = || value(&file, "putex_start_failing{}");
+    until_true("a start that fails", || failing().as_deref() == Some("1"));
+    assert_eq!(value(&file, "putex_holding{}").as_deref(), Some("1"));
+    assert!(is(&file, "active"));
+    fs::remove_file(&broken).expect("it is there");
+    let before = support::clock::now();
+    until_true("a start that succeeds", || failing().as_deref() == Some("0"));
+    assert!(support::clock::now() - before < SOME_TIME && sandbox.join("up").exists());
 }
 
 #[test]

@@ -49,6 +49,8 @@ metrics! {
     Paused: "putex_paused" "gauge" "1 if the agent knows of a pause of the service.";
     StoreUp: "putex_store_up" "gauge" "1 if the agent has the bucket open.";
     GuardUp: "putex_guard_up" "gauge" "1 if the guard of the agent answers.";
+    StartFailing: "putex_start_failing" "gauge"
+        "1 if the last start that has ended under the lock has failed.";
     ValidSeconds: "putex_valid_seconds" "gauge"
         "Time until the lock runs out without a renewal, 0 without the lock.";
     StopMarginMin: "putex_stop_margin_min_seconds" "gauge"
@@ -207,6 +209,7 @@ impl Metrics {
             Paused => to.add("", "", u8::from(moment.paused)),
             StoreUp => to.add("", "", u8::from(moment.store_up)),
             GuardUp => to.add("", "", u8::from(moment.guard_up)),
+            StartFailing => to.add("", "", u8::from(moment.start_failing)),
             ValidSeconds => to.add("", "", seconds(self.valid)),
             StopMarginMin => self.stop_margin_min.iter().for_each(|least| to.add("", "", least)),
             Renewals => {
@@ -303,6 +306,7 @@ mod tests {
             paused: false,
             store_up: true,
             guard_up: false,
+            start_failing: false,
         };
         Metrics { moment: Some(moment), ..Metrics::new("b", "web", "a\"\\\n", seats) }
     }

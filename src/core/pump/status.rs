@@ -24,6 +24,8 @@ pub struct Moment {
     pub store_up: bool,
     /// Its guard answers.
     pub guard_up: bool,
+    /// The last start of its term has failed.
+    pub start_failing: bool,
 }
 
 impl Pump {
@@ -70,6 +72,7 @@ impl Pump {
             paused: context.pause.is_some(),
             store_up: context.is_open(),
             guard_up: context.has_guard(),
+            start_failing: context.guard.start_failure().is_some(),
         };
         (moment, hold.map(|hold| hold.valid_until))
     }
