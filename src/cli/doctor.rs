@@ -31,10 +31,10 @@ pub struct DoctorArgs {
 }
 
 /// The names of all findings. They stay: others rely on them.
-pub const FINDINGS: [&str; 19] = [
+pub const FINDINGS: [&str; 20] = [
     "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "link",
-    "disk", "agents", "standby", "agreement", "twins", "guards", "pause", "clock", "watchdog",
-    "cgroup",
+    "disk", "agents", "standby", "agreement", "twins", "guards", "start", "pause", "clock",
+    "watchdog", "cgroup",
 ];
 
 /// The form of the findings.

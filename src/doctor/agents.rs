@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, TIMINGS, TWINS};
+use super::finding::{
+    AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, TIMINGS, TWINS,
+};
 use crate::core::AgentStatus;
 use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
 
@@ -30,6 +32,7 @@ pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding
         agreement(status, given),
         twins(&status.agents),
         guards(&status.agents),
+        start(&status.agents),
         pause(status.paused.as_ref()),
     ];
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
@@ -170,6 +173,24 @@ fn guards(agents: &[AgentStatus]) -> Finding {
         Finding::bad("guards", Level::Critical, text, "see the log of that agent")
     };
     finding.with(&GUARDS_DOWN, count)
+}
+
+/// Judges whether the start command of an agent fails: it has the lock, and its health check may
+/// pass without a service.
+fn start(agents: &[AgentStatus]) -> Finding {
+    let failure = |agent: &AgentStatus| {
+        agent.start_failure.as_ref().map(|how| format!("start of {} fails: {how}", agent.token))
+    };
+    let failing: Vec<_> = agents.iter().filter_map(failure).collect();
+    let finding = if agents.is_empty() {
+        Finding::unknown("start", "no agent says whether its start fails", "see agents above")
+    } else if failing.is_empty() {
+        Finding::ok("start", "the start command of no agent fails")
+    } else {
+        let advice = "see what it printed in the log of that agent";
+        Finding::bad("start", Level::Critical, failing.join("; "), advice)
+    };
+    finding.with(&STARTS_FAILING, failing.len() as u32)
 }
 
 /// Judges whether a pause stands: nobody takes the lock over until it ends.

@@ -84,6 +84,7 @@ measures! {
     TIMINGS "timings" "" "Different settings of R, F and C among agents and holders";
     TWINS "twin_tokens" "" "Tokens that several agents have";
     GUARDS_DOWN "guards_down" "" "Agents whose guard does not answer";
+    STARTS_FAILING "starts_failing" "" "Agents whose start command fails";
     PAUSE "pause" "seconds" "For how much longer a pause stands";
     CLOCK "clock_correction" "ppm" "By how much the kernel corrects the rate of its clock";
 }

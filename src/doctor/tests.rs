@@ -195,6 +195,13 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     unguarded.guard_up = false;
     let unguarded = of(HolderState::Active, vec![unguarded]);
     assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
+    assert_eq!(level_of(&unguarded, "start"), Level::Ok);
+    let mut failing = agent("h1", "a", true);
+    failing.start_failure = Some("exit status 7".to_owned());
+    let failing = of(HolderState::Active, vec![failing, agent("h2", "b", true)]);
+    assert_eq!(level_of(&failing, "start"), Level::Critical);
+    let says = "start of h1 fails: exit status 7";
+    assert_eq!(failing.iter().find(|it| it.name == "start").expect("it").text, says);
 }
 
 #[test]
@@ -210,6 +217,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     let ended = of(&[], Vec::new());
     assert_eq!(level_of(&ended, "standby"), Level::Critical);
     assert_eq!(level_of(&ended, "guards"), Level::Unknown);
+    assert_eq!(level_of(&ended, "start"), Level::Unknown);
     let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
     assert_eq!(level_of(&dead, "standby"), Level::Critical);
     // It takes the lock soon.
