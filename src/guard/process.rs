@@ -20,7 +20,7 @@ use super::instance_dir::{GUARD_LOCK, named};
 use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
-use super::ready::{Ready, Watched};
+use super::ready::{Awaited, Ready};
 use super::runner::Runner;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
@@ -217,7 +217,7 @@ impl GuardProcess {
 
     /// Waits until something is ready or the deadline has come; returns what is ready.
     fn wait(&self, deadline: Option<Instant>) -> io::Result<Ready> {
-        let watched = Watched {
+        let awaited = Awaited {
             waker: Some(self.waker.as_fd()),
             agent: self.agent.as_ref().map(AsFd::as_fd),
             listener: self.listener.as_ref().map(AsFd::as_fd),
@@ -226,7 +226,7 @@ impl GuardProcess {
         };
         let cgroups = self.cgroups.iter().filter(|_| self.emptying);
         let changed = cgroups.map(|own| PollFd::new(&own.events, PollFlags::PRI));
-        watched.wait(&self.alarm, changed, deadline)
+        awaited.wait(&self.alarm, changed, deadline)
     }
 
     /// Takes in which commands were spawned, have written or ended, and whether the control

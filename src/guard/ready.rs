@@ -25,7 +25,7 @@ pub(super) struct Sources<T> {
 }
 
 /// What the guard waits for; `None` for what is not there.
-pub(super) type Watched<'a> = Sources<Option<BorrowedFd<'a>>>;
+pub(super) type Awaited<'a> = Sources<Option<BorrowedFd<'a>>>;
 
 /// What is ready.
 pub(super) type Ready = Sources<bool>;
@@ -41,7 +41,7 @@ impl Ready {
     };
 }
 
-impl Watched<'_> {
+impl Awaited<'_> {
     /// Waits until something is ready, also of `others`, or the deadline has come.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ mod tests {
             (0..10).map(|_| pipe().expect("a pipe")).collect();
         written.iter().for_each(|at| pipes[*at].1.write_all(b"x").expect("there is room"));
         let fd = |at: usize| (!absent.contains(&at)).then(|| pipes[at].0.as_fd());
-        let watched = Sources {
+        let awaited = Sources {
             waker: fd(0),
             agent: fd(1),
             listener: fd(2),
@@ -97,7 +97,7 @@ mod tests {
             commands: array::from_fn(|at| [fd(4 + 2 * at), fd(5 + 2 * at)]),
         };
         let alarm = Alarm::new().expect("a timer");
-        let ready = watched.wait(&alarm, std::iter::empty(), Some(sys::now())).expect("a wait");
+        let ready = awaited.wait(&alarm, std::iter::empty(), Some(sys::now())).expect("a wait");
         let Sources { waker, agent, listener, previous_guard_start, commands } = ready;
         ([waker, agent, listener, previous_guard_start], commands)
     }
