@@ -39,6 +39,9 @@ use crate::sys;
 /// How long the revisions of all keys may take to be read.
 const READ_MAX: Duration = Duration::from_secs(30);
 
+/// Clocks that are further apart than this leave open which of two terms was first.
+const APART_MAX: Duration = Duration::from_secs(1);
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -93,6 +96,16 @@ fn doubts_of_logs(logs: &Logs, judgement: &Judgement) -> Vec<String> {
     if logs.terms.is_empty() {
         doubts.push("no line tells that an agent was active".to_owned());
     }
+    for name in logs.without_lines() {
+        doubts.push(format!("{name} has no line about the key in a form that is known"));
+    }
+    let cut_terms: u64 = logs.agents.iter().map(|log| log.cut_terms).sum();
+    if cut_terms > 0 {
+        doubts.push(match cut_terms {
+            1 => "lines are missing where a term has ended".to_owned(),
+            _ => format!("lines are missing where {cut_terms} terms have ended"),
+        });
+    }
     for name in logs.missing() {
         doubts.push(format!("the log of {name} is missing, which had the lock"));
     }
@@ -108,10 +121,10 @@ fn doubts_of_logs(logs: &Logs, judgement: &Judgement) -> Vec<String> {
         doubts.push(format!("{} is in two logs: one is given twice", text::name_of(term)));
     }
     let apart = text::clocks_apart(logs, judgement);
-    if let (Some(apart), Some(closest)) = (apart, judgement.closest)
-        && apart >= closest.time
-    {
-        doubts.push("the clocks are further apart than two terms".to_owned());
+    let least = judgement.closest.map_or(APART_MAX, |closest| closest.time.min(APART_MAX));
+    if apart.is_some_and(|apart| apart >= least) {
+        let text = "the clocks are too far apart, or the agents have not had one bucket";
+        doubts.push(text.to_owned());
     }
     doubts
 }

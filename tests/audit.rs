@@ -1,6 +1,8 @@
 //! `putex audit`: the real program, on the logs of real agents, and on logs and buckets in which
 //! an overlap was planted.
 
+#[path = "audit/doubts.rs"]
+mod doubts;
 #[path = "audit/host.rs"]
 mod host;
 mod support;
@@ -200,7 +202,8 @@ fn the_same_in_other_forms(operator: &Operator, one: &[Line], two: &[Line], whol
     let syslog: [Vec<String>; 2] = [of_syslog(one, "h1"), of_syslog(two, "h2")];
     // A server that has the lines of all hosts in one file.
     let mut central = syslog.concat();
-    central.sort();
+    let time = |line: &String| line.split(' ').next().map(str::to_owned);
+    central.sort_by_key(time);
     let file = |name: &str, lines: &[String]| {
         operator.0.file(name, &(lines.join("\n") + "\n"), 0o600).display().to_string()
     };

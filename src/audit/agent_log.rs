@@ -32,6 +32,8 @@ pub(super) struct AgentLog {
     pub(super) digits: usize,
     /// How often a line did not follow from the one before.
     pub(super) gaps: u64,
+    /// How many terms ended where lines are missing.
+    pub(super) cut_terms: u64,
     /// The agents that had the lock, by the lines of this one.
     pub(super) others: Vec<String>,
     /// The terms that have ended.
@@ -65,6 +67,7 @@ impl AgentLog {
             went_back: Duration::ZERO,
             digits: usize::MAX,
             gaps: 0,
+            cut_terms: 0,
             others: Vec::new(),
             terms: Vec::new(),
             source,
@@ -189,7 +192,7 @@ impl AgentLog {
         self.is_mixed |= self.agent.as_ref().is_some_and(|known| *known != token);
         // The instance before had renewed the lock before now, if it was there at all. In a pause
         // its lock may have been valid until the end of that.
-        let last = at.max(self.paused_until);
+        let last = at.max(self.last_at).max(self.paused_until);
         if let Some(term) = self.open.as_mut().filter(|term| term.end == End::Unknown) {
             term.until = term.times.map(|times| last.saturating_add(times.sum()));
         }
@@ -316,6 +319,9 @@ impl AgentLog {
     /// The service must have been down before now, and no line says since when.
     fn close_unseen(&mut self, at: Duration) {
         if let Some(mut term) = self.open.take() {
+            // A clock that goes back makes no term shorter.
+            let at = at.max(self.last_at);
+            self.cut_terms += u64::from(term.until.is_none());
             term.end_unreported(term.until.map_or(at, |until| until.min(at)));
             self.terms.push(term);
         }

@@ -131,6 +131,12 @@ impl Logs {
         missing
     }
 
+    /// Returns the logs in which no line is about the key.
+    pub(super) fn without_lines(&self) -> impl Iterator<Item = &str> {
+        let has_none = |log: &usize| self.agents.iter().all(|agent| agent.log != *log);
+        (0..self.names.len()).filter(has_none).map(|log| &*self.names[log])
+    }
+
     /// Returns when the first and the last line were written.
     pub(super) fn span(&self) -> Option<(Duration, Duration)> {
         let first = self.agents.iter().filter_map(|log| log.first_at).min()?;
