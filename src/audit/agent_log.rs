@@ -190,23 +190,28 @@ impl AgentLog {
     fn begin_instance(&mut self, token: &str, times: Times, at: Duration) {
         let token = sanitize_field(token);
         self.is_mixed |= self.agent.as_ref().is_some_and(|known| *known != token);
-        // The instance before had renewed the lock before now, if it was there at all. In a pause
-        // its lock may have been valid until the end of that.
-        let last = at.max(self.last_at).max(self.paused_until);
-        if let Some(term) = self.open.as_mut().filter(|term| term.end == End::Unknown) {
-            term.until = term.times.map(|times| last.saturating_add(times.sum()));
-        }
+        self.end_instance(at);
         (self.agent, self.times) = (Some(token), Some(times));
         (self.state, self.seat, self.take, self.number) = (None, 0, None, None);
+    }
+
+    /// Another instance writes the log from now on. The one before had renewed the lock before now,
+    /// if it was there at all. In a pause its lock may have been valid until the end of that.
+    fn end_instance(&mut self, at: Duration) {
+        let last = at.max(self.last_at).max(self.paused_until);
+        if let Some(term) = self.open.as_mut().filter(|term| term.end == End::Unknown) {
+            let until = term.times.map(|times| last.saturating_add(times.sum()));
+            term.until = term.until.or(until);
+        }
     }
 
     /// Checks that the state which the agent leaves is the one that it had.
     fn check_state(&mut self, from: &str, at: Duration, line: u64) {
         let known = self.state.take();
         let follows = known.as_ref().is_none_or(|known| known == from);
-        // Each instance begins with it.
+        // Each instance begins with it, and names itself when the store is open.
         if from == "looking" {
-            return;
+            return self.end_instance(at);
         }
         if !follows {
             self.gaps += 1;
