@@ -247,7 +247,10 @@ impl AgentLog {
             "active" => {
                 self.close_unseen(at);
                 let term = self.term(at, line);
-                self.open = Some(Term { take: self.take.take(), ..term });
+                // Its line may have its time from a reader that was late.
+                let in_time = |take: Take| at.saturating_sub(take.confirmed_for).min(take.at);
+                let take = self.take.take().map(|take| Take { at: in_time(take), ..take });
+                self.open = Some(Term { take, ..term });
             }
             "stopping" => {
                 let last = self.terms.last_mut().filter(|_| self.is_down);

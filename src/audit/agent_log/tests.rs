@@ -267,3 +267,16 @@ fn each_seat_has_terms_of_its_own_and_two_agents_in_one_log_are_noticed() {
     let other = (30, "putex 0.3.0, agent h2, R 1 s, F 3, C 2, stop budget 1 s");
     assert!(read(&[&lines[..], &[other]].concat()).0.is_mixed);
 }
+
+/// A collector stamps a line when it reads it: the first of two that were written apart may be late.
+#[test]
+fn a_take_is_not_later_than_the_wait_after_it_allows() {
+    let lines = [
+        (10, SETTINGS),
+        (20, "standby -> taking: from h2, not renewed for 3 s"),
+        (20, "taking -> confirming: taken as revision 8, start in 2 s"),
+        (21, "confirming -> active: any holder before had 2 s to stop"),
+    ];
+    let take = read(&lines).1[0].take.expect("it is known");
+    assert_eq!((take.at, take.stood), (Duration::from_secs(19), Duration::from_secs(3)));
+}
