@@ -54,18 +54,28 @@ pub fn write(dir: &Path, kept: Option<Kept>) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// When there is a file that cannot be read or understood.
+/// When there is a file that cannot be read or understood, with what to do about it: how long a
+/// service may run on is not known then.
 pub fn read(dir: &Path) -> io::Result<Option<Kept>> {
+    let path = dir.join(FILE);
+    read_file(&path).map_err(|error| {
+        let text = "it says how long a pause keeps a service running; remove it if no host runs \
+                    the service";
+        io::Error::new(error.kind(), format!("{}: {error}; {text}", path.display()))
+    })
+}
+
+fn read_file(path: &Path) -> io::Result<Option<Kept>> {
     let mut options = File::options();
     // Opening a pipe must not block.
     options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
-    let file = match options.open(dir.join(FILE)) {
+    let file = match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     let mut text = String::new();
     file.take(BYTES_MAX).read_to_string(&mut text)?;
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file `kept' is damaged");
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "damaged");
     let mut words = text.split_whitespace();
     let (format, boot) = (words.next(), words.next().ok_or_else(damaged)?);
     let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(damaged);
@@ -123,7 +133,8 @@ mod tests {
         assert_eq!(read(&dir.0).expect("a file"), None);
         for damaged in ["", "putex-kept-2 b 8 7001", "putex-kept-1 b 8", "putex-kept-1 b 8 x"] {
             put(damaged);
-            assert!(read(&dir.0).is_err(), "{damaged}");
+            let error = read(&dir.0).expect_err(damaged).to_string();
+            assert!(error.contains("/kept: damaged; ") && error.contains("remove it"), "{error}");
         }
     }
 }

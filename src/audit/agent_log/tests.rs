@@ -268,7 +268,7 @@ fn each_seat_has_terms_of_its_own_and_two_agents_in_one_log_are_noticed() {
     assert!(read(&[&lines[..], &[other]].concat()).0.is_mixed);
 }
 
-/// A collector stamps a line when it reads it: the first of two that were written apart may be late.
+/// A collector stamps a line when it reads it: the first of two may be late.
 #[test]
 fn a_take_is_not_later_than_the_wait_after_it_allows() {
     let lines = [
