@@ -156,6 +156,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         dir: dir_path,
         identity: setup.identity,
         is_local: setup.is_local,
+        is_kept_noted: true,
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, startup_lines))

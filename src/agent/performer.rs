@@ -54,6 +54,8 @@ pub(super) struct Performer<'a> {
     /// The directory of this agent on this host, and what it is of.
     pub(super) dir: PathBuf,
     pub(super) identity: Identity,
+    /// What the next instance has to know of a pause is noted.
+    pub(super) is_kept_noted: bool,
     /// The bucket is a directory: those who want to know the status are on this host.
     pub(super) is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
@@ -84,8 +86,13 @@ impl Performer<'_> {
             Effect::KillGuard => self.order_guard(Order::Kill),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::NoteKept(kept) => {
-                if let Err(error) = kept_file::write(&self.dir, kept) {
-                    log::warn!("the next instance of this agent will not know the pause: {error}");
+                let noted = kept_file::write(&self.dir, kept.as_ref());
+                self.is_kept_noted = noted.is_ok();
+                if let Err(error) = noted {
+                    log::warn!(
+                        "the pause is not acknowledged: it cannot be noted for the next instance \
+                         of this agent: {error}"
+                    );
                 }
             }
             Effect::Upgrade => self.upgrade(),
@@ -156,7 +163,8 @@ impl Performer<'_> {
     /// replace that of another agent: there it is a file.
     pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
         let (moved_at, why) = &self.last_move;
-        let status = pump.status(*moved_at, why, now);
+        let mut status = pump.status(*moved_at, why, now);
+        status.pause = status.pause.filter(|_| self.is_kept_noted);
         match request {
             StatusRequest::Command(number) if self.is_local => {
                 // Best effort: it is requested again.

@@ -217,6 +217,8 @@ pub struct SwitchoverRequest {
 /// What the entry of the pause of the agents of a key says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PauseEntry {
+    /// The epoch of the bucket: revisions of another one mean nothing here.
+    pub epoch: String,
     /// The revision of the entry; 0 if there is none.
     pub revision: Revision,
     /// The pause that stands.
@@ -226,9 +228,19 @@ pub struct PauseEntry {
     pub kept_until: Option<Instant>,
 }
 
+impl PauseEntry {
+    /// Returns what a bucket of this epoch says without such an entry.
+    pub fn none(epoch: &str) -> PauseEntry {
+        let epoch = epoch.to_owned();
+        PauseEntry { epoch, revision: Revision(0), pause: None, kept_until: None }
+    }
+}
+
 /// Until when a holder may run its service because of a pause, although its record is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
+    /// The epoch of the bucket with the entry of the pause.
+    pub epoch: String,
     /// The revision of the entry of the pause.
     pub revision: Revision,
     /// From here on the service is down, but for the time that it takes to stop it.

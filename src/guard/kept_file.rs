@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `kept` | the boot, the revision of the pause, and the time in milliseconds since that boot |
+//! | `kept` | the boot, the revision of the pause, milliseconds since that boot, and the epoch |
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -32,8 +32,8 @@ const BYTES_MAX: u64 = 256;
 /// # Errors
 ///
 /// When the file cannot be written or removed.
-pub fn write(dir: &Path, kept: Option<Kept>) -> io::Result<()> {
-    let Some(Kept { revision, until }) = kept else {
+pub fn write(dir: &Path, kept: Option<&Kept>) -> io::Result<()> {
+    let Some(Kept { epoch, revision, until }) = kept else {
         return match fs::remove_file(dir.join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -41,7 +41,7 @@ pub fn write(dir: &Path, kept: Option<Kept>) -> io::Result<()> {
     };
     // Rounded up.
     let until_ms = until.since_boot().as_millis() + 1;
-    let text = format!("{FORMAT} {} {revision} {until_ms}\n", sys::boot_id());
+    let text = format!("{FORMAT} {} {revision} {until_ms} {epoch}\n", sys::boot_id());
     let path = dir.join(NEW_FILE);
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600).custom_flags(O_NOFOLLOW);
@@ -80,11 +80,13 @@ fn read_file(path: &Path) -> io::Result<Option<Kept>> {
     let (format, boot) = (words.next(), words.next().ok_or_else(damaged)?);
     let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(damaged);
     let (revision, until_ms) = (number()?, number()?);
+    let epoch = words.next().unwrap_or_default().to_owned();
     if format != Some(FORMAT) {
         return Err(damaged());
     }
     let until = Instant::from_boot(Duration::from_millis(until_ms));
-    Ok((boot == sys::boot_id()).then_some(Kept { revision: Revision(revision), until }))
+    let kept = Kept { epoch, revision: Revision(revision), until };
+    Ok(Some(kept).filter(|_| boot == sys::boot_id()))
 }
 
 #[cfg(test)]
@@ -115,9 +117,9 @@ mod tests {
     fn the_next_instance_reads_what_the_last_one_has_noted() {
         let dir = Dir::new("noted");
         let until = Instant::from_boot(Duration::from_micros(7_000_500));
-        let kept = Kept { revision: Revision(8), until };
+        let kept = Kept { epoch: "e1".to_owned(), revision: Revision(8), until };
         assert_eq!(read(&dir.0).expect("no file"), None);
-        write(&dir.0, Some(kept)).expect("a file");
+        write(&dir.0, Some(&kept)).expect("a file");
         let later = Instant::from_boot(Duration::from_millis(7001));
         assert_eq!(read(&dir.0).expect("a file"), Some(Kept { until: later, ..kept }));
         write(&dir.0, None).expect("no file");

@@ -74,6 +74,8 @@ pub struct LockKey {
     bucket: Box<dyn Bucket>,
     /// The keys of the seats, never none. Announcements are made under the first.
     keys: Vec<SeatKey>,
+    /// The epoch of the bucket when it was opened last.
+    epoch: String,
     /// The keys of the requests for switchover of all seats, and that of the pause.
     switchover_keys: Vec<String>,
     pause_key: String,
@@ -115,13 +117,14 @@ impl LockKey {
         LockKey {
             bucket,
             keys,
+            epoch: String::new(),
             switchover_keys,
             pause_key: pause::key_of(key),
             announced: None,
             status_requested_at: None,
             noticed_at: None,
             pause_noticed_at: None,
-            pause: PauseEntry { revision: Revision(0), pause: None, kept_until: None },
+            pause: PauseEntry::none(""),
             read_pause_at: None,
             reads_switchover: None,
             is_new: true,
@@ -148,7 +151,8 @@ impl LockKey {
         let mut entries = vec![entry];
         let requests = self.switchover_keys.iter().chain([&self.pause_key]);
         self.bucket.subscribe(&requests.map(String::as_str).collect::<Vec<_>>())?;
-        self.pause = pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?;
+        self.epoch.clone_from(&bucket.id.epoch);
+        self.pause = pause::read(&mut *self.bucket, &self.keys[0].key, &self.epoch, deadline)?;
         self.read_pause_at = self.read_pause_again();
         (self.reads_switchover, self.is_new) = (None, true);
         if !others.is_empty() {
@@ -342,7 +346,8 @@ impl LockKey {
     fn read_changed_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
         self.read_pause_at.filter(|at| now >= *at)?;
-        let read = pause::read(&mut *self.bucket, &self.keys[0].key, now.after(self.read_max));
+        let by = now.after(self.read_max);
+        let read = pause::read(&mut *self.bucket, &self.keys[0].key, &self.epoch, by);
         let Ok(pause) = read else {
             self.read_pause_at = Some(now.after(PAUSE_EVERY));
             return None;

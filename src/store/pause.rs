@@ -119,7 +119,8 @@ pub(crate) fn standing(
     Ok(stands.then_some(CurrentPause { pause, left, kept_left }))
 }
 
-/// Reads the pause of the agents of a key as they are to observe it. An entry that cannot be
+/// Reads the pause of the agents of a key as they are to observe it, from a bucket of this epoch.
+/// An entry that cannot be
 /// understood counts as none.
 ///
 /// # Errors
@@ -128,9 +129,10 @@ pub(crate) fn standing(
 pub(crate) fn read(
     bucket: &mut dyn Bucket,
     key: &str,
+    epoch: &str,
     deadline: Instant,
 ) -> StoreResult<PauseEntry> {
-    let none = PauseEntry { revision: Revision(0), pause: None, kept_until: None };
+    let none = PauseEntry::none(epoch);
     let began = sys::now();
     let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(none) };
     let revision = entry.revision;
@@ -146,6 +148,7 @@ pub(crate) fn read(
     // Never too early, as the end of the pause is never too late.
     let kept_until = sys::now().after(keeps_for).before(age.unwrap_or_default());
     Ok(PauseEntry {
+        epoch: epoch.to_owned(),
         revision,
         pause: (!left.is_zero()).then_some(pause),
         kept_until: (!keeps_for.is_zero()).then_some(kept_until),

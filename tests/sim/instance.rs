@@ -107,7 +107,7 @@ impl World<'_> {
             host: format!("h{}", setup.host),
             boot: format!("h{}-b{boot}", setup.host),
         };
-        let pump = Pump::new(config, me, self.clock(site)).recall(self.sites[site].kept);
+        let pump = Pump::new(config, me, self.clock(site)).recall(self.sites[site].kept.clone());
         self.agents[id].pump = Some(pump);
         self.agents[id].reloadable = self.reloadable(site);
         self.agents[id].state = "looking";

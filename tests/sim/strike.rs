@@ -144,7 +144,8 @@ impl World<'_> {
             let (pause, kept_until) =
                 (stands.then_some(pause), (keep_running && kept).then_some(until));
             self.count(Sometimes::Pause);
-            self.tell(id, Event::PauseRead(PauseEntry { revision, pause, kept_until }));
+            let epoch = self.store.id().epoch;
+            self.tell(id, Event::PauseRead(PauseEntry { epoch, revision, pause, kept_until }));
         }
     }
 
@@ -354,8 +355,11 @@ impl World<'_> {
             if self.agents[id].alive {
                 let reloadable = self.reloadable(self.agents[id].site);
                 self.tell(id, Event::Reloaded(reloadable));
+                // Whichever epoch it knows a pause of.
+                let known = self.sites[self.agents[id].site].kept.clone();
+                let epoch = known.map_or(self.store.id().epoch, |kept| kept.epoch);
                 let revision = Revision(u64::MAX);
-                let over = PauseEntry { revision, pause: None, kept_until: None };
+                let over = PauseEntry { epoch, revision, pause: None, kept_until: None };
                 self.tell(id, Event::PauseRead(over));
             }
         }

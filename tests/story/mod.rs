@@ -140,7 +140,7 @@ impl Story {
         let lines = self.play(now)?;
         self.id.incarnation = incarnation;
         let pump = Pump::new(self.config.clone(), self.id.clone(), now);
-        self.pump = Some(pump.recall(self.host.kept));
+        self.pump = Some(pump.recall(self.host.kept.clone()));
         self.host.events.push_back(Event::Tick);
         Ok(lines)
     }

@@ -187,10 +187,12 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
             let pause = Some(Pause { revision, until, keep_running, by, reason });
             let kept_until = keep_running.then_some(until);
-            Event::PauseRead(PauseEntry { revision, pause, kept_until })
+            let epoch = words.get("epoch").unwrap_or("e1").to_owned();
+            Event::PauseRead(PauseEntry { epoch, revision, pause, kept_until })
         }
         // Its entry may tell how long a service was kept running, or be lost.
         "resumed" => Event::PauseRead(PauseEntry {
+            epoch: words.get("epoch").unwrap_or("e1").to_owned(),
             revision: revision()?.unwrap_or(Revision(u64::MAX)),
             pause: None,
             kept_until: match words.duration("kept", 0)? {

@@ -50,6 +50,8 @@ pub(super) struct Context {
     pub(super) pause: Option<Pause>,
     /// Until when a pause may keep a service running whose record is lost.
     pub(super) kept: Option<Kept>,
+    /// The store has lost the entry of that pause.
+    pub(super) kept_lost: bool,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -76,6 +78,7 @@ impl Context {
             failback_tries: Tries::default(),
             pause: None,
             kept: None,
+            kept_lost: false,
             duplicate_reported_at: None,
             rejection: None,
             armed: None,

@@ -41,33 +41,36 @@ impl Context {
         self.pause = pause.cloned();
     }
 
-    /// Takes in until when the entry lets a holder keep its service running. An entry of before
-    /// the one that is known, or none, shows that the store has lost that one.
+    /// Takes in until when the entry lets a holder keep its service running. An entry of another
+    /// bucket, of before the one that is known, or none, shows that the store has lost that one.
     fn handle_kept(&mut self, entry: &PauseEntry, now: Instant) {
         let timing = self.config.timing;
         let shown = entry.kept_until.and_then(|at| {
             let left = at.after(timing.validity()).since(now);
             let wait = timing.takeover_wait(timing.lock_time_of(left));
-            (!left.is_zero()).then(|| Kept { revision: entry.revision, until: now.after(wait) })
+            let (epoch, revision, until) = (entry.epoch.clone(), entry.revision, now.after(wait));
+            (!left.is_zero()).then_some(Kept { epoch, revision, until })
         });
-        let known = self.kept.filter(|kept| now < kept.until);
+        let is_lost = |kept: &Kept| kept.epoch != entry.epoch || entry.revision < kept.revision;
+        let known = self.kept.clone().filter(|kept| now < kept.until);
         let kept = match (known, shown) {
-            (Some(known), Some(shown)) if entry.revision < known.revision => {
-                Some(Kept { until: known.until.max(shown.until), ..known })
+            (Some(known), shown) if is_lost(&known) => {
+                let until = shown.map_or(known.until, |shown| shown.until.max(known.until));
+                Some(Kept { until, ..known })
             }
-            (Some(known), _) if entry.revision <= known.revision => Some(known),
-            _ => shown,
+            (Some(known), _) if entry.revision == known.revision => Some(known),
+            (_, shown) => shown,
         };
-        if self.kept == kept {
+        let lost = kept.as_ref().is_some_and(is_lost);
+        if (&self.kept, self.kept_lost) == (&kept, lost) {
             return;
         }
-        self.kept = kept;
-        self.want(Effect::NoteKept(kept));
+        if self.kept != kept {
+            self.want(Effect::NoteKept(kept.clone()));
+        }
+        (self.kept, self.kept_lost) = (kept, lost);
         for seat in Seat::all(self.config.seats) {
-            let seen = self.store.keys[seat.index()].seen.clone();
-            let Some(seen) = seen.filter(|seen| seen.key_state.value.lease().is_none()) else {
-                continue;
-            };
+            let Some(seen) = self.store.keys[seat.index()].seen.clone() else { continue };
             let takeover = self.takeover(seat, &seen.key_state, now);
             self.store.keys[seat.index()].seen = Some(Seen { takeover, ..seen });
         }
@@ -76,8 +79,11 @@ impl Context {
     /// Returns until when a holder whose record `key_state` does not show may run its service
     /// because of a pause.
     pub(super) fn kept_until(&self, key_state: &KeyState) -> Option<Instant> {
-        let kept = self.kept.filter(|_| key_state.value.lease().is_none())?;
-        Some(kept.until)
+        let kept = self.kept.as_ref()?;
+        // Where an older copy of the bucket was restored, a record of before the pause is not the
+        // last one of its holder.
+        let is_older = self.kept_lost && key_state.revision < kept.revision;
+        (is_older || key_state.value.lease().is_none()).then_some(kept.until)
     }
 
     /// Ends a pause whose time is over.
