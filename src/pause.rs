@@ -84,7 +84,9 @@ pub fn run(
             let (lasts, keep_running, by) = (*lasts, *keep_running, request.by.clone());
             let (reason, keeps_for) =
                 (reason.clone(), if keep_running { lasts } else { Duration::ZERO });
-            process.pause(&StoredPause { lasts, keeps_for, keep_running, by, reason, number })
+            let own =
+                StoredPause { lasts, keeps_for, holders: 0, keep_running, by, reason, number };
+            process.pause(own)
         }
         Action::Resume => process.resume(),
     }
@@ -118,13 +120,15 @@ impl Process<'_> {
         (String::new(), LockExit::NotHad as u8)
     }
 
-    fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
+    fn pause(&mut self, own: StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
         if status.is_none() {
             let text =
                 "no agent has ever held this key, and none answers: are key and bucket right?";
             return Ok(self.refuse(&[text.to_owned()]));
         }
+        let holders = status.iter().flat_map(|status| &status.holders).count() as u32;
+        let own = &StoredPause { holders, ..own };
         let reasons = why_not(status.as_ref());
         if !reasons.is_empty() {
             return Ok(self.refuse(&reasons));
@@ -160,12 +164,15 @@ impl Process<'_> {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
                 // The holder may have written the longer lock time.
                 let keeps_for = own.keeps_for.max(kept_left);
-                self.restore(at, &StoredPause { lasts, keeps_for, ..before })?;
+                let holders = own.holders.max(before.holders);
+                self.restore(at, &StoredPause { lasts, keeps_for, holders, ..before })?;
                 "it is not made longer; the pause before stands".to_owned()
             }
             replaced => {
-                let kept_left = replaced.map(|standing| standing.kept_left).unwrap_or_default();
-                self.end(at, own.keeps_for.max(kept_left))?;
+                let (kept_left, holders) = replaced
+                    .map(|before| (before.kept_left, before.pause.holders))
+                    .unwrap_or_default();
+                self.end(at, own.keeps_for.max(kept_left), own.holders.max(holders))?;
                 "the pause is withdrawn".to_owned()
             }
         };
@@ -175,7 +182,8 @@ impl Process<'_> {
     fn resume(&mut self) -> Result<Ended, Refusal> {
         let by = sys::now().after(ANSWER_MAX);
         // Without anything to show there may be no bucket.
-        let entry = match self.read_status()? {
+        let status = self.read_status()?;
+        let entry = match &status {
             Some(_) => self.bucket.get(&stored::key_of(&self.request.key), by)?,
             None => None,
         };
@@ -183,28 +191,30 @@ impl Process<'_> {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
             None => None,
         };
-        let (Some(entry), Some(CurrentPause { left, kept_left, .. })) = (entry, standing) else {
+        let (Some(entry), Some(CurrentPause { pause, left, kept_left })) = (entry, standing) else {
+            // Somebody has deleted the pause, and not the record.
+            let longer = longer_locks(status.as_ref());
             self.tell(Level::Warn, "no pause stands");
-            return Ok((String::new(), 0));
+            return Ok(if longer.is_empty() { (String::new(), 0) } else { self.refuse(&longer) });
         };
         let at = match left.is_zero() {
             // It was ended before, and not acknowledged by all.
             true => entry.revision,
-            false => self.end(entry.revision, kept_left)?,
+            false => self.end(entry.revision, kept_left, pause.holders)?,
         };
         let kept = !kept_left.is_zero();
         let mut lacking = self.wait_for(at, |status, agents| {
             let longer = longer_locks(status).into_iter().filter(|_| kept);
             still_paused(status, agents).into_iter().chain(longer).collect()
         })?;
-        if kept && lacking.is_empty() && self.has_lost_record()? {
+        if kept && lacking.is_empty() && self.count_records()? < pause.holders {
             let text = "no record says any more how long its holder may run the service: nobody \
                         takes the lock in the next";
             lacking.push(format!("{text} {}", Ms(kept_left)));
         }
         if lacking.is_empty() {
             if kept {
-                self.end(at, Duration::ZERO)?;
+                self.end(at, Duration::ZERO, 0)?;
             }
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
@@ -212,8 +222,8 @@ impl Process<'_> {
         Ok(self.refuse(&[lacking, vec![last]].concat()))
     }
 
-    /// Returns whether the record of a seat is gone, or tells no times: its holder may live on.
-    fn has_lost_record(&mut self) -> Result<bool, Refusal> {
+    /// Returns how many seats have a record that tells a lock time.
+    fn count_records(&mut self) -> Result<u32, Refusal> {
         let key = self.request.key.clone();
         let by = sys::now().after(ANSWER_MAX);
         let is_wanted = |found: &str| Seat::all(SEATS_MAX).any(|seat| seat.key(&key) == found);
@@ -222,7 +232,7 @@ impl Process<'_> {
         let mut entries = self.bucket.list(below, by)?.entries;
         entries.extend(self.bucket.get(&key, by)?);
         let has_times = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
-        Ok(entries.is_empty() || !entries.iter().all(has_times))
+        Ok(entries.iter().filter(|entry| has_times(entry)).count() as u32)
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.
@@ -248,11 +258,13 @@ impl Process<'_> {
             self.bucket.announce(&self.request.key, &pause_notice(at));
             let lacks = match self.read_status() {
                 Ok(status) => lacking(status.as_ref(), &self.agents),
-                // A server may be restarted meanwhile.
-                Err(error) if sys::now() >= until => vec![format!("not known: {}", error.text)],
+                // A server may be restarted meanwhile. Before the first answer nothing is known.
+                Err(error) if sys::now() >= until || self.waits_for.is_empty() => {
+                    vec![format!("not known: {}", error.text)]
+                }
                 Err(_) => self.waits_for.clone(),
             };
-            if lacks != self.waits_for {
+            if without_times(&lacks) != without_times(&self.waits_for) {
                 lacks.iter().for_each(|text| self.tell(Level::Info, &format!("waiting: {text}")));
                 self.waits_for.clone_from(&lacks);
             }
@@ -307,6 +319,7 @@ impl Process<'_> {
                     )));
                 }
                 own.keeps_for = own.keeps_for.max(kept_left);
+                own.holders = own.holders.max(other.holders);
                 replaced = Some(standing);
             }
             let at = entry.map_or(Revision(0), |entry| entry.revision);
@@ -321,13 +334,22 @@ impl Process<'_> {
     }
 
     /// Ends the pause that stands at this revision; returns the revision after. `keeps_for`: for
-    /// how much longer a holder may keep its service running.
-    fn end(&mut self, at: Revision, keeps_for: Duration) -> Result<Revision, Refusal> {
+    /// how much longer so many `holders` may keep their services running.
+    fn end(
+        &mut self,
+        at: Revision,
+        keeps_for: Duration,
+        holders: u32,
+    ) -> Result<Revision, Refusal> {
         let (key, mut last) = (self.request.key.clone(), String::new());
-        let by_whom = self.request.by.clone();
+        let kept = (!keeps_for.is_zero())
+            .then(|| StoredPause::ended(keeps_for, holders, self.request.by.clone()));
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
-            let ended = stored::end(&mut *self.bucket, &key, at, keeps_for, &by_whom, by);
+            let ended = match &kept {
+                Some(kept) => stored::write(&mut *self.bucket, &key, at, kept, by),
+                None => stored::end(&mut *self.bucket, &key, at, by),
+            };
             match ended {
                 Written::Stored(ended) => {
                     self.bucket.announce(&key, &pause_notice(ended));
@@ -345,6 +367,12 @@ impl Process<'_> {
         let text = format!("the pause may stand until it ends by itself: {last}");
         Err(Refusal::new(Exit::Unreachable, text))
     }
+}
+
+/// Returns lines without the times in them, which change all the time.
+fn without_times(lines: &[String]) -> Vec<String> {
+    let is_of_time = |character: char| character.is_ascii_digit() || character == '.';
+    lines.iter().map(|line| line.replace(is_of_time, "")).collect()
 }
 
 /// Returns whether an agent says that it runs the service.

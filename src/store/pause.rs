@@ -9,6 +9,7 @@
 //! | `Putex-Life` | for how many milliseconds it lasts |
 //! | `Putex-Keep-Running` | `yes` if the holder publishes a longer lock time |
 //! | `Putex-Keep-Ms` | for how many milliseconds this pause or one before lets a service run on |
+//! | `Putex-Holders` | how many holders there were |
 //! | `Putex-Nonce` | decimal: by it, whoever has written a pause knows it |
 //! | `Putex-By` | who has requested it, for people |
 //!
@@ -27,6 +28,7 @@ use crate::sys;
 
 const KEEP_RUNNING: &str = "Putex-Keep-Running";
 const KEEP_MS: &str = "Putex-Keep-Ms";
+const HOLDERS: &str = "Putex-Holders";
 const BY: &str = "Putex-By";
 const NUMBER: &str = "Putex-Nonce";
 
@@ -44,6 +46,8 @@ pub struct StoredPause {
     /// For how long after it was written a holder may keep its service running without a store,
     /// because of this pause or of one before; zero for none.
     pub keeps_for: Duration,
+    /// How many holders there were when it was written.
+    pub holders: u32,
     /// Whether the service may run on without a store.
     pub keep_running: bool,
     /// Who has requested it, for people.
@@ -54,18 +58,28 @@ pub struct StoredPause {
     pub number: u64,
 }
 
+impl StoredPause {
+    /// Returns what is left of a pause that was ended before its time: for how much longer so many
+    /// holders may keep their services running because of it.
+    pub(crate) fn ended(keeps_for: Duration, holders: u32, by: String) -> StoredPause {
+        let (lasts, reason) = (Duration::ZERO, String::new());
+        StoredPause { lasts, keeps_for, holders, keep_running: false, by, reason, number: 0 }
+    }
+}
+
 /// Returns the key of the pause of the agents of a key.
 pub(crate) fn key_of(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
 fn to_content(pause: &StoredPause) -> Content {
-    let StoredPause { lasts, keeps_for, keep_running, by, reason, number } = pause;
+    let StoredPause { lasts, keeps_for, holders, keep_running, by, reason, number } = pause;
     let headers = [
         (LIFE, lasts.as_millis().to_string()),
         (NUMBER, number.to_string()),
         (BY, sanitize(by)),
         (KEEP_MS, keeps_for.as_millis().to_string()),
+        (HOLDERS, holders.to_string()),
         (KEEP_RUNNING, if *keep_running { "yes" } else { "no" }.to_owned()),
     ];
     Content::new(headers, reason.as_bytes())
@@ -82,6 +96,7 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
     Some(StoredPause {
         lasts: lifetime_up_to(PAUSE_MAX, content)?,
         keeps_for: Some(keeps_for).filter(|keeps_for| *keeps_for <= PAUSE_MAX)?,
+        holders: content.header(HOLDERS)?.parse().ok()?,
         keep_running: content.header(KEEP_RUNNING) == Some("yes"),
         by: content.header(BY).map(sanitize_field).unwrap_or_default(),
         reason: sanitize_field(&reason),
@@ -167,28 +182,9 @@ pub(crate) fn write(
     bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
 }
 
-/// Ends the pause that stands at this revision. `keeps_for`: for how much longer a holder may keep
-/// its service running because of it; `by`: who has ended it.
-pub(crate) fn end(
-    bucket: &mut dyn Bucket,
-    key: &str,
-    at: Revision,
-    keeps_for: Duration,
-    by: &str,
-    deadline: Instant,
-) -> Written {
-    if keeps_for.is_zero() {
-        return lifetime::end(bucket, &key_of(key), at, deadline);
-    }
-    let ended = StoredPause {
-        lasts: Duration::ZERO,
-        keeps_for,
-        keep_running: false,
-        by: by.to_owned(),
-        reason: String::new(),
-        number: 0,
-    };
-    write(bucket, key, at, &ended, deadline)
+/// Ends the pause that stands at this revision, and all that was known of it.
+pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
+    lifetime::end(bucket, &key_of(key), at, deadline)
 }
 
 #[cfg(test)]
@@ -200,6 +196,7 @@ mod tests {
         StoredPause {
             lasts: Duration::from_secs(7200),
             keeps_for: Duration::from_secs(7200),
+            holders: 2,
             keep_running: true,
             by: "root@h3".to_owned(),
             reason: "new kernel".to_owned(),
@@ -217,7 +214,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_damaged_or_over_is_no_pause() {
         let whole = to_content(&pause());
-        for at in [0, 1, 3] {
+        for at in [0, 1, 3, 4] {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
             assert_eq!(from_content(&damaged), None, "{:?}", whole.headers[at]);
