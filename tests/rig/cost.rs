@@ -9,6 +9,7 @@ use super::host::plans;
 use super::scene::Scene;
 use super::setting::Setting;
 use crate::support::clock::{ms, observe_for};
+use crate::support::process::{proc_sum, processor_time};
 use crate::support::proxy::Counts;
 
 /// What one agent cost over a window of observation.
@@ -66,8 +67,8 @@ fn cost(scene: &Scene, number: usize, before: Reading, strokes: f64) -> Result<C
         strokes,
         ticks: after.ticks - before.ticks,
         scheduled: after.scheduled - before.scheduled,
-        resident_kib: sum_of(pid, "status", &["VmRSS:"])?,
-        private_kib: sum_of(pid, "smaps_rollup", &["Private_Clean:", "Private_Dirty:"])?,
+        resident_kib: proc_sum(pid, "status", &["VmRSS:"])?,
+        private_kib: proc_sum(pid, "smaps_rollup", &["Private_Clean:", "Private_Dirty:"])?,
         counts: after.counts.since(before.counts),
     })
 }
@@ -75,17 +76,11 @@ fn cost(scene: &Scene, number: usize, before: Reading, strokes: f64) -> Result<C
 fn reading(scene: &Scene, number: usize) -> Result<Reading, String> {
     let host = &scene.hosts[number];
     let pid = host.pid().ok_or("the agent has ended")?;
-    Ok(Reading { ticks: ticks(pid)?, scheduled: scheduled(pid)?, counts: host.proxy.counts() })
-}
-
-/// User and system time of the process alone, in steps of 10 ms.
-fn ticks(pid: u32) -> Result<Duration, String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    let field = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    let (user, system) = field(11).zip(field(12)).ok_or("/proc has another format")?;
-    Ok(Duration::from_millis((user + system) * 10))
+    Ok(Reading {
+        ticks: processor_time(pid)?,
+        scheduled: scheduled(pid)?,
+        counts: host.proxy.counts(),
+    })
 }
 
 /// Time on a processor of all threads that live, in nanoseconds.
@@ -96,14 +91,6 @@ fn scheduled(pid: u32) -> Result<Duration, String> {
         text.split_ascii_whitespace().next()?.parse::<u64>().ok()
     });
     Ok(Duration::from_nanos(nanos.sum()))
-}
-
-/// Sums the lines of a file of /proc that begin with one of `names`, in KiB.
-fn sum_of(pid: u32, file: &str, names: &[&str]) -> Result<u64, String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|e| e.to_string())?;
-    let wanted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
-    let number = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
-    Ok(wanted.filter_map(number).sum())
 }
 
 impl Cost {

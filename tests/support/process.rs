@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getsid, kill_process};
 
@@ -124,6 +125,25 @@ fn is_marked(pid: u32, wanted: &str) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
         environ.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes()))
     })
+}
+
+/// Returns the time that a process alone has used in user and kernel mode, in steps of 10 ms.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    let field = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    let (user, system) = field(11).zip(field(12)).ok_or("/proc has another format")?;
+    Ok(Duration::from_millis((user + system) * 10))
+}
+
+/// Returns the sum of the numbers in the lines of a file of /proc that begin with one of `names`.
+/// Those of memory are in KiB.
+pub(crate) fn proc_sum(pid: u32, file: &str, names: &[&str]) -> Result<u64, String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|e| e.to_string())?;
+    let wanted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+    let number = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    Ok(wanted.filter_map(number).sum())
 }
 
 /// Has processes end and folders removed when these tests are interrupted.

@@ -246,7 +246,12 @@ impl Server {
         Ok(())
     }
 
-    fn wait_ready(&mut self) -> Result<At, String> {
+    /// Waits until a server that was started answers; returns when it did.
+    ///
+    /// # Errors
+    ///
+    /// When it does not, with its log.
+    pub(crate) fn wait_ready(&mut self) -> Result<At, String> {
         let port = self.port;
         let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         let seen = wait_until(now() + PATIENCE, || {
