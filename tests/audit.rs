@@ -200,10 +200,18 @@ fn the_same_in_other_forms(operator: &Operator, one: &[Line], two: &[Line], whol
     let of_syslog = |lines: &[Line], host| lines.iter().map(|it| it.of_syslog(host)).collect();
     let journal: [Vec<String>; 2] = [of_journal(one, "h1"), of_journal(two, "h2")];
     let syslog: [Vec<String>; 2] = [of_syslog(one, "h1"), of_syslog(two, "h2")];
-    // A server that has the lines of all hosts in one file.
-    let mut central = syslog.concat();
-    let time = |line: &String| line.split(' ').next().map(str::to_owned);
-    central.sort_by_key(time);
+    // A server that has the lines of all hosts in one file. Those of a host stay in their order:
+    // the line of a guard can come after a later one of its agent.
+    let mut central = Vec::new();
+    for lines in &syslog {
+        let mut latest = "";
+        for line in lines {
+            latest = latest.max(line.split(' ').next().unwrap_or_default());
+            central.push((latest.to_owned(), line.clone()));
+        }
+    }
+    central.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let central: Vec<String> = central.into_iter().map(|(_, line)| line).collect();
     let file = |name: &str, lines: &[String]| {
         operator.0.file(name, &(lines.join("\n") + "\n"), 0o600).display().to_string()
     };
