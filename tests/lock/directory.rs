@@ -199,7 +199,7 @@ fn what_a_command_leaves_behind_keeps_the_lock_unless_it_was_closed() {
         next.end();
         assert_eq!(site.run(&["-o", "x", "sh", "-c", &daemon]).status, Some(0));
         let pid = left();
-        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
         assert!(lives(pid));
         File::create(site.sandbox.join("let-go")).expect("a file");
         until_true("its end", || !lives(pid));

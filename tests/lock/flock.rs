@@ -23,7 +23,7 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
             assert!(refused.said.contains("not had: behind "), "{}", refused.said);
             assert!(!ran(site), "{options:?}");
         }
-        assert_eq!(site.run(&["-s", "-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run_at_once(&["-s", "-n", "x", "true"]).status, Some(0));
         let begun = now();
         let late = site.run(&[&["-w", "0.3", "-E", "5", "x"][..], &RUNS].concat());
         assert_eq!(late.status, Some(5), "{}", late.said);
@@ -35,7 +35,7 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
         waiter.let_go();
         assert_eq!(waiter.status(), 0);
         assert_eq!(site.run(&["-x", "-w", "0", "x", "true"]).status, Some(0));
-        assert_eq!(site.run(&["-n", "x", "-c", "exit 9"]).status, Some(9));
+        assert_eq!(site.run_at_once(&["-n", "x", "-c", "exit 9"]).status, Some(9));
     });
 }
 

@@ -112,9 +112,7 @@ impl Site {
 
     /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
     pub(crate) fn believe(&self) {
-        // A server that is slow on a busy host has no answer in time.
-        let attempt = || Some(self.run(&["-n", "x", "true"])).filter(|it| it.status != Some(69));
-        let made = until("an answer", attempt);
+        let made = self.run_at_once(&["-n", "x", "true"]);
         assert_eq!(made.status, Some(75), "{}", made.said);
         self.write_mark();
     }
@@ -187,17 +185,13 @@ impl Site {
 
     /// Runs a `putex lock` to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Run {
-        let attempt = || self.sandbox.run(&mut self.putex(words));
-        // On a busy machine a server can be too slow for -n: that is 69, and nothing is done.
-        let attempts = if words.contains(&"-n") { 4 } else { 1 };
-        let mut runs = (0..attempts).map(|_| attempt());
-        let mut last = runs.next().expect("an attempt");
-        while last.status == Some(69)
-            && let Some(next) = runs.next()
-        {
-            last = next;
-        }
-        last
+        self.sandbox.run(&mut self.putex(words))
+    }
+
+    /// Runs one that does not wait, until it has an answer: on a busy machine a server can be too
+    /// slow for that, which is 69, and nothing is done.
+    pub(crate) fn run_at_once(&self, words: &[&str]) -> Run {
+        until("an answer", || Some(self.run(words)).filter(|run| run.status != Some(69)))
     }
 
     /// Starts a `putex lock` with these options and this name, and a worker of this id.

@@ -408,8 +408,10 @@ fn a_timed_ticket_that_has_run_out_is_removed_wherever_it_stands_in_the_file() {
     let base = Base::new();
     let names: Vec<_> = (0..20).map(|number| format!("n{number}")).collect();
     let own = |name: &String| ticket(&[name], "alpha");
-    let added: Vec<_> =
-        names.iter().map(|name| base.add_timed(&own(name), SHORT).expect("a ticket")).collect();
+    // Long enough for all to be there before the first runs out.
+    let lifetime = Duration::from_secs(1);
+    let add = |name: &String| base.add_timed(&own(name), lifetime).expect("a ticket");
+    let added: Vec<_> = names.iter().map(add).collect();
     added.iter().for_each(run_out);
     drop(base.add(&["n19"]));
     // Whoever holds a lock has the whole file read.
