@@ -5,21 +5,16 @@
 //! |---|---|
 //! | `kept` | the boot, the revision of the pause, milliseconds since that boot, and the epoch |
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use libc::{O_NOFOLLOW, O_NONBLOCK};
-
+use super::private_file;
 use crate::core::{Instant, Kept, Revision};
 use crate::sys;
 
 const FILE: &str = "kept";
-
-/// Where it is written before it replaces the file.
-const NEW_FILE: &str = "kept.new";
 
 /// The first word; the boot follows.
 const FORMAT: &str = "putex-kept-1";
@@ -42,11 +37,7 @@ pub fn write(dir: &Path, kept: Option<&Kept>) -> io::Result<()> {
     // Rounded up.
     let until_ms = until.since_boot().as_millis() + 1;
     let text = format!("{FORMAT} {} {revision} {until_ms} {epoch}\n", sys::boot_id());
-    let path = dir.join(NEW_FILE);
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(O_NOFOLLOW);
-    options.open(&path)?.write_all(text.as_bytes())?;
-    fs::rename(path, dir.join(FILE))
+    private_file::replace(dir, FILE, text.as_bytes())
 }
 
 /// Reads the file in the private directory of an agent; `None` if it is of another boot, or there
@@ -66,10 +57,7 @@ pub fn read(dir: &Path) -> io::Result<Option<Kept>> {
 }
 
 fn read_file(path: &Path) -> io::Result<Option<Kept>> {
-    let mut options = File::options();
-    // Opening a pipe must not block.
-    options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
-    let file = match options.open(path) {
+    let file = match private_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };

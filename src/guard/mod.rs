@@ -11,6 +11,7 @@
 //! | `protocol` | the messages between agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
+//! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note` | what a guard notes for the next guard |
 //! | `ready` | what the main loop waits for |
 //! | `runner` | a command: the thread that spawns it, its output, its process |
@@ -28,6 +29,7 @@ mod instance_dir;
 pub mod kept_file;
 pub mod metrics_file;
 pub(crate) mod note;
+mod private_file;
 mod process;
 pub mod protocol;
 mod ready;

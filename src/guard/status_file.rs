@@ -5,21 +5,17 @@
 //! |---|---|
 //! | `status` | JSON: the number of the request, whose status it is, and the status |
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use libc::{O_NOFOLLOW, O_NONBLOCK};
 use serde::{Deserialize, Serialize};
 
 use super::instance_dir::{AGENTS_DIR, Identity};
+use super::private_file;
 use crate::core::AgentStatus;
 
 const FILE: &str = "status";
-
-/// Where it is written before it replaces the file.
-const NEW_FILE: &str = "status.new";
 
 /// The largest file that is read.
 const BYTES_MAX: u64 = 64 << 10;
@@ -43,11 +39,7 @@ pub fn write(dir: &Path, identity: &Identity, number: &str, status: AgentStatus)
     let Identity { location, bucket, key, .. } = identity.clone();
     let text =
         serde_json::to_vec(&Stored { number: number.to_owned(), location, bucket, key, status })?;
-    let path = dir.join(NEW_FILE);
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(O_NOFOLLOW);
-    options.open(&path)?.write_all(&text)?;
-    fs::rename(path, dir.join(FILE))
+    private_file::replace(dir, FILE, &text)
 }
 
 /// Returns the statuses that agents of this user have written for the request of this number, of
@@ -55,10 +47,7 @@ pub fn write(dir: &Path, identity: &Identity, number: &str, status: AgentStatus)
 pub fn read(base: &Path, location: &str, bucket: &str, number: &str) -> Vec<(String, AgentStatus)> {
     let Ok(dirs) = fs::read_dir(base.join(AGENTS_DIR)) else { return Vec::new() };
     let stored = |dir: io::Result<fs::DirEntry>| {
-        let mut options = File::options();
-        // Opening a pipe must not block.
-        options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
-        let file = options.open(dir.ok()?.path().join(FILE)).ok()?;
+        let file = private_file::open(&dir.ok()?.path().join(FILE)).ok()?;
         let mut text = Vec::new();
         file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
         let stored: Stored = serde_json::from_slice(&text).ok()?;
