@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::progress::Progress;
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{Bucket, Content, Expected, Stays, StoreResult, name};
+use crate::store::{Bucket, Content, Expected, Stays, StoreError, StoreResult, name};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -47,6 +47,21 @@ impl Samples {
         self.times.push(sys::now().since(began));
     }
 
+    /// Adds a read that has failed, unless a right is lacking. Returns why if it has failed before
+    /// its deadline `by`: then the bucket is opened again.
+    fn add_failed(
+        &mut self,
+        bucket: &mut dyn Bucket,
+        error: StoreError,
+        by: Instant,
+    ) -> Option<String> {
+        self.unanswered += u32::from(error.kind != StoreErrorKind::Credentials);
+        (sys::now() < by).then(|| {
+            let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+            error.text
+        })
+    }
+
     /// Returns the samples in order, or why there are none.
     fn or_else(mut self, why: String) -> Result<Samples, String> {
         self.times.sort_unstable();
@@ -82,12 +97,8 @@ pub(super) fn reads(
         match bucket.get(name::DOCTOR_KEY, by) {
             Ok(_) => samples.add(began),
             Err(error) => {
-                let is_refused = error.kind == StoreErrorKind::Credentials;
-                samples.unanswered += u32::from(!is_refused);
-                // It may wait for the server, or have failed at once.
-                if sys::now() < by {
-                    (refusals, why) = (refusals + 1, error.text);
-                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                if let Some(text) = samples.add_failed(bucket, error, by) {
+                    (refusals, why) = (refusals + 1, text);
                 }
             }
         }
@@ -119,11 +130,8 @@ pub(super) fn writes(
         let revision = match revision {
             Ok(revision) => revision,
             Err(error) => {
-                let is_refused = error.kind == StoreErrorKind::Credentials;
-                samples.unanswered += u32::from(!is_refused);
-                if sys::now() < by {
-                    (refusals, why) = (refusals + 1, error.text);
-                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                if let Some(text) = samples.add_failed(bucket, error, by) {
+                    (refusals, why) = (refusals + 1, text);
                 }
                 continue;
             }
