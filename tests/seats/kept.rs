@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use crate::group::{Group, TAKEOVER};
+use crate::group::{Group, T, TAKEOVER};
 use crate::site::Site;
 use crate::support::clock::{At, now, observe_for};
 use crate::support::proxy::Mode;
 use crate::support::sandbox::Sandbox;
 use crate::support::wire::Client;
-
-/// F·R.
-const T: Duration = Duration::from_millis(1800);
 
 /// How long a pause lasts here: long enough for all that happens in it.
 const LASTS: Duration = Duration::from_secs(14);
@@ -29,9 +26,15 @@ impl Site {
         Client::connect(self.group.server.port()).expect("a connection")
     }
 
-    /// Kills the agent of a host, with its guard and service.
-    fn kill_standby(&mut self, host: usize) {
-        self.group.kill_host_without_lock(host);
+    /// Pauses the agents so that the service runs on, and cuts the holder off; returns the holder,
+    /// the others, and a time before the pause begins.
+    #[track_caller]
+    fn cut_off_kept_holder(&self) -> (usize, Vec<usize>, At) {
+        let holder = self.holder();
+        let others = (0..3).filter(|host| *host != holder).collect();
+        let paused_at = self.keep_running();
+        self.group.hosts[holder].proxy.turn(Mode::Freeze);
+        (holder, others, paused_at)
     }
 
     /// Checks that the holder, which is cut off, ran for as long as the pause lasted, and that
@@ -52,11 +55,8 @@ impl Site {
 #[test]
 fn a_record_that_is_deleted_by_hand_is_waited_for_as_long_as_the_pause_would_have_lasted() {
     let Some(mut site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    let holder = site.holder();
-    let others: Vec<usize> = (0..3).filter(|host| *host != holder).collect();
-    let paused_at = site.keep_running();
-    site.group.hosts[holder].proxy.turn(Mode::Freeze);
-    site.kill_standby(others[0]);
+    let (holder, others, paused_at) = site.cut_off_kept_holder();
+    site.group.kill_host_without_lock(others[0]);
     site.client().request("$KV.putex.web", "KV-Operation: DEL\r\n", "").expect("it is deleted");
     for _ in 0..2 {
         let resumed = site.run(&["resume", "-w", "1", "web"]);
@@ -93,11 +93,8 @@ fn a_seat_whose_record_is_purged_is_missed() {
 #[test]
 fn agents_that_are_started_on_servers_that_have_lost_all_know_the_pause() {
     let Some(mut site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    let holder = site.holder();
-    let others: Vec<usize> = (0..3).filter(|host| *host != holder).collect();
-    let paused_at = site.keep_running();
-    site.group.hosts[holder].proxy.turn(Mode::Freeze);
-    others.iter().for_each(|host| site.kill_standby(*host));
+    let (holder, others, paused_at) = site.cut_off_kept_holder();
+    others.iter().for_each(|host| site.group.kill_host_without_lock(*host));
     site.client().call("STREAM.DELETE.KV_putex", "").expect("it is deleted");
     let since = now();
     others.iter().for_each(|host| site.group.start(*host));

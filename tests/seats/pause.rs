@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::group::{Group, R, TAKEOVER};
+use crate::group::{Group, R, T, TAKEOVER};
 use crate::site::Site;
 use crate::support::clock::{now, observe_for, until_true};
 use crate::support::proxy::Mode;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::wire::Client;
-
-/// F·R.
-const T: Duration = Duration::from_millis(1800);
 
 impl Site {
     /// Pauses the agents.
