@@ -78,7 +78,8 @@ impl Client {
         let unsent = pending.iter().filter(|pending| !pending.is_sent);
         let frames: Vec<_> = unsent.map(|pending| &*pending.frame).collect();
         self.send(&frames.concat(), by)?;
-        let repeat_after = self.options.repeat_after();
+        let ping_after = self.options.repeat_after();
+        let mut repeat_after = ping_after;
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         while pending.iter().any(|pending| pending.answer.is_none()) {
             self.receive_reply(&mut pending, by.min(repeat_at))?;
@@ -87,7 +88,7 @@ impl Client {
                 break;
             }
             if now >= by {
-                if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
+                if is_silent && pinged_at.is_some_and(|at| now.since(at) > ping_after) {
                     let text = "nothing was heard during a request".to_owned();
                     self.leave(&text);
                     return Err(RequestError::Lost(text));
@@ -95,6 +96,9 @@ impl Client {
                 return Err(RequestError::TimedOut);
             }
             if now >= repeat_at {
+                // Copies at a fixed rate would add to the load of a server that is slow because of
+                // its load.
+                repeat_after *= 2;
                 repeat_at = now.after(repeat_after);
                 pinged_at.get_or_insert(now);
                 let open = pending

@@ -347,6 +347,25 @@ fn a_query_is_repeated_until_its_answer() {
     fake.finish();
 }
 
+/// A server that was slow under the load of ten thousand clients got more copies the slower it
+/// was, and did not recover.
+#[test]
+fn the_copies_of_a_query_become_rarer() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let rest = peer.rest();
+        let copies = rest.matches("PUB $JS.API.INFO").count();
+        // After 50, 150, 350 and 750 ms; a fixed rate has 20.
+        assert!((3..=5).contains(&copies), "{copies}: {rest}");
+    });
+    let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
+    client.connect(in_ms(5000)).expect("let in");
+    let query = Outgoing { subject: "$JS.API.INFO", repeats: true, ..Outgoing::default() };
+    client.request(&query, in_ms(1000)).expect_err("no reply");
+    drop(client);
+    fake.finish();
+}
+
 /// A write is sent once. A server that answers PING lives, and one that does not is left at
 /// the deadline of the request: twice the liveness check of a wait would be too late.
 #[test]
