@@ -16,6 +16,7 @@ use putex::core::{
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::LockKey;
 use putex::store::nats::{API, NatsSettings, NatsStore};
+use putex::store::reopening::Reopening;
 use putex::sys::{self, Alarm, PollFlags, Waker};
 
 use crate::counters::Counters;
@@ -26,8 +27,6 @@ pub(crate) const BUCKET: &str = "scale";
 
 /// As of the store thread of a real agent.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
-const REOPEN_AFTER_MIN: Duration = Duration::from_millis(20);
-const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// What all agents have in common.
 pub(crate) struct Shared {
@@ -46,6 +45,7 @@ pub(crate) struct Agent {
     notice: Notice,
     /// When the renewal under way was sent first.
     renewal_sent: Option<Instant>,
+    reopening: Reopening,
 }
 
 impl Agent {
@@ -82,14 +82,21 @@ impl Agent {
         let store = store(&shared, urls, key, &token)?;
         let id = AgentId { token, incarnation, host, boot: sys::boot_id() };
         let pump = Pump::new(config, id, sys::now());
-        Ok((Agent { shared, store, guard: Guard::new(), notice, renewal_sent: None }, pump))
+        let (guard, reopening) = (Guard::new(), Reopening::new(shared.timing));
+        Ok((Agent { shared, store, guard, notice, renewal_sent: None, reopening }, pump))
     }
 
     /// Runs until all agents end.
     pub(crate) fn run(mut self, mut pump: Pump) {
         pump = self.handle(pump, Event::Tick);
         while !self.is_over() {
-            pump = match self.store.open(sys::now().after(OPEN_WITHIN)) {
+            let began = sys::now();
+            let opened = self.store.open(began.after(OPEN_WITHIN));
+            match &opened {
+                Ok(_) => self.reopening.opened(),
+                Err(_) => self.reopening.failed(sys::now().since(began)),
+            }
+            pump = match opened {
                 Ok(opened) => {
                     self.shared.counters.opened();
                     let pause = self.store.pause().clone();
@@ -128,8 +135,8 @@ impl Agent {
 
     /// Pauses between two attempts to open the store.
     fn pause(&mut self, mut pump: Pump) -> Pump {
-        let pause = self.shared.timing.renewal() / 4;
-        let over = sys::now().after(pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX));
+        let random = sys::random().unwrap_or_default();
+        let over = sys::now().after(self.reopening.pause(self.store.is_held(), random));
         while !self.is_over() && sys::now() < over {
             let deadline = pump.deadline().map(|deadline| deadline.at);
             let until = deadline.map_or(over, |deadline| deadline.min(over));

@@ -13,6 +13,7 @@ use crate::core::{
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
+use crate::store::reopening::Reopening;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it, and at most
@@ -23,12 +24,6 @@ const REQUESTS_MAX: usize = 5;
 /// meanwhile. A store has shorter limits of its own: this one must not cut off a handshake
 /// with a server that hashes the passwords of a herd of agents.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
-
-/// Shortest pause between two attempts to open the store.
-const REOPEN_AFTER_MIN: Duration = Duration::from_millis(20);
-
-/// Longest pause between two attempts to open the store.
-const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// Most reasons that are remembered so that each is logged once. One more clears the memory.
 const SAID_MAX: usize = 32;
@@ -54,21 +49,21 @@ pub(super) struct StoreHandle {
 }
 
 impl StoreHandle {
-    /// Starts the thread, which opens the store at once. `pause` is the time
-    /// between two attempts to open it.
+    /// Starts the thread, which opens the store at once, and again after the pauses of
+    /// `reopening`.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
     pub(super) fn start(
         store: LockKey,
-        pause: Duration,
+        reopening: Reopening,
         events: InboxSender<Event>,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
-        let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
         let (generation, reported, said) = (0, None, Vec::new());
-        let mut thread = StoreThread { store, requests, generation, reported, said, events, pause };
+        let mut thread =
+            StoreThread { store, requests, generation, reported, said, events, reopening };
         let work = move || {
             while thread.open_and_serve().is_some() {
                 thread.pause();
@@ -108,7 +103,7 @@ struct StoreThread {
     /// The reasons that the log has since the store was open last.
     said: Vec<String>,
     events: InboxSender<Event>,
-    pause: Duration,
+    reopening: Reopening,
 }
 
 impl StoreThread {
@@ -116,8 +111,10 @@ impl StoreThread {
     /// pump logs the loss of an open store; why it cannot be opened is logged here, once for
     /// each new reason.
     fn open_and_serve(&mut self) -> Option<()> {
-        let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
+        let began = sys::now();
+        let failed = match self.store.open(began.after(OPEN_WITHIN)) {
             Ok(opened) => {
+                self.reopening.opened();
                 self.reported = None;
                 self.said.clear();
                 self.generation += 1;
@@ -130,6 +127,7 @@ impl StoreThread {
             Err(StoreError { kind: Kind::Unreachable | Kind::Unfit, text }) => Event::Closed(text),
             Err(error) => Event::Rejected(error),
         };
+        self.reopening.failed(sys::now().since(began));
         if self.reported.as_ref() == Some(&failed) {
             return Some(());
         }
@@ -193,7 +191,9 @@ impl StoreThread {
     /// Pauses between two attempts to open. A request that was sent before the pump
     /// learned of the loss ends the pause early; the next generation drops it.
     fn pause(&self) {
+        let random = sys::random().unwrap_or_default();
+        let pause = self.reopening.pause(self.store.is_held(), random);
         // A pause that ends early, or that the kernel refuses, does no harm.
-        let _ = self.requests.wait([], Some(sys::now().after(self.pause)));
+        let _ = self.requests.wait([], Some(sys::now().after(pause)));
     }
 }

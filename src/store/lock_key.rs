@@ -101,6 +101,15 @@ struct SeatKey {
     key: String,
     /// The revision that the caller knows; hints up to it are ignored.
     known: Revision,
+    /// Whether the caller has stored a record of that revision which holds the lock.
+    is_held: bool,
+}
+
+impl SeatKey {
+    fn was_read(&mut self, revision: Revision) {
+        self.is_held &= revision == self.known;
+        self.known = revision;
+    }
 }
 
 impl LockKey {
@@ -112,8 +121,10 @@ impl LockKey {
     /// Returns the keys of so many seats, at least one, in a bucket that is not open yet.
     pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
         let seats = || Seat::all(seats.max(1));
+        let new_key =
+            |seat: Seat| SeatKey { key: seat.key(key), known: Revision(0), is_held: false };
         let switchover_keys = seats().map(|seat| switchover::key_of(key, seat)).collect();
-        let keys = seats().map(|seat| SeatKey { key: seat.key(key), known: Revision(0) }).collect();
+        let keys = seats().map(new_key).collect();
         LockKey {
             bucket,
             keys,
@@ -163,7 +174,7 @@ impl LockKey {
         }
         let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
         for (key, key_state) in self.keys.iter_mut().zip(&key_states) {
-            key.known = key_state.revision;
+            key.was_read(key_state.revision);
             bucket.last = bucket.last.max(key_state.revision);
         }
         Ok(Opened { bucket, key_states })
@@ -173,6 +184,12 @@ impl LockKey {
     /// pause has changed last.
     pub fn pause(&self) -> &PauseEntry {
         &self.pause
+    }
+
+    /// Returns whether the last record that the caller stored holds the lock of a seat, and no
+    /// other record was seen there since.
+    pub fn is_held(&self) -> bool {
+        self.keys.iter().any(|key| key.is_held)
     }
 
     /// Reads the key of a seat. The answer may be older than the last write, see [`Bucket::get`].
@@ -188,7 +205,7 @@ impl LockKey {
         let key = &mut self.keys[seat.index()];
         let entry = self.bucket.get(&key.key, deadline);
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
-        key.known = key_state.revision;
+        key.was_read(key_state.revision);
         Ok(key_state)
     }
 
@@ -209,7 +226,7 @@ impl LockKey {
         let key = &mut self.keys[seat.index()];
         let written = self.bucket.compare_and_set(&key.key, expected, &content, deadline);
         if let Written::Stored(revision) = written {
-            key.known = revision;
+            (key.known, key.is_held) = (revision, !record.token.trim().is_empty());
             // What was requested while the store was out of reach; a renewal comes first.
             if std::mem::take(&mut self.is_new) {
                 self.reads_switchover = Some(seat);

@@ -34,6 +34,7 @@ pub mod nats;
 pub mod once;
 pub mod pause;
 pub mod record;
+pub mod reopening;
 pub mod switchover;
 pub mod tickets;
 
