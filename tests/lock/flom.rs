@@ -75,7 +75,7 @@ fn flom_several_names_are_had_together_or_not_at_all() {
     on_both_stores(|site| {
         let holder = site.lock("holder", &["a"]);
         holder.begun();
-        let both = site.run(&["-w", "0.2", "b,a", "true"]);
+        let both = site.run_at_once(&["-w", "0.2", "b,a", "true"]);
         assert_eq!(both.status, Some(75), "{}", both.said);
         assert_eq!(site.run_at_once(&["-n", "b", "true"]).status, Some(0));
         let both = site.lock("both", &["b,a"]);

@@ -191,7 +191,7 @@ fn when_the_server_is_gone_the_command_is_killed_by_v_and_when_it_is_back_the_ne
         let mut holder = stubborn(site, "x");
         let next = site.lock("next", &["x"]);
         next.waits_behind(1);
-        let other = site.run(&["-n", "other", "true"]);
+        let other = site.run_at_once(&["-n", "other", "true"]);
         assert_eq!(other.status, Some(0), "{}", other.said);
         let cut = now();
         site.server().kill();
@@ -227,7 +227,7 @@ fn a_command_that_ends_by_sigterm_has_the_status_of_a_lost_lock_too() {
 fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_its_time() {
     on_server_quickly(|site| {
         let holder = stubborn(site, "x");
-        let busy = site.run(&["-n", "x", "true"]);
+        let busy = site.run_at_once(&["-n", "x", "true"]);
         assert_eq!(busy.status, Some(75), "{}", busy.said);
         let (front, renewer) = (holder.front(), holder.renewer());
         for process in [renewer, front] {

@@ -88,7 +88,7 @@ fn a_lock_is_held_on_after_its_command_and_the_status_is_that_of_the_command() {
         let words = ["-v", "--hold", "1.5", "x", "sh", "-c", "echo ran >>$D/ran; exit 3"];
         let mut front = site.putex(&words).spawn().expect("it can be run");
         until_true("the command", || runs(site) == 1);
-        let late = site.run(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
+        let late = site.run_at_once(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
         assert_eq!(late.status, Some(0), "{}", late.said);
         assert!(late.said.contains("not had: behind "), "{}", late.said);
         let next = site.run(&["-w", "20", "x", "true"]);
@@ -181,7 +181,7 @@ fn in_a_directory_a_lock_that_is_held_on_is_released_when_its_stopped_front_goes
         lock.let_go();
         lock.says(": the command has ended, the lock is held for ");
         lock.signal_front(Signal::STOP);
-        let late = site.run(&["-w", "1.2", "x", "true"]);
+        let late = site.run_at_once(&["-w", "1.2", "x", "true"]);
         assert_eq!(late.status, Some(75), "{}", late.said);
         lock.signal_front(Signal::CONT);
         let next = site.run(&["-w", "20", "x", "true"]);
@@ -200,7 +200,7 @@ fn what_the_command_has_inherited_is_closed_while_the_lock_is_held_on() {
         shell.env("S", site.options().join(" "));
         let run = site.sandbox.run(&mut shell);
         let front = run.shown.trim().parse().expect("a number");
-        let late = site.run(&["-n", "x", "true"]);
+        let late = site.run_at_once(&["-n", "x", "true"]);
         assert_eq!(late.status, Some(75), "{}", late.said);
         signal(front, Signal::TERM);
         assert_eq!(site.run(&["-w", "20", "x", "true"]).status, Some(0));
