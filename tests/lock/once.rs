@@ -181,7 +181,7 @@ fn in_a_directory_a_lock_that_is_held_on_is_released_when_its_stopped_front_goes
         lock.let_go();
         lock.says(": the command has ended, the lock is held for ");
         lock.signal_front(Signal::STOP);
-        let late = site.run_at_once(&["-w", "1.2", "x", "true"]);
+        let late = site.run(&["-w", "1.2", "x", "true"]);
         assert_eq!(late.status, Some(75), "{}", late.said);
         lock.signal_front(Signal::CONT);
         let next = site.run(&["-w", "20", "x", "true"]);
