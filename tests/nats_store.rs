@@ -10,6 +10,8 @@ mod herd;
 mod opening;
 #[path = "nats_store/server.rs"]
 mod server;
+#[path = "nats_store/silence.rs"]
+mod silence;
 mod support;
 
 use std::os::fd::AsFd;

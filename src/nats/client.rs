@@ -347,11 +347,12 @@ impl Client {
                     self.leave("the server is about to shut down");
                 }
             }
+            let silence_max = self.silence_max();
             let Some(link) = &mut self.link else { return ClientEvent::Gone(self.reason.clone()) };
             if let Some(message) = link.dequeue() {
                 return ClientEvent::Message(message);
             }
-            match link.receive(Some(wake), deadline) {
+            match link.receive(Some(wake), deadline, silence_max) {
                 Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                     return ClientEvent::Message(message);
                 }
@@ -401,8 +402,22 @@ impl Client {
         let Some(link) = &self.link else { return };
         if answered {
             self.candidates.answered(link.candidate);
-        } else if self.candidates.unanswered(began.max(link.opened_at), sys::now()) {
+        } else if self.candidates.unanswered(link.candidate, began.max(link.opened_at), sys::now())
+        {
             self.leave("nothing was answered for too long");
+        }
+    }
+
+    /// Returns whether there is another server or address than the one connected to.
+    pub fn has_another_server(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| self.candidates.has_another(link.candidate))
+    }
+
+    /// Returns how long a connected server may be silent that is asked with PING.
+    fn silence_max(&self) -> Duration {
+        match self.has_another_server() {
+            true => Duration::ZERO,
+            false => self.candidates.only_limit(),
         }
     }
 

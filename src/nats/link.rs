@@ -28,6 +28,10 @@ use crate::sys::{self, Alarm, PollFlags};
 /// read.
 pub(super) const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// The kernel notes the times of a connection to a tick. What was acknowledged before a PING was so
+/// earlier than that.
+const KERNEL_TICK_MAX: Duration = Duration::from_millis(10);
+
 /// Most bytes that are read from a lost connection to find the reason of the loss.
 const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 
@@ -199,17 +203,19 @@ impl Link {
 
     /// Returns the next operation of the server. Stores an INFO and answers a PING before; a
     /// `-ERR` with which the server closes the connection is an error. After `ping_after`
-    /// without a byte the link sends PING; after as much again it is lost.
+    /// without a byte the link sends PING; after as much again it may be lost, see
+    /// [`Link::is_lost`].
     pub(super) fn receive(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
+        silence_max: Duration,
     ) -> Result<Received, StoreError> {
         let alarm_at = self.alarm_at();
         let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
         let received = self.step(wake, until)?;
         match &received {
-            Received::Elapsed => self.check_alive(deadline)?,
+            Received::Elapsed => self.check_alive(deadline, silence_max)?,
             Received::Op(ServerOp::Info(json)) => self.accept_info(json)?,
             Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, deadline)?,
             Received::Op(ServerOp::Err(text)) if ServerError::of(text).closes() => {
@@ -319,17 +325,32 @@ impl Link {
         self.pinged_at.unwrap_or(self.received_at).after(self.ping_after)
     }
 
-    fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), StoreError> {
+    fn check_alive(
+        &mut self,
+        deadline: Option<Instant>,
+        silence_max: Duration,
+    ) -> Result<(), StoreError> {
         let now = sys::now();
         if now < self.alarm_at() {
             return Ok(());
         }
-        if self.pinged_at.is_some() {
+        if self.pinged_at.is_some_and(|at| self.is_lost(now, at, silence_max)) {
             let silence = Ms(now.since(self.received_at));
             return Err(Kind::Unfit.error(format!("nothing was heard for {silence}")));
         }
         self.pinged_at = Some(now);
         self.send_now(encode::PING, deadline)
+    }
+
+    /// Returns whether a connection is lost that has received nothing since it sent PING: after a
+    /// silence of `silence_max`, or before if the other host did not even acknowledge the PING. If
+    /// it did, the network is in order, and the server slow: another connection would add to its
+    /// load.
+    pub(super) fn is_lost(&self, now: Instant, pinged_at: Instant, silence_max: Duration) -> bool {
+        let since_ping = now.since(pinged_at) + KERNEL_TICK_MAX;
+        let acknowledged = sys::raw::acknowledged_ago(self.socket());
+        let is_acknowledged = acknowledged.is_ok_and(|ago| ago <= since_ping);
+        now.since(self.received_at) >= silence_max || !is_acknowledged
     }
 
     fn send_now(&mut self, frame: &[u8], deadline: Option<Instant>) -> Result<(), StoreError> {

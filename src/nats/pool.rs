@@ -67,6 +67,9 @@ const LOOKUP_AGE: Duration = Duration::from_secs(5);
 /// Longest time without an answer of the leader, after all servers were left for that.
 const UNANSWERED_MAX: Duration = Duration::from_secs(16);
 
+/// How many first limits the only server has to answer.
+const ONLY_LIMITS: u32 = 8;
+
 /// Most servers that are taken from INFO. Larger clusters exist, but a client needs no
 /// more alternatives.
 const DISCOVERED_MAX: usize = 64;
@@ -296,13 +299,24 @@ impl Candidates {
         }
     }
 
-    /// Notes that a request begun at `began` had no answer of the leader. Returns whether to
-    /// leave the server: another may reach the leader, and so may a new connection.
-    pub(super) fn unanswered(&mut self, began: Instant, now: Instant) -> bool {
+    /// Notes that a request to this candidate, begun at `began`, had no answer of the leader.
+    /// Returns whether to leave the server: another may reach the leader, and so may a new
+    /// connection.
+    pub(super) fn unanswered(&mut self, id: u64, began: Instant, now: Instant) -> bool {
         // During an election no server answers: when all were left, each stays longer.
         let rounds = self.leaves / self.list.len().max(1);
-        let limit = self.first_limit * 2u32.saturating_pow(rounds.min(8) as u32);
+        let limit = match self.has_another(id) {
+            true => self.first_limit * 2u32.saturating_pow(rounds.min(8) as u32),
+            false => self.only_limit(),
+        };
         now.since(*self.unanswered_since.get_or_insert(began)) >= limit.min(UNANSWERED_MAX)
+    }
+
+    /// Returns how long the only server may not answer until it is left and connected to again. A
+    /// new connection helps only if something between has lost the old one. If thousands of clients
+    /// leave a slow server, the work of all their connections makes it slower.
+    pub(super) fn only_limit(&self) -> Duration {
+        self.first_limit * ONLY_LIMITS
     }
 
     /// Notes that the client leaves this candidate: all others are tried first.

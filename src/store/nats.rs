@@ -52,8 +52,13 @@ use crate::sys;
 /// caller's next attempt.
 const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
-/// Longest wait for one answer. A round trip around the world takes 0.3 s.
+/// Longest wait for one answer if there is another server. A round trip around the world takes
+/// 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Longest wait for one answer of the only server. One to which thousands of agents return together
+/// answers late, and an attempt that is given up was work for nothing.
+const ONLY_ANSWER_MAX: Duration = Duration::from_secs(9);
 
 /// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
@@ -109,6 +114,15 @@ struct OpenBucket {
 }
 
 impl NatsStore {
+    /// Returns the deadline of one request among several until `deadline`.
+    fn answer_by(&self, deadline: Instant) -> Instant {
+        let most = match self.client.has_another_server() {
+            true => ANSWER_MAX,
+            false => ONLY_ANSWER_MAX,
+        };
+        deadline.min(sys::now().after(most))
+    }
+
     /// Returns a store that is not open yet.
     pub fn new(client: Client, settings: NatsSettings) -> NatsStore {
         NatsStore {
@@ -164,7 +178,7 @@ impl NatsStore {
         let subject = format!("{}.{what}.{}", self.settings.api, self.stream);
         let (payload, repeats) = (body.as_bytes(), true);
         let request = Outgoing { subject: &subject, headers: &[], payload, repeats };
-        let reply = self.client.request(&request, answer_by(by));
+        let reply = self.client.request(&request, self.answer_by(by));
         let reply = reply.map_err(|error| self.request_error(&subject, &error))?;
         Ok(reply.payload)
     }
@@ -240,11 +254,6 @@ impl NatsStore {
         let is_new = revision > self.listed && self.subscribed.contains(&key);
         is_new.then_some(Hint::Changed { key, revision: Some(revision) })
     }
-}
-
-/// Returns the deadline of one request among several until `deadline`.
-fn answer_by(deadline: Instant) -> Instant {
-    deadline.min(sys::now().after(ANSWER_MAX))
 }
 
 impl Bucket for NatsStore {

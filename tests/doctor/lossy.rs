@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
-
-use rustix::thread::UnshareFlags;
 
 use crate::Host;
 use crate::rng::Rng;
 use crate::support::clock::until_true;
+use crate::support::network::{self, in_own_network, ip};
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
@@ -20,36 +18,12 @@ use crate::wires::{Line, Wires, card, device};
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const PORT: u16 = 4222;
 
-/// Does something in a thread with a network of its own.
-#[expect(unsafe_code, reason = "the thread has no descriptor of another network")]
-fn in_own_network<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let inside = || {
-        // SAFETY: no memory is shared otherwise than before.
-        let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
-        apart.expect("a network namespace");
-        work()
-    };
-    thread::scope(|scope| scope.spawn(inside).join().expect("the thread does not panic"))
-}
-
-#[track_caller]
-fn ip(before: &[&str], words: &str) {
-    let words = [before, &["ip"], &words.split(' ').collect::<Vec<_>>()].concat();
-    let output = Command::new(words[0]).args(&words[1..]).output();
-    let output = output.expect("it can be run");
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Returns what this machine lacks for such a link.
 fn missing() -> Option<&'static str> {
-    let can = |program: &str, words: &[&str]| {
-        Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
-    };
-    if !rustix::process::geteuid().is_root() || !can("unshare", &["--net", "ip", "link"]) {
-        return Some("only root may make networks, with ip(8)");
-    }
+    let has_nsenter = || Command::new("nsenter").arg("--version").output().is_ok();
     let has_tap = fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
-    (!has_tap || !can("nsenter", &["--version"])).then_some("no /dev/net/tun, or no nsenter")
+    let lacks = (!has_tap || !has_nsenter()).then_some("no /dev/net/tun, or no nsenter");
+    network::missing().or(lacks)
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! | [`sandbox`] | a folder and the processes in it: where putex is run |
 //! | [`agent`] | a running agent and its log |
 //! | [`server`] | nats-server |
+//! | [`network`] | network namespaces |
 //! | [`proxy`], [`wire`] | a link to a server that can misbehave; its protocol |
 //! | [`observer`] | which services ran, and when |
 //! | [`log`], [`process`] | lines with their time of arrival; signals, marks |
@@ -33,6 +34,7 @@ mod cgroups;
 pub(crate) mod clock;
 pub(crate) mod folder;
 pub(crate) mod log;
+pub(crate) mod network;
 pub(crate) mod observer;
 pub(crate) mod process;
 pub(crate) mod programs;

@@ -83,12 +83,16 @@ impl Client {
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         while pending.iter().any(|pending| pending.answer.is_none()) {
             self.receive_reply(&mut pending, by.min(repeat_at))?;
-            let (now, is_silent) = (sys::now(), self.link()?.received_at < began);
+            let now = sys::now();
             if pending.iter().all(|pending| pending.answer.is_some()) {
                 break;
             }
             if now >= by {
-                if is_silent && pinged_at.is_some_and(|at| now.since(at) > ping_after) {
+                let (silence_max, link) = (self.silence_max(), self.link()?);
+                let pinged_at = pinged_at.filter(|at| now.since(*at) > ping_after);
+                if link.received_at < began
+                    && pinged_at.is_some_and(|at| link.is_lost(now, at, silence_max))
+                {
                     let text = "nothing was heard during a request".to_owned();
                     self.leave(&text);
                     return Err(RequestError::Lost(text));
@@ -176,8 +180,9 @@ impl Client {
         pending: &mut [Pending<'_>],
         until: Instant,
     ) -> Result<(), RequestError> {
+        let silence_max = self.silence_max();
         let link = self.link()?;
-        match link.receive(None, Some(until)) {
+        match link.receive(None, Some(until), silence_max) {
             Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                 link.enqueue(message);
             }

@@ -42,7 +42,7 @@ impl Policy for Candidates {
     }
 
     fn unanswered(&mut self, id: u64, began: Instant, now: Instant) -> bool {
-        let leaves = Candidates::unanswered(self, began, now);
+        let leaves = Candidates::unanswered(self, id, began, now);
         if leaves {
             self.left(id, now);
         }
@@ -77,6 +77,16 @@ fn seconds(count: u64) -> Instant {
 
 fn in_seconds(now: Instant, count: u64) -> Instant {
     now.after(Duration::from_secs(count))
+}
+
+#[test]
+fn the_only_server_is_left_later_than_one_of_two() {
+    let stays = |urls: &str| {
+        let mut candidates = candidates(urls);
+        let id = candidates.next(seconds(0)).expect("a server").id;
+        (1..100).find(|now| candidates.unanswered(id, seconds(0), seconds(*now)))
+    };
+    assert_eq!((stays(ADDRESSES[0]), stays(&ADDRESSES[..2].join(","))), (Some(16), Some(2)));
 }
 
 /// Each would have been given less than it takes.

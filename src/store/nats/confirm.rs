@@ -5,7 +5,7 @@
 //! one, and sends again what was refused so.
 
 use super::write::expected_headers;
-use super::{NatsStore, answer, answer_by};
+use super::{NatsStore, answer};
 use crate::core::{Instant, Revision, Written};
 use crate::nats::Outgoing;
 use crate::store::{Expected, name};
@@ -71,7 +71,7 @@ impl NatsStore {
             repeats: false,
         });
         let (writes, began): (Vec<_>, _) = (writes.collect(), sys::now());
-        let replies = self.client.requests(&writes, answer_by(deadline));
+        let replies = self.client.requests(&writes, self.answer_by(deadline));
         self.client.note_answer(replies.is_ok(), began);
         let replies = replies.map_err(|error| answer::unanswered(&subject, &error))?;
         let outcome = |payload: &[u8]| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::micro::MicroService;
 use super::read::last_of;
-use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
+use super::{API, NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
 use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
@@ -108,7 +108,7 @@ impl NatsStore {
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let Some(info) = self.find(deadline)? else { return Ok(None) };
         let found = self.accept_bucket(&info)?;
-        let epoch = self.read(&self.raw_subject(name::EPOCH_KEY), answer_by(deadline))?;
+        let epoch = self.read(&self.raw_subject(name::EPOCH_KEY), self.answer_by(deadline))?;
         Ok(Some(BucketInfo {
             id: BucketId {
                 epoch: epoch.as_ref().and_then(epoch_of).unwrap_or_default(),
@@ -125,7 +125,7 @@ impl NatsStore {
     /// Checks that the bucket has this epoch still; the store is closed if it has not.
     pub(super) fn verify_now(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
         let subject = self.raw_subject(name::EPOCH_KEY);
-        let read = self.read(&subject, answer_by(deadline))?;
+        let read = self.read(&subject, self.answer_by(deadline))?;
         if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl NatsStore {
             let payload = payload.as_bytes();
             outgoing.push(Outgoing { subject, headers: &[], payload, repeats: true });
         }
-        let replies = match self.client.requests(&outgoing, answer_by(deadline)) {
+        let replies = match self.client.requests(&outgoing, self.answer_by(deadline)) {
             Ok(replies) => replies,
             // One by one they tell which of them is refused.
             Err(RequestError::Forbidden(_) | RequestError::NoResponders) => return Ok(None),
@@ -389,7 +389,7 @@ impl NatsStore {
             let created = (CREATED, sanitize(&info.created));
             let content = Content::new([created], id.as_bytes());
             let expected = Expected::Key(current);
-            let by = answer_by(deadline);
+            let by = self.answer_by(deadline);
             match self.publish_expected(&subject, expected, &content, None, &[], by) {
                 Ok((Written::Stored(revision), _)) => return Ok((id, revision)),
                 Ok((Written::Moved(_), _)) => lost_races += 1,

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::answer::END_OF_BATCH;
 use super::retire::FORGOTTEN;
-use super::{Kind, NatsStore, OpenBucket, answer, answer_by};
+use super::{Kind, NatsStore, OpenBucket, answer};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
@@ -70,7 +70,8 @@ impl NatsStore {
         let (target, mut revisions, mut next) = (self.read_target(), Vec::new(), 1);
         while revisions.len() < REVISIONS_MAX && (revisions.is_empty() || sys::now() < deadline) {
             let body = json!({ "seq": next, "next_by_subj": subject }).to_string();
-            let reply = self.client.request(&read_request(&target, &body), answer_by(deadline));
+            let reply =
+                self.client.request(&read_request(&target, &body), self.answer_by(deadline));
             let reply = reply.map_err(|error| self.request_error(&target, &error))?;
             let Some(entry) = self.entry_in(subject, &reply)? else {
                 return Ok(History { revisions, is_whole: true });
@@ -94,7 +95,7 @@ impl NatsStore {
         for subjects in subjects.chunks(READS_AT_ONCE) {
             let bodies: Vec<String> = subjects.iter().map(|subject| last_of(subject)).collect();
             let requests: Vec<_> = bodies.iter().map(|body| read_request(&target, body)).collect();
-            let replies = self.client.requests(&requests, answer_by(deadline));
+            let replies = self.client.requests(&requests, self.answer_by(deadline));
             let replies = replies.map_err(|error| self.request_error(&target, &error))?;
             for (subject, reply) in subjects.iter().zip(&replies) {
                 entries.extend(self.entry_in(subject, reply)?);
@@ -164,7 +165,7 @@ impl NatsStore {
             let reads = bodies.iter().map(|body| read_request(&target, body));
             let info = Outgoing { subject: &subject, headers: &[], payload: b"", repeats: true };
             let requests: Vec<_> = reads.chain([info]).collect();
-            let replies = self.client.requests(&requests, answer_by(deadline));
+            let replies = self.client.requests(&requests, self.answer_by(deadline));
             let mut replies = replies.map_err(|error| self.request_error(&target, &error))?;
             let info = replies.pop().map(|reply| jetstream::stream_info(&reply.payload));
             time = match info {
@@ -212,7 +213,7 @@ impl NatsStore {
         let requests: Vec<_> = listing.outgoing().into_iter().chain(reads).collect();
         let mut is_first = true;
         loop {
-            let replies = self.client.requests(&requests, answer_by(deadline));
+            let replies = self.client.requests(&requests, self.answer_by(deadline));
             let mut replies = replies.map_err(|error| self.request_error("listing", &error))?;
             let read = replies.split_off(requests.len() - beside.len());
             let mut known = Vec::new();
@@ -342,7 +343,7 @@ impl NatsStore {
             0..=GONE_MAX => self.info_requests(subjects.iter().cloned()),
             _ => self.listing_requests(prefixes)?,
         };
-        let replies = self.client.requests(&listing.outgoing(), answer_by(deadline));
+        let replies = self.client.requests(&listing.outgoing(), self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
         let (named, reached) = self.names(replies, Selection::all(&[]))?;
         let is_named = subjects.iter().any(|subject| named.contains(subject));

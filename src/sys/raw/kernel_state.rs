@@ -3,8 +3,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
-/// Where `tcpi_total_retrans` and `tcpi_data_segs_out` of linux/tcp.h stand, in bytes.
+/// Where some fields of `struct tcp_info` of linux/tcp.h stand, in bytes: `tcpi_last_ack_recv`,
+/// `tcpi_total_retrans` and `tcpi_data_segs_out`.
+const LAST_ACK_AT: usize = 56;
 const SENT_AGAIN_AT: usize = 100;
 const SENT_AT: usize = 156;
 
@@ -17,6 +20,21 @@ const INFO_BYTES: usize = SENT_AT + size_of::<u32>();
 ///
 /// When it is no TCP connection, or the kernel is older than Linux 4.6 and does not tell.
 pub fn sent_segments(socket: impl AsFd) -> io::Result<(u32, u32)> {
+    tcp_info(socket).map(|field| (field(SENT_AT), field(SENT_AGAIN_AT)))
+}
+
+/// Returns how long ago the host at the other end of a TCP connection acknowledged something, to a
+/// few milliseconds: its kernel does so even if the program there does not read.
+///
+/// # Errors
+///
+/// As [`sent_segments`].
+pub fn acknowledged_ago(socket: impl AsFd) -> io::Result<Duration> {
+    tcp_info(socket).map(|field| Duration::from_millis(field(LAST_ACK_AT).into()))
+}
+
+/// Returns the `struct tcp_info` of a connection, as the number at each place.
+fn tcp_info(socket: impl AsFd) -> io::Result<impl Fn(usize) -> u32> {
     let mut info = [0u8; INFO_BYTES];
     let mut bytes = INFO_BYTES as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
@@ -31,11 +49,10 @@ pub fn sent_segments(socket: impl AsFd) -> io::Result<(u32, u32)> {
     if (bytes as usize) < INFO_BYTES {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let number = |at: usize| {
+    Ok(move |at: usize| {
         let bytes = info[at..].first_chunk().copied().unwrap_or_default();
         u32::from_ne_bytes(bytes)
-    };
-    Ok((number(SENT_AT), number(SENT_AGAIN_AT)))
+    })
 }
 
 /// How the kernel corrects the rate of its clock.

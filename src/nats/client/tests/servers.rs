@@ -162,13 +162,13 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
 }
 
 #[test]
-fn the_only_server_is_left_and_connected_to_again() {
+fn a_server_without_an_answer_is_left_and_connected_to_again() {
     let script = |peer: &mut Peer| {
         peer.accept_client();
         peer.rest();
     };
     let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
-    let mut client = client_of(vec![fake.server()], Duration::from_millis(250));
+    let mut client = client_of(with_another(&fake), Duration::from_millis(250));
     let began = sys::now();
     client.connect(in_ms(5000)).expect("let in");
     client.note_answer(false, began);
