@@ -16,7 +16,7 @@ use putex::core::{
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::LockKey;
 use putex::store::nats::{API, NatsSettings, NatsStore};
-use putex::store::reopening::Reopening;
+use putex::store::reopening;
 use putex::sys::{self, Alarm, PollFlags, Waker};
 
 use crate::counters::Counters;
@@ -45,7 +45,6 @@ pub(crate) struct Agent {
     notice: Notice,
     /// When the renewal under way was sent first.
     renewal_sent: Option<Instant>,
-    reopening: Reopening,
 }
 
 impl Agent {
@@ -82,21 +81,15 @@ impl Agent {
         let store = store(&shared, urls, key, &token)?;
         let id = AgentId { token, incarnation, host, boot: sys::boot_id() };
         let pump = Pump::new(config, id, sys::now());
-        let (guard, reopening) = (Guard::new(), Reopening::new(shared.timing));
-        Ok((Agent { shared, store, guard, notice, renewal_sent: None, reopening }, pump))
+        let guard = Guard::new();
+        Ok((Agent { shared, store, guard, notice, renewal_sent: None }, pump))
     }
 
     /// Runs until all agents end.
     pub(crate) fn run(mut self, mut pump: Pump) {
         pump = self.handle(pump, Event::Tick);
         while !self.is_over() {
-            let began = sys::now();
-            let opened = self.store.open(began.after(OPEN_WITHIN));
-            match &opened {
-                Ok(_) => self.reopening.opened(),
-                Err(_) => self.reopening.failed(sys::now().since(began)),
-            }
-            pump = match opened {
+            pump = match self.store.open(sys::now().after(OPEN_WITHIN)) {
                 Ok(opened) => {
                     self.shared.counters.opened();
                     let pause = self.store.pause().clone();
@@ -136,7 +129,8 @@ impl Agent {
     /// Pauses between two attempts to open the store.
     fn pause(&mut self, mut pump: Pump) -> Pump {
         let random = sys::random().unwrap_or_default();
-        let over = sys::now().after(self.reopening.pause(self.store.is_held(), random));
+        let over =
+            sys::now().after(reopening::pause(&self.shared.timing, self.store.is_held(), random));
         while !self.is_over() && sys::now() < over {
             let deadline = pump.deadline().map(|deadline| deadline.at);
             let until = deadline.map_or(over, |deadline| deadline.min(over));

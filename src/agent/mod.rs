@@ -52,7 +52,6 @@ use crate::guard::protocol::Settings;
 use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir, kept_file};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
-use crate::store::reopening::Reopening;
 use crate::sys;
 
 /// Events that may wait for the pump. It drains them faster than a server, three commands and a
@@ -127,8 +126,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     };
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
-    let reopening = Reopening::new(setup.config.timing);
-    let store = StoreHandle::start(setup.store, reopening, events)?;
+    let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let notice = Notice {
         token: setup.id.token.clone(),
         incarnation: setup.id.incarnation.to_string(),

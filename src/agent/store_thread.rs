@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
     AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StatusRequest,
-    StoreError, StoreErrorKind as Kind, Written,
+    StoreError, StoreErrorKind as Kind, Timing, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
-use crate::store::reopening::Reopening;
+use crate::store::reopening;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it, and at most
@@ -50,20 +50,20 @@ pub(super) struct StoreHandle {
 
 impl StoreHandle {
     /// Starts the thread, which opens the store at once, and again after the pauses of
-    /// `reopening`.
+    /// [`reopening::pause`].
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
     pub(super) fn start(
         store: LockKey,
-        reopening: Reopening,
+        timing: Timing,
         events: InboxSender<Event>,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
         let (generation, reported, said) = (0, None, Vec::new());
         let mut thread =
-            StoreThread { store, requests, generation, reported, said, events, reopening };
+            StoreThread { store, requests, generation, reported, said, events, timing };
         let work = move || {
             while thread.open_and_serve().is_some() {
                 thread.pause();
@@ -103,7 +103,7 @@ struct StoreThread {
     /// The reasons that the log has since the store was open last.
     said: Vec<String>,
     events: InboxSender<Event>,
-    reopening: Reopening,
+    timing: Timing,
 }
 
 impl StoreThread {
@@ -114,7 +114,6 @@ impl StoreThread {
         let began = sys::now();
         let failed = match self.store.open(began.after(OPEN_WITHIN)) {
             Ok(opened) => {
-                self.reopening.opened();
                 self.reported = None;
                 self.said.clear();
                 self.generation += 1;
@@ -127,7 +126,6 @@ impl StoreThread {
             Err(StoreError { kind: Kind::Unreachable | Kind::Unfit, text }) => Event::Closed(text),
             Err(error) => Event::Rejected(error),
         };
-        self.reopening.failed(sys::now().since(began));
         if self.reported.as_ref() == Some(&failed) {
             return Some(());
         }
@@ -192,7 +190,7 @@ impl StoreThread {
     /// learned of the loss ends the pause early; the next generation drops it.
     fn pause(&self) {
         let random = sys::random().unwrap_or_default();
-        let pause = self.reopening.pause(self.store.is_held(), random);
+        let pause = reopening::pause(&self.timing, self.store.is_held(), random);
         // A pause that ends early, or that the kernel refuses, does no harm.
         let _ = self.requests.wait([], Some(sys::now().after(pause)));
     }
