@@ -17,7 +17,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, FirstKey, StoreError, describe_holder};
+use crate::store::{Bucket as _, FirstKeys, StoreError, describe_holder};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -106,7 +106,7 @@ fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreErr
         return Ok(vec![format!("bucket {bucket}: does not exist yet")]);
     }
     let deadline = sys::now().after(STORE_MAX);
-    store.open(FirstKey::Read(&agent.guard.commands.key), deadline)?;
+    store.open(FirstKeys::read(&[&agent.guard.commands.key]), deadline)?;
     let describe = |key: &String| Ok(describe_holder(key, store.get(key, deadline)?));
     agent.keys().iter().map(describe).collect()
 }

@@ -25,7 +25,7 @@ use putex::core::record::{KeyValue, Revision};
 use putex::core::seat::Seat;
 use putex::store::dir::{DirStore, default_base};
 use putex::store::{
-    Bucket as _, Content, Expected, FirstKey, LockKey, Stays, StoreError, StoreErrorKind,
+    Bucket as _, Content, Expected, FirstKeys, LockKey, Stays, StoreError, StoreErrorKind,
 };
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
@@ -79,7 +79,7 @@ fn denied(written: Written) -> String {
 fn the_files_of_a_retired_key_are_removed() {
     let base = Base::new();
     let mut store = base.bucket("b");
-    store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
+    store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
     let content = Content { headers: Vec::new(), payload: Vec::new() };
     let mut written = Written::Stored(Revision(0));
     for _ in 0..2 {

@@ -23,7 +23,7 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKey, History, LockKey, Stays};
+use putex::store::{Bucket as _, Content, Expected, FirstKeys, History, LockKey, Stays};
 use putex::sys::{self, Waker};
 
 use server::{old_config, on_servers, soon};
@@ -79,7 +79,8 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
         let mut admin = server.admin();
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let mut store = server.bucket("locks");
-        let (opened, _) = store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
+        let (opened, _) =
+            store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
         assert_eq!(opened.retires, Ok(()));
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         for key in ["lock.a", "lock.b"] {
@@ -139,7 +140,7 @@ fn the_note_of_a_forgotten_key_does_not_stay() {
             return;
         }
         let mut store = server.bucket("locks");
-        store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
+        store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         let written = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &content, soon());
         let Written::Stored(revision) = written else { panic!("{written:?}") };

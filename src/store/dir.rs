@@ -50,7 +50,7 @@ use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::name::EPOCH_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
     StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
@@ -192,9 +192,9 @@ fn subscribe(path: &Path) -> io::Result<OwnedFd> {
 impl Bucket for DirStore {
     fn open(
         &mut self,
-        first: FirstKey<'_>,
+        first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         self.open = None;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
@@ -207,14 +207,11 @@ impl Bucket for DirStore {
             info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
         }
         folder.verify()?;
-        let entry = folder.entry(first.key())?;
-        let subscribed = match first {
-            FirstKey::Subscribe(key) => vec![key.to_owned()],
-            FirstKey::Read(_) => Vec::new(),
-        };
+        let entries = first.read.iter().map(|key| folder.entry(key)).collect::<StoreResult<_>>()?;
+        let subscribed = first.subscribed.iter().map(|key| (*key).to_owned()).collect();
         let (queue, changed) = (queue.ok(), BTreeSet::new());
         self.open = Some(OpenFolder { folder, alarm, queue, subscribed, changed });
-        Ok((info, entry))
+        Ok((info, entries))
     }
 
     fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
@@ -227,7 +224,7 @@ impl Bucket for DirStore {
         if !path.try_exists().map_err(is_hidden)? && !self.exists() {
             return Ok(None);
         }
-        self.open(FirstKey::Read(EPOCH_KEY), deadline).map(|(info, _)| Some(info))
+        self.open(FirstKeys::read(&[EPOCH_KEY]), deadline).map(|(info, _)| Some(info))
     }
 
     fn ages(

@@ -20,7 +20,7 @@ use super::lifetime::{LIFE, lifetime};
 use super::mark;
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, MARKER_REASON, OPERATION, Selection,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION, Selection,
     StoreResult,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
@@ -134,9 +134,9 @@ impl Leases {
     ///
     /// As of [`Bucket::open`].
     pub fn open(&mut self, by: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let (info, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), by)?;
+        let (info, entries) = self.bucket.open(FirstKeys::read(&[MARK_KEY]), by)?;
         self.epoch.clone_from(&info.id.epoch);
-        Ok((info, mark::of_entry(entry)))
+        Ok((info, mark::of_entry(entries.into_iter().next().flatten())))
     }
 
     /// Reads a lease in the bucket that was opened.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::name::valid_token;
 use super::record::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult, pause, switchover};
+use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
 use crate::core::{
     AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, PauseEntry,
     Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
@@ -150,28 +150,23 @@ impl LockKey {
         LockKey { read_max, ..self }
     }
 
-    /// Opens the bucket, subscribes to the key of each seat and reads it.
+    /// Opens the bucket, subscribes to the key of each seat and reads it, and the pause.
     ///
     /// # Errors
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<Opened> {
-        let first = FirstKey::Subscribe(&self.keys[0].key);
-        let (mut bucket, entry) = self.bucket.open(first, deadline)?;
-        let others: Vec<_> = self.keys[1..].iter().map(|key| key.key.as_str()).collect();
-        let mut entries = vec![entry];
-        let requests = self.switchover_keys.iter().chain([&self.pause_key]);
-        self.bucket.subscribe(&requests.map(String::as_str).collect::<Vec<_>>())?;
+        let keys = self.keys.iter().map(|key| &key.key).chain([&self.pause_key]);
+        let read: Vec<&str> = keys.map(String::as_str).collect();
+        let requests = self.switchover_keys.iter().map(String::as_str);
+        let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
+        let first = FirstKeys { subscribed: &subscribed, read: &read };
+        let (mut bucket, mut entries) = self.bucket.open(first, deadline)?;
+        let pause = entries.pop().flatten();
         self.epoch.clone_from(&bucket.id.epoch);
-        self.pause = pause::read(&mut *self.bucket, &self.keys[0].key, &self.epoch, deadline)?;
+        self.pause = pause::of_entry(&mut *self.bucket, pause, &self.epoch, deadline)?;
         self.read_pause_at = self.read_pause_again();
         (self.reads_switchover, self.is_new) = (None, true);
-        if !others.is_empty() {
-            self.bucket.subscribe(&others)?;
-            for key in others {
-                entries.push(self.bucket.get(key, deadline)?);
-            }
-        }
         let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
         for (key, key_state) in self.keys.iter_mut().zip(&key_states) {
             key.was_read(key_state.revision);

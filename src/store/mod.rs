@@ -235,37 +235,36 @@ pub enum Stays {
     ForDays,
 }
 
-/// The key that is read when a bucket is opened.
+/// The keys that are used when a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstKey<'a> {
-    /// It is subscribed to before, so that no change after the read is missed.
-    Subscribe(&'a str),
-    /// It is read only.
-    Read(&'a str),
+pub struct FirstKeys<'a> {
+    /// Those that are subscribed to, before a key is read: no change after the read is missed.
+    pub subscribed: &'a [&'a str],
+    /// Those that are read.
+    pub read: &'a [&'a str],
 }
 
-impl FirstKey<'_> {
-    /// Returns the key.
-    pub fn key(&self) -> &str {
-        let (FirstKey::Subscribe(key) | FirstKey::Read(key)) = self;
-        key
+impl<'a> FirstKeys<'a> {
+    /// Returns keys that are read only.
+    pub fn read(read: &'a [&'a str]) -> FirstKeys<'a> {
+        FirstKeys { subscribed: &[], read }
     }
 }
 
 /// A bucket of keys. Each write gives its entry a higher revision than all before.
 pub trait Bucket: Send {
-    /// Connects where needed, creates the bucket when it does not exist, checks it, and reads a
-    /// key as [`Bucket::get`] does: together that takes fewer round trips. Subscriptions of an
-    /// earlier connection are gone.
+    /// Connects where needed, creates the bucket when it does not exist, checks it, subscribes to
+    /// keys, and reads some as [`Bucket::get`] does: together that takes fewer round trips. Returns
+    /// their entries in the order of the keys. Subscriptions of an earlier connection are gone.
     ///
     /// # Errors
     ///
     /// See [`StoreError`]; the store is closed then.
     fn open(
         &mut self,
-        first: FirstKey<'_>,
+        first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Option<Entry>)>;
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)>;
 
     /// Connects where needed, and opens the bucket if it exists, to be read only: nothing is made
     /// or written. Returns `None` if it does not exist; the random id of the bucket is blank if it

@@ -43,7 +43,7 @@ use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, History, Listing, Selection,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, History, Listing, Selection,
     Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
@@ -259,9 +259,9 @@ impl NatsStore {
 impl Bucket for NatsStore {
     fn open(
         &mut self,
-        first: FirstKey<'_>,
+        first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         let (was_connected, began) = (self.client.is_connected(), sys::now());
         let mut opened = self.open_now(first, deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {

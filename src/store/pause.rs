@@ -135,8 +135,6 @@ pub(crate) fn standing(
 }
 
 /// Reads the pause of the agents of a key as they are to observe it, from a bucket of this epoch.
-/// An entry that cannot be
-/// understood counts as none.
 ///
 /// # Errors
 ///
@@ -147,9 +145,25 @@ pub(crate) fn read(
     epoch: &str,
     deadline: Instant,
 ) -> StoreResult<PauseEntry> {
+    let entry = bucket.get(&key_of(key), deadline)?;
+    of_entry(bucket, entry, epoch, deadline)
+}
+
+/// Returns the pause as agents are to observe it that this entry of a bucket of this epoch is. One
+/// that cannot be understood counts as none.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(crate) fn of_entry(
+    bucket: &mut dyn Bucket,
+    entry: Option<Entry>,
+    epoch: &str,
+    deadline: Instant,
+) -> StoreResult<PauseEntry> {
     let none = PauseEntry::none(epoch);
     let began = sys::now();
-    let Some(entry) = bucket.get(&key_of(key), deadline)? else { return Ok(none) };
+    let Some(entry) = entry else { return Ok(none) };
     let revision = entry.revision;
     if entry.content.is_tombstone() {
         return Ok(PauseEntry { revision, ..none });

@@ -20,7 +20,7 @@ use self::entry::{RELEASED, SEVERAL, notes_to_content, standing, to_content, to_
 use super::mark;
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
+    Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
     StoreErrorKind, StoreResult,
 };
 use crate::core::tickets::{
@@ -101,9 +101,9 @@ impl Tickets {
     ///
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
+        let (bucket, entries) = self.bucket.open(FirstKeys::read(&[MARK_KEY]), deadline)?;
         self.replicas = bucket.replicas;
-        Ok((bucket, mark::of_entry(entry)))
+        Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
     }
 
     /// Returns the key of the own ticket with this last element.

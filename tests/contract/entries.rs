@@ -9,7 +9,7 @@ use putex::core::event::Written;
 use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
-    Bucket, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
+    Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
     StoreErrorKind, StoreResult,
 };
 use putex::sys::{Waker, now};
@@ -44,7 +44,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
 
 pub(super) fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
     let mut store = make(bucket);
-    store.open(FirstKey::Read("web"), soon()).expect("the store opens");
+    store.open(FirstKeys::read(&["web"]), soon()).expect("the store opens");
     store
 }
 
@@ -391,16 +391,18 @@ fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let mut writer = open(make, "first");
     let mut stands_at = Revision(0);
-    for (first, hints) in [(FirstKey::Subscribe("lock.a"), true), (FirstKey::Read("lock.a"), false)]
-    {
+    for subscribed in [&["lock.b", "lock.a"][..], &[]] {
+        let (first, hints) =
+            (FirstKeys { subscribed, read: &["lock.0", "lock.a"] }, !subscribed.is_empty());
         let mut store = make("first");
         // The second time on the same connection.
         for _ in 0..2 {
-            let (bucket, entry) = store.open(first, soon()).expect("the store opens");
+            let (bucket, entries) = store.open(first, soon()).expect("the store opens");
+            let [None, entry] = &*entries else { panic!("{entries:?}") };
             let revision = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             assert_eq!(revision, stands_at);
             assert!(bucket.last >= revision);
-            assert_eq!(entry, get(&mut *store, "lock.a"));
+            assert_eq!(*entry, get(&mut *store, "lock.a"));
             stands_at = stored(&mut *writer, "lock.a", Expected::Key(stands_at), "next");
             let patience = if hints { PATIENCE } else { QUIET };
             let hint = store.wait(waker.as_fd(), Some(now().after(patience)));
@@ -478,7 +480,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
-    store.open(FirstKey::Read("web"), soon()).expect("the store opens");
+    store.open(FirstKeys::read(&["web"]), soon()).expect("the store opens");
     assert_eq!(get(&mut *store, "web"), None);
 }
 

@@ -11,7 +11,7 @@ use putex::core::record::Revision;
 use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket, Content, Expected, FirstKey, LockKey, StoreError, StoreErrorKind};
+use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind};
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
@@ -103,7 +103,7 @@ fn listings_and_conditions(cluster: &Cluster) {
     let mut writer = cluster.bucket("locks");
     let mut readers: Vec<_> = (0..3).map(|_| cluster.bucket("locks")).collect();
     for store in readers.iter_mut().chain([&mut writer]) {
-        store.open(FirstKey::Read("lock.a"), soon()).expect("the cluster has a leader");
+        store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the cluster has a leader");
     }
     let put = |store: &mut NatsStore, key: &str, expected| {
         store.compare_and_set(key, expected, &Content::default(), soon())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, FirstKey, StoreResult};
+use putex::store::{Bucket as _, FirstKeys, StoreResult};
 use putex::sys;
 use rustix::process::Signal;
 
@@ -33,7 +33,7 @@ fn a_server_that_is_slow_is_not_left_and_one_that_the_network_has_lost_is() {
                 let get = |store: &mut NatsStore, within| -> StoreResult<()> {
                     store.get("web", sys::now().after(within)).map(drop)
                 };
-                store.open(FirstKey::Read("web"), soon()).expect("the store opens");
+                store.open(FirstKeys::read(&["web"]), soon()).expect("the store opens");
                 match is_slow {
                     true => signal(server.id(), Signal::STOP),
                     false => ip(&[], "link set lo down"),

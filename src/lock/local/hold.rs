@@ -21,7 +21,7 @@ use crate::lock::process::Process;
 use crate::lock::signals::Signals;
 use crate::lock::terminal::Terminal;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket, FirstKey, once};
+use crate::store::{Bucket, FirstKeys, once};
 use crate::sys::{self, Alarm, PollFlags, raw};
 
 /// How long one request for the record may take. A signal is noticed after it.
@@ -41,7 +41,7 @@ impl Local<'_> {
         let now = sys::now();
         let until = now.after(self.request.timing.validity());
         let mut bucket = DirStore::new(base.to_owned(), bucket);
-        bucket.open(FirstKey::Read(&once::key(&self.request.names[0])), until)?;
+        bucket.open(FirstKeys::read(&[&once::key(&self.request.names[0])]), until)?;
         let mut record = Record { bucket, once: Once::new(id.clone(), now, until) };
         while let Some(at) = record.once.next_at() {
             wait_for([], self.signals.as_ref(), Some(at))?;

@@ -1,4 +1,4 @@
-//! Opening: connect, find the bucket or create it, check it, read its epoch and a key.
+//! Opening: connect, find the bucket or create it, check it, read its epoch and keys.
 
 use std::iter;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{Early, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKey, StoreError,
+    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, StoreError,
     StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys::{self, Alarm};
@@ -32,34 +32,32 @@ const CREATION_POLL: Duration = Duration::from_millis(5);
 /// compared for equality only.
 const CREATED: &str = "Putex-Created";
 
-/// The epoch of a bucket with its revision, and the entry of a key.
-struct EpochAndKey {
+/// The epoch of a bucket with its revision, and the entries of keys, in their order.
+struct EpochAndKeys {
     epoch: (String, Revision),
-    entry: Option<Entry>,
+    entries: Vec<Option<Entry>>,
 }
 
 impl NatsStore {
-    /// Connects, finds or creates the bucket, checks it, and reads its epoch and a key. The
+    /// Connects, finds or creates the bucket, checks it, and reads its epoch and keys. The
     /// caller closes the store after an error.
     pub(super) fn open_now(
         &mut self,
-        first: FirstKey<'_>,
+        first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
-        let subjects = [self.raw_subject(name::EPOCH_KEY), self.subject(first.key())?];
+        let keys = first.read.iter().map(|key| self.subject(key));
+        let epoch = Ok(self.raw_subject(name::EPOCH_KEY));
+        let subjects = iter::once(epoch).chain(keys).collect::<StoreResult<Vec<_>>>()?;
         self.forget_lost_connection();
         let requests = self.first_requests(&subjects);
-        let subscriptions = match first {
-            FirstKey::Subscribe(key) => self.hint_subjects(key).into(),
-            FirstKey::Read(_) => Vec::new(),
-        };
+        let subscriptions = first.subscribed.iter().flat_map(|key| self.hint_subjects(key));
+        let subscriptions = subscriptions.collect();
         let early = Early { subscriptions, requests };
         self.client.connect_with(&early, deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        if let FirstKey::Subscribe(key) = first {
-            self.subscribe(&[key])?;
-        }
+        self.subscribe(first.subscribed)?;
         let (info, created, read) = match self.read_at_once(&early.requests, &subjects, deadline)? {
             Some((info, read)) => (info, false, read),
             None => {
@@ -74,8 +72,8 @@ impl NatsStore {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(found.remarks);
-        let read = read.map_or_else(|| self.read_both(&info, &subjects, deadline), Ok)?;
-        let EpochAndKey { epoch: (epoch, written), entry } = read;
+        let read = read.map_or_else(|| self.read_again(&info, &subjects, deadline), Ok)?;
+        let EpochAndKeys { epoch: (epoch, written), entries } = read;
         let bucket = BucketInfo {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
@@ -84,7 +82,7 @@ impl NatsStore {
             remarks,
             retires: self.retires(found.retirement),
         };
-        Ok((bucket, entry))
+        Ok((bucket, entries))
     }
 
     /// Forgets what was subscribed to on a connection that is lost.
@@ -148,7 +146,7 @@ impl NatsStore {
     }
 
     /// Makes the [`NatsStore::first_requests`] at once, which may have been sent with the login.
-    /// Returns the bucket, and its epoch with the entry of the key unless they have to be read
+    /// Returns the bucket, and its epoch with the entries of the keys unless they have to be read
     /// again; `None` where STREAM.INFO has to be sent again.
     ///
     /// The leader of the stream answers each of the requests, in any order. What it reads beside
@@ -159,7 +157,7 @@ impl NatsStore {
     /// * If the bucket is made anew between the answers, the epoch that was read may be of the
     ///   one before. A holder of that would seem to have run out. So the epoch counts only if
     ///   its entry names the creation time that STREAM.INFO shows.
-    /// * The entry of the key may still be of the bucket before, as it may be when the bucket is
+    /// * The entry of a key may still be of the bucket before, as it may be when the bucket is
     ///   made anew before the next write: the compare-and-set of that write decides. A mark
     ///   names its epoch.
     /// * A leader that is being replaced may answer a read. So it may later: an entry may always
@@ -169,7 +167,7 @@ impl NatsStore {
         requests: &[(String, String)],
         subjects: &[String],
         deadline: Instant,
-    ) -> StoreResult<Option<(StreamInfo, Option<EpochAndKey>)>> {
+    ) -> StoreResult<Option<(StreamInfo, Option<EpochAndKeys>)>> {
         let is_able = self.client.server().is_some_and(ServerInfo::reads_any_stream);
         let [(info_subject, _), ..] = requests else { return Ok(None) };
         if !is_able {
@@ -196,28 +194,28 @@ impl NatsStore {
         let entries: Result<Vec<_>, _> = subjects.iter().zip(reads).map(read).collect();
         Ok(usable.map(|info| {
             let read = entries.ok().and_then(|mut entries| {
-                let (entry, epoch) = (entries.pop()?, entries.pop()??);
+                let epoch = entries.remove(0)?;
                 let is_same = epoch.content.header(CREATED) == Some(&*info.created);
                 let epoch = (epoch_of(&epoch).filter(|_| is_same)?, epoch.revision);
-                Some(EpochAndKey { epoch, entry })
+                Some(EpochAndKeys { epoch, entries })
             });
             (info, read)
         }))
     }
 
-    /// Reads the epoch of this bucket and the entry of a key; writes an epoch when there is none.
-    fn read_both(
+    /// Reads the epoch of this bucket and the entries of keys, of which these are the subjects;
+    /// writes an epoch when there is none.
+    fn read_again(
         &mut self,
         info: &StreamInfo,
-        subjects: &[String; 2],
+        subjects: &[String],
         deadline: Instant,
-    ) -> StoreResult<EpochAndKey> {
-        let entries = self.read_all(subjects, deadline)?;
-        let is_epoch = |entry: &Entry| entry.key == name::EPOCH_KEY;
-        let (epoch, mut rest): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_epoch);
-        let known = epoch.first().and_then(|entry| Some((epoch_of(entry)?, entry.revision)));
+    ) -> StoreResult<EpochAndKeys> {
+        let mut entries = self.read_all(subjects, deadline)?;
+        let epoch = entries.remove(0);
+        let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
         let epoch = known.map_or_else(|| self.epoch(info, deadline), Ok)?;
-        Ok(EpochAndKey { epoch, entry: rest.pop() })
+        Ok(EpochAndKeys { epoch, entries })
     }
 
     /// Accepts a bucket that is safe for a lock.

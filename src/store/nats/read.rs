@@ -61,7 +61,7 @@ impl NatsStore {
 
     /// Reads a key from the stream's leader.
     pub(super) fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
-        Ok(self.read_all(&[subject.to_owned()], deadline)?.pop())
+        Ok(self.read_all(&[subject.to_owned()], deadline)?.pop().flatten())
     }
 
     /// Reads the revisions of a key from the stream's leader, one after the other, as many as there
@@ -84,12 +84,13 @@ impl NatsStore {
         Ok(History { revisions, is_whole: false })
     }
 
-    /// Reads keys from the stream's leader, many at once; leaves out those that are gone.
+    /// Reads keys from the stream's leader, many at once, and returns the entries in their
+    /// order.
     pub(super) fn read_all(
         &mut self,
         subjects: &[String],
         deadline: Instant,
-    ) -> StoreResult<Vec<Entry>> {
+    ) -> StoreResult<Vec<Option<Entry>>> {
         let target = self.read_target();
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
@@ -98,7 +99,7 @@ impl NatsStore {
             let replies = self.client.requests(&requests, self.answer_by(deadline));
             let replies = replies.map_err(|error| self.request_error(&target, &error))?;
             for (subject, reply) in subjects.iter().zip(&replies) {
-                entries.extend(self.entry_in(subject, reply)?);
+                entries.push(self.entry_in(subject, reply)?);
             }
         }
         Ok(entries)
@@ -309,7 +310,7 @@ impl NatsStore {
         let mut entries = self.read_from_any_copy(&any, last, deadline);
         let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
         subjects.extend(any.into_iter().filter(|subject| !is_read(subject)));
-        entries.extend(self.read_all(&subjects, deadline)?);
+        entries.extend(self.read_all(&subjects, deadline)?.into_iter().flatten());
         // The purge of an ended ticket may have been lost.
         let is_left =
             |entry: &&Entry| (selection.used_once)(&entry.key) && entry.content.is_tombstone();

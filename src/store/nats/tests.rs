@@ -336,7 +336,7 @@ fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_
         ));
     });
     let mut store = store_of(vec![fake.server()]);
-    let opened = store.open(FirstKey::Subscribe("web"), sys::now().after(PATIENCE));
+    let opened = store.open(early::WEB, sys::now().after(PATIENCE));
     fake.finish();
     let Err(StoreError { kind: Kind::Unreachable, text }) = opened else { panic!("{opened:?}") };
     assert!(text.contains("its leader n2 is older than nats-server 2.10"), "{text}");

@@ -19,12 +19,16 @@ struct Shown {
 }
 
 impl Bucket for Shown {
-    fn open(&mut self, _: FirstKey<'_>, _: Instant) -> StoreResult<(BucketInfo, Option<Entry>)> {
+    fn open(
+        &mut self,
+        first: FirstKeys<'_>,
+        _: Instant,
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         let id = BucketId { epoch: "8c3e".to_owned(), created: "now".to_owned() };
         let (last, replicas) = (Revision(9), 3);
         let info =
             BucketInfo { id, last, age: None, replicas, remarks: Vec::new(), retires: Ok(()) };
-        Ok((info, None))
+        Ok((info, vec![None; first.read.len()]))
     }
 
     fn open_existing(&mut self, _: Instant) -> StoreResult<Option<BucketInfo>> {

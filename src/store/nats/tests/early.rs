@@ -47,13 +47,20 @@ pub(super) const SUBSCRIPTIONS: [&str; 2] =
 const STREAM_INFO: &str = "PUB $JS.API.STREAM.INFO.KV_locks ";
 const GET: &str = "PUB $JS.API.STREAM.MSG.GET.KV_locks ";
 
+/// The key `web`, which is subscribed to and read.
+pub(super) const WEB: FirstKeys<'_> = FirstKeys { subscribed: &["web"], read: &["web"] };
+
+fn revisions(entries: &[Option<Entry>]) -> Vec<Option<Revision>> {
+    entries.iter().map(|entry| entry.as_ref().map(|entry| entry.revision)).collect()
+}
+
 /// Opens the bucket `locks` with the key `web` at a server with this script.
 fn opened_at(
     script: impl FnOnce(&mut Peer) + Send + 'static,
-) -> StoreResult<(BucketInfo, Option<Entry>)> {
+) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
     let fake = FakeServer::once(script);
     let mut store = store_of(vec![fake.server()]);
-    let opened = store.open(FirstKey::Subscribe("web"), sys::now().after(PATIENCE));
+    let opened = store.open(WEB, sys::now().after(PATIENCE));
     drop(store);
     fake.finish();
     opened
@@ -63,7 +70,7 @@ fn opened_at(
 /// answer to each request before the next.
 #[test]
 fn the_reads_of_an_opening_travel_with_the_login() {
-    let (bucket, entry) = opened_at(|peer| {
+    let (bucket, entries) = opened_at(|peer| {
         peer.send(&format!("INFO {}\r\n", info_of("2.10.0")));
         peer.take_handshake();
         frames(peer, SUBSCRIPTIONS);
@@ -81,14 +88,14 @@ fn the_reads_of_an_opening_travel_with_the_login() {
     .expect("opened");
     let id = BucketId { epoch: "e".to_owned(), created: CREATED.to_owned() };
     assert_eq!((bucket.id, bucket.last), (id, Revision(7)));
-    assert_eq!(entry.map(|entry| entry.revision), Some(Revision(7)));
+    assert_eq!(revisions(&entries), [Some(Revision(7))]);
 }
 
 /// nats-server 2.9.10 ends with a fault when a stream is read that is being created.
 #[test]
 fn a_server_that_may_fail_at_a_read_is_sent_none_before_the_stream_is_made() {
     for version in ["2.9.25", "2.10.0-beta.1", "dev"] {
-        let (bucket, entry) = opened_at(move |peer| {
+        let (bucket, entries) = opened_at(move |peer| {
             peer.send(&format!("INFO {}\r\n", info_of(version)));
             peer.take_handshake();
             assert!(peer.is_waited_for());
@@ -106,7 +113,7 @@ fn a_server_that_may_fail_at_a_read_is_sent_none_before_the_stream_is_made() {
         })
         .expect("opened");
         assert_eq!((&*bucket.id.epoch, bucket.last), ("e", Revision(7)));
-        assert_eq!(entry.map(|entry| entry.revision), Some(Revision(7)));
+        assert_eq!(revisions(&entries), [Some(Revision(7))]);
     }
 }
 
@@ -139,7 +146,7 @@ fn what_is_read_beside_an_unusable_answer_is_read_again() {
 /// Opens a bucket whose first answers are these. Then these requests come again.
 fn reads_again<const N: usize>(why: &str, first: [String; 3], again: [&'static str; N]) {
     println!("{why}");
-    let (bucket, entry) = opened_at(move |peer| {
+    let (bucket, entries) = opened_at(move |peer| {
         peer.send(&format!("INFO {}\r\n", info_of("2.15.1")));
         peer.take_handshake();
         peer.send("PONG\r\n");
@@ -156,7 +163,7 @@ fn reads_again<const N: usize>(why: &str, first: [String; 3], again: [&'static s
     })
     .expect("opened");
     assert_eq!(bucket.id, BucketId { epoch: "new".to_owned(), created: CREATED.to_owned() });
-    let entry = entry.expect("an entry");
+    let [Some(entry)] = &*entries else { panic!("{entries:?}") };
     assert_eq!((entry.revision, &*entry.content.payload), (Revision(10), &b"b"[..]));
 }
 
@@ -190,9 +197,9 @@ fn answers_of_the_login_serve_one_opening() {
     });
     let mut store = store_of(vec![fake.server()]);
     for seq in [7, 8] {
-        let opened = store.open(FirstKey::Subscribe("web"), sys::now().after(PATIENCE));
-        let (_, entry) = opened.expect("opened");
-        assert_eq!(entry.map(|entry| entry.revision), Some(Revision(seq)));
+        let opened = store.open(WEB, sys::now().after(PATIENCE));
+        let (_, entries) = opened.expect("opened");
+        assert_eq!(revisions(&entries), [Some(Revision(seq))]);
     }
     drop(store);
     fake.finish();
