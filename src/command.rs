@@ -54,8 +54,10 @@ const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
 
 /// A command that can be spawned.
 pub struct Prepared {
-    /// Arguments, the name of the shell first.
-    arguments: Vec<String>,
+    /// Its words if it is a plain program, and none if a shell has to read it.
+    program: Vec<String>,
+    /// The words of the shell that runs it, the name of the shell first.
+    shell: Vec<String>,
     /// Its own variables and their values; it inherits others.
     pub variables: Vec<(&'static str, String)>,
     /// Which it is. Start gets a session of its own: the service is not scheduled like the guard.
@@ -113,8 +115,10 @@ impl Commands {
         let starting = run.starting.then(|| "1".to_owned());
         let told = [Some(role.clone()), starting, None, None, None];
         let variables = self.variables(&run.context, left, told);
-        let arguments = arguments(entry, script, command, role);
-        Prepared { arguments, variables, command, waits }
+        let is_direct = !waits && entry.is_empty();
+        let program = if is_direct { plain_words(&script) } else { Vec::new() };
+        let shell = shell_words(entry, script, command, role);
+        Prepared { program, shell, variables, command, waits }
     }
 
     /// Returns `sh -c COMMAND on-change NEW` with what on-change is told of a change in its
@@ -125,8 +129,9 @@ impl Commands {
         let told = [None, None, Some(old.to_owned()), Some(new.to_owned()), Some(why)];
         let variables = self.variables(&context, Some(left), told);
         let script = self.script(command).to_owned();
-        let arguments = arguments(Vec::new(), script, command, new.to_owned());
-        Prepared { arguments, variables, command, waits: false }
+        let program = plain_words(&script);
+        let shell = shell_words(Vec::new(), script, command, new.to_owned());
+        Prepared { program, shell, variables, command, waits: false }
     }
 
     /// Returns the variables of [`TOLD`]; `more` are the last ones.
@@ -150,13 +155,24 @@ impl Commands {
     }
 }
 
-/// Returns the arguments of a shell that runs a script, whose `$1` is `first`. `entry` is another
+/// Returns the words of a shell that runs a script, whose `$1` is `first`. `entry` is another
 /// script, which runs that shell.
-fn arguments(entry: Vec<String>, script: String, command: Command, first: String) -> Vec<String> {
-    let mut arguments = vec!["/bin/sh".to_owned(), "-c".to_owned()];
-    arguments.extend(entry);
-    arguments.extend([script, command.name().to_owned(), first]);
-    arguments
+fn shell_words(entry: Vec<String>, script: String, command: Command, first: String) -> Vec<String> {
+    let mut words = vec!["/bin/sh".to_owned(), "-c".to_owned()];
+    words.extend(entry);
+    words.extend([script, command.name().to_owned(), first]);
+    words
+}
+
+/// Returns the words of a script that is one program, named by its whole path, and arguments: a
+/// shell would do nothing but execute it. None of another script. A name without a path may be
+/// built into the shell.
+fn plain_words(script: &str) -> Vec<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " \t/._-+:=,@%".contains(c);
+    let words = script.split([' ', '\t']).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(str::to_owned).collect();
+    let is_program = words.first().is_some_and(|word| word.starts_with('/'));
+    if is_program && script.chars().all(is_plain) { words } else { Vec::new() }
 }
 
 /// A change of the agent's state, as on-change is told it.
@@ -183,6 +199,10 @@ fn inherited() -> &'static [CString] {
         kept.filter_map(|(name, value)| variable(name.as_bytes(), value.as_bytes()).ok()).collect()
     });
     &INHERITED
+}
+
+fn texts(words: Vec<String>) -> Result<Vec<CString>, NulError> {
+    words.into_iter().map(CString::new).collect()
 }
 
 fn variable(name: &[u8], value: &[u8]) -> Result<CString, NulError> {
@@ -225,13 +245,9 @@ impl OutputPipe {
         Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
     }
 
-    /// Returns another writing end.
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub fn writer(&self) -> io::Result<PipeWriter> {
-        self.writer.try_clone()
+    /// Returns the writing end.
+    pub fn writer(&self) -> &PipeWriter {
+        &self.writer
     }
 
     /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes.
@@ -292,15 +308,18 @@ impl Process {
         } else {
             (File::open("/dev/null")?.into(), None)
         };
-        let arguments = prepared.arguments.into_iter().map(CString::new);
-        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let (program, shell) = (texts(prepared.program)?, texts(prepared.shell)?);
         let own = prepared.variables.iter();
         let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
         let own = own.collect::<Result<Vec<_>, _>>()?;
-        let stdio = [stdin.as_fd(), output.as_fd(), output.as_fd()];
-        let environment = inherited().iter().chain(&own);
-        let own_session = prepared.command == Command::Start;
-        let group = raw::spawn_shell(&arguments, environment, stdio, own_session)?;
+        let environment: Vec<_> = inherited().iter().chain(&own).collect();
+        let group = raw::spawn_command(&raw::SpawnCommand {
+            program: &program,
+            shell: &shell,
+            environment: &environment,
+            files: [stdin.as_fd(), output.as_fd(), output.as_fd()],
+            own_session: prepared.command == Command::Start,
+        })?;
         let exit = Arc::new(sys::open_spawned(group)?);
         Ok(Process { group, exit, release, killed: false })
     }
@@ -362,63 +381,4 @@ pub fn describe(code: Option<i32>, signal: Option<i32>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::Role;
-
-    /// Returns the session of a process, 0 where its leader is outside of the PID namespace.
-    fn session_of(process: Pid) -> String {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
-        let after_name = stat.rsplit(')').next().expect("a name in brackets");
-        after_name.split_whitespace().nth(3).expect("a session").to_owned()
-    }
-
-    /// Runs a command that shows its lines in `/proc`; returns whether it leads a session, its
-    /// process group, its number, and which of the first 31 signals are blocked or ignored.
-    fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
-        let script = "exec cat /proc/self/status".to_owned();
-        let commands = Commands {
-            check: Some(script.clone()),
-            start: script.clone(),
-            stop: script,
-            last_resort: None,
-            on_change: None,
-            key: "web".to_owned(),
-            token: "one".to_owned(),
-        };
-        let (deadline, context) = (sys::now(), LockContext::default());
-        let run = Run { command, role: Role::Active, deadline, starting: false, context };
-        let mut output = OutputPipe::new(command, None).expect("a descriptor");
-        let writer = output.writer().expect("a descriptor");
-        let prepared = commands.prepare(&run, None, deadline);
-        let mut process = Process::spawn(prepared, &writer).expect("it can be run");
-        let leads = session_of(process.group) == process.group.to_string();
-        let group = rustix::process::getpgid(Some(process.group)).expect("it lives");
-        let own = process.group;
-        process.release();
-        sys::poll(&mut [PollFd::new(&process.exit, PollFlags::IN)]).expect("it waits");
-        assert_eq!(process.reap(), Outcome::Succeeded);
-        let mut signals = 0;
-        output.flush(&mut |_, line| {
-            let line = String::from_utf8_lossy(line);
-            if let Some(set) = line.strip_prefix("SigBlk:").or(line.strip_prefix("SigIgn:")) {
-                signals |= u32::from_str_radix(&set.trim()[8..], 16).expect("a number");
-            }
-        });
-        // The C library has two of the highest for itself.
-        (leads, group, own, signals & 0x7fff_ffff)
-    }
-
-    #[test]
-    fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() {
-        for command in Command::ALL {
-            if matches!(command, Command::LastResort | Command::OnChange) {
-                continue;
-            }
-            let (leads, group, own, signals) = state_of(command);
-            assert_eq!(group, own, "{command:?}");
-            assert_eq!(leads, command == Command::Start, "{command:?}");
-            assert_eq!(signals, 0, "{command:?}");
-        }
-    }
-}
+mod tests;

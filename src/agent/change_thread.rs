@@ -189,7 +189,7 @@ impl ChangeThread {
         let deadline = sys::now().after(within);
         let (old, new) = (change.old, change.new);
         let prepared = self.commands.prepare_on_change(change, within);
-        let spawned = self.output.writer().and_then(|writer| Process::spawn(prepared, &writer));
+        let spawned = Process::spawn(prepared, self.output.writer());
         match spawned {
             Ok(process) => self.run = Some(Run { process, deadline, old, new }),
             Err(error) => {

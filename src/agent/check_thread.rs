@@ -140,8 +140,7 @@ impl CheckThread {
             return Err(Outcome::Overran);
         }
         let prepared = self.commands.prepare(run, None, now);
-        let spawned = self.output.writer();
-        let spawned = spawned.and_then(|writer| Process::spawn(prepared, &writer));
+        let spawned = Process::spawn(prepared, self.output.writer());
         let process =
             spawned.map_err(|error| Outcome::Failed(format!("it could not be run: {error}")))?;
         lock(&self.check).process = Some(process);

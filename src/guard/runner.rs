@@ -57,7 +57,7 @@ impl Runner {
         oom_score: String,
     ) -> io::Result<Runner> {
         let command = output.command;
-        let writer = output.writer()?;
+        let writer = output.writer().try_clone()?;
         let (orders, ordered) = bounded(ORDERS_MAX);
         let (done, spawned) = bounded(1);
         let serve = move || {

@@ -7,7 +7,7 @@ mod kernel_state;
 mod spawn;
 
 use std::convert::Infallible;
-use std::ffi::{CString, OsString, c_char, c_short};
+use std::ffi::{CString, OsString, c_char};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,7 +24,7 @@ use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
-pub use self::spawn::{Spawn, spawn};
+pub use self::spawn::{Spawn, SpawnCommand, spawn, spawn_command};
 use crate::exit::LockExit;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
@@ -119,68 +119,6 @@ pub fn hear_of_children() {
 pub fn share_heap() {
     // SAFETY: mallopt(3) takes two numbers.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
-}
-
-/// Runs `/bin/sh` in a session or process group of its own, with no signal blocked and SIGPIPE
-/// as it is by default. The descriptors are those of its stdin, stdout and stderr. Copies no
-/// memory of this process, which the library does for a session.
-///
-/// # Errors
-///
-/// When the system has no process or memory to give, or no such file.
-pub fn spawn_shell<'a>(
-    arguments: &[CString],
-    environment: impl Iterator<Item = &'a CString>,
-    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
-    own_session: bool,
-) -> io::Result<Pid> {
-    let pointer = |text: &CString| text.as_ptr().cast_mut();
-    let end = [ptr::null_mut::<c_char>()];
-    let arguments: Vec<_> = arguments.iter().map(pointer).chain(end).collect();
-    let environment: Vec<_> = environment.map(pointer).chain(end).collect();
-    let session = i32::from(libc::POSIX_SPAWN_SETSID);
-    let own = if own_session { session } else { libc::POSIX_SPAWN_SETPGROUP };
-    let flags = own | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
-    let flags = c_short::try_from(flags).map_err(io::Error::other)?;
-    let (mut files, mut attributes) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let (mut none, mut broken_pipe) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let mut process = 0;
-    // SAFETY: the first functions fill what the later ones change, read and free. The texts end
-    // in a zero and live until then, and the lists of them end in null.
-    let error = unsafe {
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigemptyset(broken_pipe.as_mut_ptr());
-        libc::sigaddset(broken_pipe.as_mut_ptr(), libc::SIGPIPE);
-        libc::posix_spawnattr_init(attributes.as_mut_ptr());
-        libc::posix_spawn_file_actions_init(files.as_mut_ptr());
-        let set = [
-            libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), flags),
-            libc::posix_spawnattr_setsigmask(attributes.as_mut_ptr(), none.as_ptr()),
-            libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), broken_pipe.as_ptr()),
-        ];
-        let files_set = (0..).zip([stdin, stdout, stderr]).map(|(number, file)| {
-            let file = file.as_raw_fd();
-            libc::posix_spawn_file_actions_adddup2(files.as_mut_ptr(), file, number)
-        });
-        let error = set.into_iter().chain(files_set).max().unwrap_or_default();
-        let error = if error != 0 {
-            error
-        } else {
-            libc::posix_spawn(
-                &raw mut process,
-                c"/bin/sh".as_ptr(),
-                files.as_ptr(),
-                attributes.as_ptr(),
-                arguments.as_ptr(),
-                environment.as_ptr(),
-            )
-        };
-        libc::posix_spawn_file_actions_destroy(files.as_mut_ptr());
-        libc::posix_spawnattr_destroy(attributes.as_mut_ptr());
-        error
-    };
-    let process = Pid::from_raw(process).filter(|_| error == 0);
-    process.ok_or_else(|| io::Error::from_raw_os_error(error))
 }
 
 /// Executes a program in the place of this one; returns why that has failed. Blocked signals
