@@ -56,7 +56,7 @@ use crate::sys;
 
 /// Events that may wait for the pump. It drains them faster than a server, three commands and a
 /// person can make them; a thread that finds the queue full waits.
-const EVENTS_MAX: usize = 256;
+const EVENTS_MAX: usize = 64;
 
 /// Time for the exit, besides stopping the service.
 const END_WITHIN: Duration = Duration::from_secs(5);

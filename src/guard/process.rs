@@ -132,16 +132,17 @@ impl GuardProcess {
         let waker = Arc::new(Waker::new()?);
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
-        let runner = |pipe: OutputPipe| {
-            Runner::start(pipe, note.try_clone()?, Arc::clone(&waker), oom_score.clone())
+        let runner = |command, output, is_configured| {
+            let (pipe, note) = (OutputPipe::new(command, output)?, note.try_clone()?);
+            Runner::start(pipe, is_configured, note, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
             guard: Guard::new(settings.config(), down, previous_guard_start.is_some(), sys::now()),
             commands: settings.commands.clone(),
             runners: [
-                runner(OutputPipe::new(Command::Start, output)?)?,
-                runner(OutputPipe::new(Command::Stop, None)?)?,
-                runner(OutputPipe::new(Command::LastResort, None)?)?,
+                runner(Command::Start, output, true)?,
+                runner(Command::Stop, None, true)?,
+                runner(Command::LastResort, None, settings.commands.last_resort.is_some())?,
             ],
             waker,
             cgroups,

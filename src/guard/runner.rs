@@ -44,14 +44,16 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Starts the thread. `waker` is woken when a process was spawned. `oom_score` is what the
-    /// file of this name in /proc says of the agent.
+    /// Starts the thread, unless the command is not configured and never run. `waker` is woken
+    /// when a process was spawned. `oom_score` is what the file of this name in /proc says of the
+    /// agent.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
         output: OutputPipe,
+        is_configured: bool,
         note: Note,
         waker: Arc<Waker>,
         oom_score: String,
@@ -88,10 +90,10 @@ impl Runner {
                 }
             }
         };
-        thread::Builder::new()
-            .name(format!("putex-{}", command.name()))
-            .stack_size(STACK_BYTES)
-            .spawn(serve)?;
+        if is_configured {
+            let thread = thread::Builder::new().name(format!("putex-{}", command.name()));
+            thread.stack_size(STACK_BYTES).spawn(serve)?;
+        }
         Ok(Runner { command, output, orders, spawned, process: None })
     }
 
