@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
 mod byte_lock;
+#[cfg(target_env = "musl")]
+mod heap;
 mod kernel_state;
 mod spawn;
 
