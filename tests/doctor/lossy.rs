@@ -20,10 +20,9 @@ const PORT: u16 = 4222;
 
 /// Returns what this machine lacks for such a link.
 fn missing() -> Option<&'static str> {
-    let has_nsenter = || Command::new("nsenter").arg("--version").output().is_ok();
     let has_tap = fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
-    let lacks = (!has_tap || !has_nsenter()).then_some("no /dev/net/tun, or no nsenter");
-    network::missing().or(lacks)
+    let lacks = !has_tap || !network::can("nsenter", &["--version"]);
+    network::missing().or(lacks.then_some("no /dev/net/tun, or no nsenter"))
 }
 
 #[test]

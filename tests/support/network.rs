@@ -7,10 +7,13 @@ use rustix::thread::UnshareFlags;
 
 /// Returns what this machine lacks to make networks.
 pub(crate) fn missing() -> Option<&'static str> {
-    let output = Command::new("unshare").args(["--net", "ip", "link"]).output();
-    let can = output.is_ok_and(|output| output.status.success());
-    (!rustix::process::geteuid().is_root() || !can)
-        .then_some("only root may make networks, with ip(8)")
+    let can = rustix::process::geteuid().is_root() && can("unshare", &["--net", "ip", "link"]);
+    (!can).then_some("only root may make networks, with ip(8)")
+}
+
+/// Returns whether a program is there and succeeds with these words.
+pub(crate) fn can(program: &str, words: &[&str]) -> bool {
+    Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
 }
 
 /// Does something in a thread with a network of its own.
