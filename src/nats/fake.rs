@@ -70,6 +70,13 @@ impl FakeServer {
         self.server_as("")
     }
 
+    /// The server, and one that nobody reaches.
+    pub(crate) fn beside_another(&self) -> Vec<Server> {
+        let mut servers = Server::parse_list("127.0.0.1:1").expect("an address");
+        servers.push(self.server());
+        servers
+    }
+
     /// Its address with `user_info`, such as `user:password@`.
     pub(super) fn server_as(&self, user_info: &str) -> Server {
         let text = format!("nats://{user_info}127.0.0.1:{}", self.port);

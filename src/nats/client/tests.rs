@@ -31,13 +31,6 @@ fn connected(fake: &FakeServer) -> Client {
     client
 }
 
-/// The server, and one that nobody reaches.
-fn with_another(fake: &FakeServer) -> Vec<Server> {
-    let mut servers = Server::parse_list("127.0.0.1:1").expect("an address");
-    servers.push(fake.server());
-    servers
-}
-
 fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
     client.request(
         &Outgoing {
@@ -288,7 +281,7 @@ fn a_silent_server_is_asked_and_then_left() {
             let rest = peer.rest();
             assert!(rest.split_terminator("\r\n").all(|line| line == "PING"), "{rest}");
         });
-        let servers = if is_only { vec![fake.server()] } else { with_another(&fake) };
+        let servers = if is_only { vec![fake.server()] } else { fake.beside_another() };
         let mut client = client_of(servers, ping_after * 4 / 5);
         client.connect(in_ms(20_000)).expect("let in");
         let began = sys::now();
@@ -394,7 +387,7 @@ fn a_request_without_an_answer_asks_whether_the_server_lives() {
             let rest = peer.rest();
             assert!(rest.split_terminator("\r\n").all(|line| line == "PING"), "{rest}");
         });
-        let servers = if is_only { vec![fake.server()] } else { with_another(&fake) };
+        let servers = if is_only { vec![fake.server()] } else { fake.beside_another() };
         let mut client = client_of(servers, Duration::from_millis(400));
         client.connect(in_ms(5000)).expect("let in");
         match request(&mut client, 200) {

@@ -54,10 +54,8 @@ fn with_answers<T>(answers: &[&str], call: impl FnOnce(&mut NatsStore, Instant) 
             peer.answer(&answer);
         }
     });
-    // Nobody reaches the other one. The only one would not be left so soon.
-    let mut servers = Server::parse_list("127.0.0.1:1").expect("an address");
-    servers.push(fake.server());
-    let mut store = store_of(servers);
+    // The only server would not be left so soon.
+    let mut store = store_of(fake.beside_another());
     let deadline = sys::now().after(PATIENCE);
     let connected = store.client.connect(deadline);
     connected.expect("the script accepts the client");

@@ -168,7 +168,7 @@ fn a_server_without_an_answer_is_left_and_connected_to_again() {
         peer.rest();
     };
     let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
-    let mut client = client_of(with_another(&fake), Duration::from_millis(250));
+    let mut client = client_of(fake.beside_another(), Duration::from_millis(250));
     let began = sys::now();
     client.connect(in_ms(5000)).expect("let in");
     client.note_answer(false, began);
