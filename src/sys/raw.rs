@@ -9,7 +9,7 @@ mod kernel_state;
 mod spawn;
 
 use std::convert::Infallible;
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,6 +27,7 @@ use rustix::process::Pid;
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
 pub use self::spawn::{Spawn, SpawnCommand, spawn, spawn_command};
+use self::spawn::{pointers, restore_signals};
 use crate::exit::LockExit;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
@@ -133,8 +134,7 @@ pub fn execute(program: &Path, arguments: &[OsString]) -> io::Result<Infallible>
     let program = CString::new(program.as_os_str().as_bytes())?;
     let arguments = arguments.iter().map(|word| CString::new(word.as_bytes()));
     let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-    let pointers = arguments.iter().map(|word| word.as_ptr()).chain([ptr::null()]);
-    let pointers: Vec<_> = pointers.collect();
+    let pointers = pointers(&arguments);
     // SAFETY: execv(3) reads texts that end in a zero, and a list of such that ends in null.
     unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
     Err(io::Error::last_os_error())
@@ -264,10 +264,7 @@ pub struct Held<'a> {
 ///
 /// When the system has no process or memory to give.
 pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
-    let pointer = |text: &CString| text.as_ptr();
-    let end = [ptr::null::<c_char>()];
-    let arguments: Vec<_> = held.arguments.iter().map(pointer).chain(end).collect();
-    let environment: Vec<_> = held.environment.iter().map(pointer).chain(end).collect();
+    let (arguments, environment) = (pointers(held.arguments), pointers(held.environment));
     let parent = rustix::process::getpid().as_raw_pid();
     // SAFETY: the copy makes only calls that are allowed after a fork, and ends. The texts end
     // in a zero, and the lists of them in null.
@@ -279,10 +276,7 @@ pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
                 if libc::getppid() != parent {
                     libc::_exit(125);
                 }
-                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-                let mut none = MaybeUninit::uninit();
-                libc::sigemptyset(none.as_mut_ptr());
-                libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+                restore_signals();
                 libc::close(held.releaser.as_raw_fd());
                 let mut byte = 0u8;
                 let file = held.release.as_raw_fd();

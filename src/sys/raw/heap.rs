@@ -46,8 +46,12 @@ fn allocate(alignment: usize, size: usize, is_zeroed: bool) -> *mut c_void {
 }
 
 fn out_of_memory() -> *mut c_void {
+    fail(libc::ENOMEM)
+}
+
+fn fail(number: c_int) -> *mut c_void {
     // SAFETY: the place of the error number of this thread.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    unsafe { *libc::__errno_location() = number };
     ptr::null_mut()
 }
 
@@ -135,11 +139,7 @@ unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> usize {
 extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     match alignment.is_power_of_two() {
         true => allocate(alignment, size, false),
-        false => {
-            // SAFETY: the place of the error number of this thread.
-            unsafe { *libc::__errno_location() = libc::EINVAL };
-            ptr::null_mut()
-        }
+        false => fail(libc::EINVAL),
     }
 }
 

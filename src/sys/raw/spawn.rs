@@ -46,10 +46,7 @@ const STACK_BYTES: usize = 64 * 1024;
 ///
 /// When the system has no process or memory to give.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
-    let pointer = |text: &CString| text.as_ptr();
-    let end = [ptr::null::<c_char>()];
-    let arguments: Vec<_> = spawn.arguments.iter().map(pointer).chain(end).collect();
-    let environment: Vec<_> = spawn.environment.iter().map(pointer).chain(end).collect();
+    let (arguments, environment) = (pointers(spawn.arguments), pointers(spawn.environment));
     let number = |file: &BorrowedFd<'_>| file.as_raw_fd();
     let mut copied = Copied {
         arguments: arguments.as_ptr(),
@@ -93,12 +90,17 @@ unsafe fn copy<T>(
     process.ok_or_else(io::Error::last_os_error)
 }
 
+/// Returns a list of texts as execve(2) reads it, which ends in null.
+pub(super) fn pointers<'a>(texts: impl IntoIterator<Item = &'a CString>) -> Vec<*const c_char> {
+    texts.into_iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
 /// Gives SIGPIPE its default action, and unblocks all signals.
 ///
 /// # Safety
 ///
 /// This process is about to be another program.
-unsafe fn restore_signals() {
+pub(super) unsafe fn restore_signals() {
     let mut none = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) fills the set, which sigprocmask(2) reads.
     unsafe {
@@ -172,11 +174,8 @@ const COMMAND_STACK_BYTES: usize = 8 * 1024;
 ///
 /// When the system has no process or memory to give, or no such file.
 pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<Pid> {
-    let list = |texts: &mut dyn Iterator<Item = &CString>| -> Vec<*const c_char> {
-        texts.map(|text| text.as_ptr()).chain([ptr::null()]).collect()
-    };
-    let (program, shell) = (list(&mut spawn.program.iter()), list(&mut spawn.shell.iter()));
-    let environment = list(&mut spawn.environment.iter().copied());
+    let (program, shell) = (pointers(spawn.program), pointers(spawn.shell));
+    let environment = pointers(spawn.environment.iter().copied());
     let mut copied = CopiedCommand {
         program: program.as_ptr(),
         shell: shell.as_ptr(),
