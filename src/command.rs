@@ -98,7 +98,8 @@ impl Commands {
         }
     }
 
-    /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
+    /// Returns `sh -c COMMAND NAME ROLE`, and the words of a health check that needs no shell, with
+    /// what the command is told in its environment.
     /// `cgroup_entry` is a script that enters a control group first.
     pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
         let command = run.command;
@@ -169,10 +170,10 @@ fn shell_words(entry: Vec<String>, script: String, command: Command, first: Stri
 /// built into the shell.
 fn plain_words(script: &str) -> Vec<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " \t/._-+:=,@%".contains(c);
-    let words = script.split([' ', '\t']).filter(|word| !word.is_empty());
-    let words: Vec<_> = words.map(str::to_owned).collect();
-    let is_program = words.first().is_some_and(|word| word.starts_with('/'));
-    if is_program && script.chars().all(is_plain) { words } else { Vec::new() }
+    if !script.trim_start().starts_with('/') || !script.chars().all(is_plain) {
+        return Vec::new();
+    }
+    script.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// A change of the agent's state, as on-change is told it.

@@ -44,8 +44,8 @@ impl ConnectOptions {
     }
 
     /// Returns the time without a byte from the server after which a waiting client sends PING.
-    /// It ends the connection after twice that time. A connection that is used in each interval
-    /// needs no PING.
+    /// It ends the connection after twice that time, if there is another server. A connection that
+    /// is used in each interval needs no PING.
     pub(super) fn ping_after(&self) -> Duration {
         self.interval + self.interval / 4
     }

@@ -50,7 +50,8 @@ impl Client {
 
     /// Sends messages at once and waits for their replies, which are returned in the order of the
     /// messages. A status other than 503 is a reply. A connection without a byte since then, not
-    /// even a PONG, is lost: a later request would not be answered either.
+    /// even a PONG, may be lost, see `Link::is_lost`: a later request would not be answered
+    /// either.
     ///
     /// # Errors
     ///
