@@ -139,14 +139,21 @@ impl Scene {
     /// Waits for a service to come up on another host than `but` since `since`;
     /// returns the host and the instant.
     pub(crate) fn next_active(&self, but: usize, since: At) -> Result<(usize, At), String> {
+        self.next_up(since, |host| host != but).ok_or_else(|| {
+            let longest_wait = self.timing.longest_wait();
+            format!("nobody took over from host {but} within {longest_wait:?}")
+        })
+    }
+
+    /// Waits for a service to come up since `since` on a host that `may_be` accepts;
+    /// returns the host and the instant.
+    pub(crate) fn next_up(&self, since: At, may_be: impl Fn(usize) -> bool) -> Option<(usize, At)> {
         let came = || {
             let ups = self.observer.ups_since(since);
-            let other = ups.into_iter().find(|(_, host)| *host != but);
-            other.map(|(at, host)| (host, at))
+            let next = ups.into_iter().find(|(_, host)| may_be(*host));
+            next.map(|(at, host)| (host, at))
         };
-        let longest_wait = self.timing.longest_wait();
-        wait_until(since + longest_wait, came)
-            .ok_or_else(|| format!("nobody took over from host {but} within {longest_wait:?}"))
+        wait_until(since + self.timing.longest_wait(), came)
     }
 
     /// Waits for the service of `host` to be dead since `since`; returns the instant.
