@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -303,26 +303,28 @@ impl Process {
     ///
     /// When the system has no process or descriptor to give, or a text has a zero in it.
     pub fn spawn(prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
-        let (stdin, release) = if prepared.waits {
-            let (reader, writer) = io::pipe()?;
-            (OwnedFd::from(reader), Some(writer))
+        let (pipe, release) = if prepared.waits {
+            io::pipe().map(|(r, w)| (Some(r), Some(w)))?
         } else {
-            (File::open("/dev/null")?.into(), None)
+            (None, None)
+        };
+        let stdin = match &pipe {
+            Some(pipe) => pipe.as_fd(),
+            None => nothing()?,
         };
         let (program, shell) = (texts(prepared.program)?, texts(prepared.shell)?);
         let own = prepared.variables.iter();
         let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
         let own = own.collect::<Result<Vec<_>, _>>()?;
         let environment: Vec<_> = inherited().iter().chain(&own).collect();
-        let group = raw::spawn_command(&raw::SpawnCommand {
+        let (group, exit) = raw::spawn_command(&raw::SpawnCommand {
             program: &program,
             shell: &shell,
             environment: &environment,
-            files: [stdin.as_fd(), output.as_fd(), output.as_fd()],
+            files: [stdin, output.as_fd(), output.as_fd()],
             own_session: prepared.command == Command::Start,
         })?;
-        let exit = Arc::new(sys::open_spawned(group)?);
-        Ok(Process { group, exit, release, killed: false })
+        Ok(Process { group, exit: Arc::new(exit), release, killed: false })
     }
 
     /// Lets a command begin that waits for its release.
@@ -368,6 +370,21 @@ impl Process {
             Err(error) => Outcome::Failed(format!("its end could not be read: {error}")),
         }
     }
+}
+
+/// Returns a descriptor from which nothing can be read. It stays open: each open(2) takes longer
+/// than any other call for a command but those that make its process.
+///
+/// # Errors
+///
+/// When the process has no descriptor left, or no `/dev/null`.
+fn nothing() -> io::Result<BorrowedFd<'static>> {
+    static NOTHING: OnceLock<File> = OnceLock::new();
+    if let Some(nothing) = NOTHING.get() {
+        return Ok(nothing.as_fd());
+    }
+    let opened = File::open("/dev/null")?;
+    Ok(NOTHING.get_or_init(|| opened).as_fd())
 }
 
 /// Says how a process has ended: with which exit status, or by which signal.

@@ -117,12 +117,13 @@ impl CheckThread {
             log::error!("cannot wait for the health check: {error}");
         }
         panic_if_asked("putex-check");
-        self.output.pass_on(&mut command_output);
         let ended = lock(&self.check).take_ended();
         if let Some(process) = ended {
             let outcome = process.reap();
             self.output.flush(&mut command_output);
             self.events.tell(Event::CheckEnded(outcome))?;
+        } else {
+            self.output.pass_on(&mut command_output);
         }
         while let Some(run) = self.runs.try_next() {
             if let Err(outcome) = self.spawn(&run) {

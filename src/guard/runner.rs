@@ -8,9 +8,9 @@ use std::fs;
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, Thread};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
@@ -39,6 +39,8 @@ pub(super) struct Runner {
     command: Command,
     pub(super) output: OutputPipe,
     orders: Sender<Order>,
+    /// The thread, unless the command is not configured. It is woken for each order.
+    thread: Option<Thread>,
     spawned: Receiver<io::Result<Process>>,
     process: Option<Process>,
 }
@@ -63,7 +65,7 @@ impl Runner {
         let (orders, ordered) = bounded(ORDERS_MAX);
         let (done, spawned) = bounded(1);
         let serve = move || {
-            for order in ordered {
+            while let Some(order) = next(&ordered) {
                 match order {
                     // Without the note the next guard runs stop, which does no harm.
                     Order::NoteDown => drop(note.service(false)),
@@ -90,21 +92,29 @@ impl Runner {
                 }
             }
         };
+        let mut thread = None;
         if is_configured {
-            let thread = thread::Builder::new().name(format!("putex-{}", command.name()));
-            thread.stack_size(STACK_BYTES).spawn(serve)?;
+            let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
+            let handle = builder.stack_size(STACK_BYTES).spawn(serve)?;
+            thread = Some(handle.thread().clone());
         }
-        Ok(Runner { command, output, orders, spawned, process: None })
+        Ok(Runner { command, output, orders, thread, spawned, process: None })
     }
 
     /// Has the command spawned; says whether the thread has room for the order.
     pub(super) fn run(&mut self, prepared: Prepared) -> bool {
-        self.orders.try_send(Order::Spawn(Box::new(prepared))).is_ok()
+        self.order(Order::Spawn(Box::new(prepared)))
     }
 
     /// Has it noted that the service is down.
     pub(super) fn note_down(&self) {
-        let _ = self.orders.try_send(Order::NoteDown);
+        let _ = self.order(Order::NoteDown);
+    }
+
+    fn order(&self, order: Order) -> bool {
+        let has_room = self.orders.try_send(order).is_ok();
+        self.thread.iter().for_each(Thread::unpark);
+        has_room
     }
 
     /// Returns what became of the spawning since the last call.
@@ -148,6 +158,18 @@ impl Runner {
     /// Kills the process with its group, if there is one.
     pub(super) fn kill(&mut self) {
         self.process.iter_mut().for_each(Process::kill);
+    }
+}
+
+/// Waits for the next order; `None` when there is no one to give one. The channel's own wait would
+/// spin before it sleeps, at several system calls an order.
+fn next(orders: &Receiver<Order>) -> Option<Order> {
+    loop {
+        match orders.try_recv() {
+            Ok(order) => return Some(order),
+            Err(TryRecvError::Empty) => thread::park(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
     }
 }
 

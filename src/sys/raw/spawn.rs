@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::process::{Pid, WaitOptions};
@@ -61,18 +61,19 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
     let mut stack = Vec::<u128>::with_capacity(words);
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
     // SAFETY: the texts end in a zero, the lists of them in null, and all live until then.
-    let process = unsafe { copy(become_program, &raw mut copied, top.cast()) }?;
+    let (process, _) = unsafe { copy(become_program, &raw mut copied, top.cast()) }?;
     // SAFETY: the copy has written it, behind the back of the compiler.
     let failure = unsafe { (&raw const copied.failure).read_volatile() };
     Ok((process, (failure != 0).then(|| io::Error::from_raw_os_error(failure))))
 }
 
 /// Runs a function in a copy of this process that shares its memory, on a stack that ends at
-/// `top`, and waits until the copy is another program or has ended.
+/// `top`, and waits until the copy is another program or has ended. Returns the process, and the
+/// descriptor that becomes readable when it has ended.
 ///
 /// # Errors
 ///
-/// When the system has no process or memory to give.
+/// When the system has no process, descriptor or memory to give.
 ///
 /// # Safety
 ///
@@ -82,12 +83,15 @@ unsafe fn copy<T>(
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut T,
     top: *mut c_void,
-) -> io::Result<Pid> {
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+) -> io::Result<(Pid, OwnedFd)> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let mut exit: c_int = -1;
     // SAFETY: this thread waits meanwhile, so the stack lives as long as the copy uses it.
-    let process = unsafe { libc::clone(function, top, flags, argument.cast()) };
+    let process = unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) };
     let process = if process == -1 { None } else { Pid::from_raw(process) };
-    process.ok_or_else(io::Error::last_os_error)
+    let process = process.ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has made it for this process, closed on exec.
+    Ok((process, unsafe { OwnedFd::from_raw_fd(exit) }))
 }
 
 /// Returns a list of texts as execve(2) reads it, which ends in null.
@@ -168,12 +172,12 @@ struct CopiedCommand {
 const COMMAND_STACK_BYTES: usize = 8 * 1024;
 
 /// Spawns a command with no signal blocked and SIGPIPE as it is by default, and waits until it is
-/// executed.
+/// executed. Returns the process, and the descriptor that becomes readable when it has ended.
 ///
 /// # Errors
 ///
-/// When the system has no process or memory to give, or no such file.
-pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<Pid> {
+/// When the system has no process, descriptor or memory to give, or no such file.
+pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<(Pid, OwnedFd)> {
     let (program, shell) = (pointers(spawn.program), pointers(spawn.shell));
     let environment = pointers(spawn.environment.iter().copied());
     let mut copied = CopiedCommand {
@@ -190,7 +194,7 @@ pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<Pid> {
     // SAFETY: sigfillset(3) fills the set, which sigprocmask(2) reads, and that fills the other one
     // in, which is read later. The texts end in a zero, the lists of them in null, and all live
     // until then. No handler of this process runs in the copy, but after it has unblocked all.
-    let process = unsafe {
+    let (process, exit) = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let process = copy(become_command, &raw mut copied, top.cast());
@@ -199,7 +203,7 @@ pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<Pid> {
     }?;
     // SAFETY: the copy has written it, behind the back of the compiler.
     match unsafe { (&raw const copied.failure).read_volatile() } {
-        0 => Ok(process),
+        0 => Ok((process, exit)),
         failure => {
             let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
             Err(io::Error::from_raw_os_error(failure))
