@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -288,8 +288,7 @@ impl AsFd for OutputPipe {
 pub struct Process {
     /// The process group; its number is also the process's own.
     pub group: Pid,
-    /// Becomes readable when the process has ended.
-    pub exit: Arc<OwnedFd>,
+    spawned: raw::SpawnedCommand,
     release: Option<PipeWriter>,
     /// It was killed here.
     pub killed: bool,
@@ -297,7 +296,8 @@ pub struct Process {
 
 impl Process {
     /// Runs a prepared command in a process group of its own, with its output into `output`.
-    /// A command that waits for its release has not begun yet; another one reads nothing.
+    /// A command that waits for its release has not begun yet, and the kernel has read its shell;
+    /// another one reads nothing, and this does not wait for the kernel.
     ///
     /// # Errors
     ///
@@ -312,19 +312,18 @@ impl Process {
             Some(pipe) => pipe.as_fd(),
             None => nothing()?,
         };
-        let (program, shell) = (texts(prepared.program)?, texts(prepared.shell)?);
         let own = prepared.variables.iter();
         let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
-        let own = own.collect::<Result<Vec<_>, _>>()?;
-        let environment: Vec<_> = inherited().iter().chain(&own).collect();
-        let (group, exit) = raw::spawn_command(&raw::SpawnCommand {
-            program: &program,
-            shell: &shell,
-            environment: &environment,
+        let spawned = raw::spawn_command(raw::SpawnCommand {
+            program: texts(prepared.program)?,
+            shell: texts(prepared.shell)?,
+            variables: own.collect::<Result<Vec<_>, _>>()?,
+            inherited: inherited(),
             files: [stdin, output.as_fd(), output.as_fd()],
             own_session: prepared.command == Command::Start,
+            waits: prepared.waits,
         })?;
-        Ok(Process { group, exit: Arc::new(exit), release, killed: false })
+        Ok(Process { group: spawned.process, spawned, release, killed: false })
     }
 
     /// Lets a command begin that waits for its release.
@@ -340,13 +339,13 @@ impl Process {
         self.killed = true;
         // Not reaped yet, so the number is still its own.
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
-        let _ = rustix::process::pidfd_send_signal(&self.exit, Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.spawned, Signal::KILL);
     }
 
     /// Kills the process and waits for its end, but for no debugger that reaps it first.
     pub fn end(mut self) {
         self.kill();
-        let _ = sys::poll(&mut [PollFd::new(&self.exit, PollFlags::IN)]);
+        let _ = sys::poll(&mut [PollFd::new(&self.spawned, PollFlags::IN)]);
         let _ = self.reap();
     }
 
@@ -360,6 +359,9 @@ impl Process {
         }
         // One that a debugger has attached to is the debugger's to reap first, at any time.
         let ended = rustix::process::waitpid(Some(self.group), WaitOptions::NOHANG);
+        if let Some(error) = self.spawned.failure() {
+            return not_run(&error);
+        }
         match ended {
             _ if self.killed => Outcome::Overran,
             Ok(Some((_, status))) => match (status.exit_status(), status.terminating_signal()) {
@@ -385,6 +387,18 @@ fn nothing() -> io::Result<BorrowedFd<'static>> {
     }
     let opened = File::open("/dev/null")?;
     Ok(NOTHING.get_or_init(|| opened).as_fd())
+}
+
+impl AsFd for Process {
+    /// Returns what becomes readable when the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.spawned.as_fd()
+    }
+}
+
+/// Returns the outcome of a command that could not be spawned or executed.
+pub fn not_run(error: &io::Error) -> Outcome {
+    Outcome::Failed(format!("it could not be run: {error}"))
 }
 
 /// Says how a process has ended: with which exit status, or by which signal.

@@ -33,7 +33,7 @@ fn check(pid: u32, threads: &[&str]) {
 }
 
 /// The threads of an agent that wait by a deadline.
-const WITH_DEADLINES: [&str; 3] = [waits::MAIN, "putex-store", "putex-check"];
+const WITH_DEADLINES: [&str; 2] = [waits::MAIN, "putex-store"];
 
 /// Starts an agent of a directory, and waits until it is active.
 fn start(sandbox: &Sandbox) -> Agent {

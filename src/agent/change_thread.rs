@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, NewestSender, newest_inbox};
-use crate::command::{Change, Commands, OutputPipe, Process};
+use crate::command::{Change, Commands, OutputPipe, Process, not_run};
 use crate::core::{Command, Event, Instant, Outcome};
 use crate::log::{command_output, count_left_out, panic_if_asked};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -136,7 +136,7 @@ impl ChangeThread {
     fn turn(&mut self) -> Option<()> {
         let running = self.run.as_ref().filter(|run| !run.process.killed);
         let deadline = running.map(|run| run.deadline);
-        let exit = self.run.as_ref().map(|run| run.process.exit.as_fd());
+        let exit = self.run.as_ref().map(|run| run.process.as_fd());
         let fds = [self.output.as_fd()].into_iter().chain(exit);
         if let Err(error) = self.changes.wait(fds, deadline) {
             log::error!("cannot wait for on-change: {error}");
@@ -159,7 +159,7 @@ impl ChangeThread {
 
     /// Reaps the process if it has ended, and kills one whose time is over.
     fn tend(&mut self, ends: bool) {
-        if let Some(run) = self.run.take_if(|run| sys::is_ready(&run.process.exit)) {
+        if let Some(run) = self.run.take_if(|run| sys::is_ready(&run.process)) {
             let outcome = run.process.reap();
             self.output.flush(&mut command_output);
             count_left_out();
@@ -193,7 +193,7 @@ impl ChangeThread {
         match spawned {
             Ok(process) => self.run = Some(Run { process, deadline, old, new }),
             Err(error) => {
-                self.ended(old, new, &Outcome::Failed(format!("it could not be run: {error}")));
+                self.ended(old, new, &not_run(&error));
             }
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::super::inbox::inbox;
+    use super::super::inbox::{Waited, inbox};
     use super::*;
     use crate::core::LockContext;
 
@@ -276,7 +276,7 @@ mod tests {
         let go = PathBuf::from(format!("{}.go", file.display()));
         fs::write(&go, "").expect("room");
         let long = Some(sys::now().after(Duration::from_secs(20)));
-        assert_eq!(events.next_or([], long, || None), Some(Event::Upgrade));
+        assert!(matches!(events.next_or([], long), Waited::Item(Event::Upgrade)));
         assert!(!handle.delays_upgrade());
         let expected: Vec<_> = [&NAMES[..1], &NAMES[NAMES.len() - CHANGES_MAX..]].concat();
         let told = fs::read_to_string(&file).expect("it is there");

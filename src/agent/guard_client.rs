@@ -116,7 +116,7 @@ impl GuardHandle {
             && self.order(Order::End(done)).is_none()
         {
             // A guard that takes longer is left to itself.
-            ended.next_or([], Some(sys::now().after(END_WITHIN)), || None);
+            ended.next_or([], Some(sys::now().after(END_WITHIN)));
         }
     }
 }

@@ -36,6 +36,16 @@ pub(super) struct NewestSender<T> {
     oldest: Receiver<T>,
 }
 
+/// What a wait for an item has ended with.
+pub(super) enum Waited<T> {
+    /// The item.
+    Item(T),
+    /// One of the descriptors can be read.
+    Readable,
+    /// The deadline has passed.
+    Passed,
+}
+
 /// Makes both ends of a queue that keeps so many of the newest items.
 ///
 /// # Errors
@@ -97,25 +107,23 @@ impl<T> Inbox<T> {
         self.items.try_recv().ok()
     }
 
-    /// Waits for the next item, until `deadline` at the longest; `None` when it has passed. When
-    /// one of `fds` can be read, `other` may have an item. A deadline that has passed already is
-    /// looked at after the items that are there.
+    /// Waits for the next item, or until one of `fds` can be read, until `deadline` at the longest.
+    /// A deadline that has passed already is looked at after the items that are there.
     pub(super) fn next_or<'a>(
         &'a self,
         fds: impl IntoIterator<Item = BorrowedFd<'a>> + Clone,
         deadline: Option<Instant>,
-        other: impl Fn() -> Option<T>,
-    ) -> Option<T> {
+    ) -> Waited<T> {
         loop {
-            let item = self.try_next();
-            if item.is_some() || deadline.is_some_and(|at| sys::now() >= at) {
-                return item;
+            if let Some(item) = self.try_next() {
+                return Waited::Item(item);
+            }
+            if deadline.is_some_and(|at| sys::now() >= at) {
+                return Waited::Passed;
             }
             // A kernel that refuses to wait leaves only to look again: the deadline ends that.
-            if self.wait(fds.clone(), deadline).is_ok_and(|ready| ready)
-                && let Some(item) = other()
-            {
-                return Some(item);
+            if self.wait(fds.clone(), deadline).is_ok_and(|ready| ready) {
+                return Waited::Readable;
             }
         }
     }

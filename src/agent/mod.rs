@@ -2,10 +2,9 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | the pump, the signals | its inbox, until a deadline | signals |
+//! | `putex` (the main thread) | the pump, the health check, signals | poll(2), until a deadline | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
-//! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
@@ -14,8 +13,8 @@
 //! for each other. A full queue becomes an event with its reason.
 
 mod change_thread;
-mod check_thread;
 mod guard_client;
+mod health_check;
 mod inbox;
 mod metrics_thread;
 mod performer;
@@ -33,9 +32,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::change_thread::ChangeHandle;
-use self::check_thread::CheckHandle;
 use self::guard_client::GuardHandle;
-use self::inbox::{Inbox, inbox};
+use self::health_check::HealthCheck;
+use self::inbox::{Inbox, Waited, inbox};
 use self::metrics_thread::MetricsHandle;
 use self::performer::Performer;
 use self::service_manager::ServiceManager;
@@ -119,7 +118,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir_path = dir.path.clone();
     let kept = kept_file::read(&dir_path)?;
     let dir = HeldDir::new(dir, agent_lock)?;
-    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
+    let check = HealthCheck::new(setup.guard.commands.clone())?;
     let on_change = match setup.guard.commands.on_change {
         Some(_) => Some(ChangeHandle::start(setup.guard.commands.clone(), events.clone())?),
         None => None,
@@ -191,9 +190,12 @@ fn wait_for_agent_lock(
             );
             return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
-        let signal = || setup.signals.next(&setup.service_manager);
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
-        let event = inbox.next_or([setup.signals.as_fd()], until, signal);
+        let event = match inbox.next_or([setup.signals.as_fd()], until) {
+            Waited::Item(event) => Some(event),
+            Waited::Readable => setup.signals.next(&setup.service_manager),
+            Waited::Passed => None,
+        };
         if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
         }
@@ -304,17 +306,24 @@ fn turn_until_end(
 /// keepalive and has the metrics written meanwhile. Updates `latest`, the longest delay after a
 /// deadline.
 fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration) -> Event {
-    let Performer { inbox, metrics, signals, service_manager: manager, .. } = performer;
+    let Performer { inbox, metrics, signals, service_manager: manager, check, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
         let metrics_due = metrics.as_ref().map(MetricsHandle::due);
-        let until = [at, manager.keepalive_due(), metrics_due].into_iter().flatten().min();
-        let event = inbox.next_or([signals.as_fd()], until, || signals.next(manager));
+        let due = [at, manager.keepalive_due(), metrics_due, check.kill_at()];
+        let until = due.into_iter().flatten().min();
+        let fds = [signals.as_fd()].into_iter().chain(check.fds());
+        let event = match inbox.next_or(fds, until) {
+            Waited::Item(event) => Some(event),
+            Waited::Readable => signals.next(manager).or_else(|| check.tend()),
+            Waited::Passed => None,
+        };
         if let Some(event) = event {
             return event;
         }
         let now = sys::now();
+        check.kill_if_due(now);
         manager.keepalive(now);
         if let Some(metrics) = metrics {
             metrics.update(pump, now);

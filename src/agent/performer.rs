@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::change_thread::ChangeHandle;
-use super::check_thread::CheckHandle;
 use super::guard_client::{GuardHandle, Order};
+use super::health_check::HealthCheck;
 use super::inbox::Inbox;
 use super::metrics_thread::MetricsHandle;
 use super::service_manager::ServiceManager;
@@ -29,7 +29,7 @@ const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
 /// The threads and handles by which effects are performed, and what was said last.
 pub(super) struct Performer<'a> {
-    pub(super) check: CheckHandle,
+    pub(super) check: HealthCheck,
     pub(super) on_change: Option<ChangeHandle>,
     pub(super) guard: GuardHandle,
     pub(super) metrics: Option<MetricsHandle>,

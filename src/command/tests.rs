@@ -38,7 +38,7 @@ fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
     let group = rustix::process::getpgid(Some(process.group)).expect("it lives");
     let own = process.group;
     process.release();
-    sys::poll(&mut [PollFd::new(&process.exit, PollFlags::IN)]).expect("it waits");
+    sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     assert_eq!(process.reap(), Outcome::Succeeded);
     let mut signals = 0;
     output.flush(&mut |_, line| {
@@ -64,7 +64,7 @@ fn checked(script: &str, shell: Option<&str>) -> (Outcome, Vec<String>) {
     }
     let mut output = OutputPipe::new(command, None).expect("a descriptor");
     let process = Process::spawn(prepared, output.writer()).expect("it can be run");
-    sys::poll(&mut [PollFd::new(&process.exit, PollFlags::IN)]).expect("it waits");
+    sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     let (outcome, mut lines) = (process.reap(), Vec::new());
     output.flush(&mut |_, line| lines.push(String::from_utf8_lossy(line).into_owned()));
     // Which the shell sets for itself.

@@ -13,7 +13,7 @@ use std::thread::{self, Thread};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::note::Note;
-use crate::command::{OutputPipe, Prepared, Process};
+use crate::command::{OutputPipe, Prepared, Process, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::{self, Waker};
@@ -124,17 +124,14 @@ impl Runner {
                 self.process = Some(process);
                 Some(GuardInput::Spawned(self.command))
             }
-            Err(error) => {
-                let why = format!("it could not be run: {error}");
-                Some(GuardInput::Ended(self.command, Outcome::Failed(why)))
-            }
+            Err(error) => Some(GuardInput::Ended(self.command, not_run(&error))),
         }
     }
 
     /// Returns what becomes readable when the command has ended, if it runs, and when it has
     /// written something.
     pub(super) fn events(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [self.process.as_ref().map(|process| process.exit.as_fd()), Some(self.output.as_fd())]
+        [self.process.as_ref().map(|process| process.as_fd()), Some(self.output.as_fd())]
     }
 
     /// Passes on what the command has written.
@@ -144,7 +141,7 @@ impl Runner {
 
     /// Reaps the command if it has ended, with what it has written; returns how.
     pub(super) fn reap(&mut self) -> Option<(Command, Outcome)> {
-        let process = self.process.take_if(|process| sys::is_ready(&process.exit))?;
+        let process = self.process.take_if(|process| sys::is_ready(process))?;
         let outcome = process.reap();
         self.output.flush(&mut command_output);
         Some((self.command, outcome))

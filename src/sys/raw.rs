@@ -3,10 +3,12 @@
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
 mod byte_lock;
+mod execve;
 #[cfg(target_env = "musl")]
 mod heap;
 mod kernel_state;
 mod spawn;
+mod spawn_command;
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsString};
@@ -26,8 +28,9 @@ use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
-pub use self::spawn::{Spawn, SpawnCommand, spawn, spawn_command};
+pub use self::spawn::{Spawn, spawn};
 use self::spawn::{pointers, restore_signals};
+pub use self::spawn_command::{SpawnCommand, SpawnedCommand, spawn_command};
 use crate::exit::LockExit;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::Pid;
 
 use crate::exit::LockExit;
 
@@ -60,16 +60,18 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
     let words = (STACK_BYTES + 2 * size_of_val(&arguments[..])) / size_of::<u128>();
     let mut stack = Vec::<u128>::with_capacity(words);
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    let waits = libc::CLONE_VFORK;
     // SAFETY: the texts end in a zero, the lists of them in null, and all live until then.
-    let (process, _) = unsafe { copy(become_program, &raw mut copied, top.cast()) }?;
+    let copy = unsafe { copy(become_program, &raw mut copied, top.cast(), waits) };
+    let (process, _) = copy?;
     // SAFETY: the copy has written it, behind the back of the compiler.
     let failure = unsafe { (&raw const copied.failure).read_volatile() };
     Ok((process, (failure != 0).then(|| io::Error::from_raw_os_error(failure))))
 }
 
 /// Runs a function in a copy of this process that shares its memory, on a stack that ends at
-/// `top`, and waits until the copy is another program or has ended. Returns the process, and the
-/// descriptor that becomes readable when it has ended.
+/// `top`. With the flag `CLONE_VFORK` it waits until the copy is another program or has ended.
+/// Returns the process, and the descriptor that becomes readable when it has ended.
 ///
 /// # Errors
 ///
@@ -77,16 +79,19 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
 ///
 /// # Safety
 ///
-/// The function makes only calls that a signal handler may make too, and touches only what lives
-/// until it has ended. The end of the stack is aligned to 16 bytes.
-unsafe fn copy<T>(
+/// The function makes only calls that a signal handler may make too. What it touches and its stack
+/// live until it has executed another program or ended. Without `CLONE_VFORK` it calls nothing of
+/// the library that can fail: the error number is that of this thread. The end of the stack is
+/// aligned to 16 bytes.
+pub(super) unsafe fn copy<T>(
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut T,
     top: *mut c_void,
+    waits: c_int,
 ) -> io::Result<(Pid, OwnedFd)> {
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD | waits;
     let mut exit: c_int = -1;
-    // SAFETY: this thread waits meanwhile, so the stack lives as long as the copy uses it.
+    // SAFETY: the caller keeps what the copy uses.
     let process = unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) };
     let process = if process == -1 { None } else { Pid::from_raw(process) };
     let process = process.ok_or_else(io::Error::last_os_error)?;
@@ -140,99 +145,5 @@ extern "C" fn become_program(copied: *mut c_void) -> c_int {
         let is_missing = number == libc::ENOENT;
         let exit = if is_missing { LockExit::NotFound } else { LockExit::NotExecutable };
         libc::_exit(exit as i32)
-    }
-}
-
-/// A command of the operator that is spawned at once.
-pub struct SpawnCommand<'a> {
-    /// Its words if it is a plain program, the program first, with its path.
-    pub program: &'a [CString],
-    /// The words of `/bin/sh` that run it if it is not, or that program cannot be executed.
-    pub shell: &'a [CString],
-    /// Its variables.
-    pub environment: &'a [&'a CString],
-    /// Its stdin, stdout and stderr.
-    pub files: [BorrowedFd<'a>; 3],
-    /// Whether it has a session of its own, and not only a process group.
-    pub own_session: bool,
-}
-
-/// What the copy of this process reads before it is a command, and where it writes why it could
-/// not become one.
-struct CopiedCommand {
-    program: *const *const c_char,
-    shell: *const *const c_char,
-    environment: *const *const c_char,
-    files: [c_int; 3],
-    own_session: bool,
-    failure: c_int,
-}
-
-/// The stack of the copy, which calls little but the kernel.
-const COMMAND_STACK_BYTES: usize = 8 * 1024;
-
-/// Spawns a command with no signal blocked and SIGPIPE as it is by default, and waits until it is
-/// executed. Returns the process, and the descriptor that becomes readable when it has ended.
-///
-/// # Errors
-///
-/// When the system has no process, descriptor or memory to give, or no such file.
-pub fn spawn_command(spawn: &SpawnCommand<'_>) -> io::Result<(Pid, OwnedFd)> {
-    let (program, shell) = (pointers(spawn.program), pointers(spawn.shell));
-    let environment = pointers(spawn.environment.iter().copied());
-    let mut copied = CopiedCommand {
-        program: program.as_ptr(),
-        shell: shell.as_ptr(),
-        environment: environment.as_ptr(),
-        files: spawn.files.map(|file| file.as_raw_fd()),
-        own_session: spawn.own_session,
-        failure: 0,
-    };
-    let mut stack = [MaybeUninit::<u128>::uninit(); COMMAND_STACK_BYTES / size_of::<u128>()];
-    let top = stack.as_mut_ptr_range().end;
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: sigfillset(3) fills the set, which sigprocmask(2) reads, and that fills the other one
-    // in, which is read later. The texts end in a zero, the lists of them in null, and all live
-    // until then. No handler of this process runs in the copy, but after it has unblocked all.
-    let (process, exit) = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let process = copy(become_command, &raw mut copied, top.cast());
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        process
-    }?;
-    // SAFETY: the copy has written it, behind the back of the compiler.
-    match unsafe { (&raw const copied.failure).read_volatile() } {
-        0 => Ok((process, exit)),
-        failure => {
-            let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
-            Err(io::Error::from_raw_os_error(failure))
-        }
-    }
-}
-
-/// What the copy of this process does. Its memory is that of this process.
-extern "C" fn become_command(copied: *mut c_void) -> c_int {
-    let copied: *mut CopiedCommand = copied.cast();
-    // SAFETY: as in `become_program`.
-    unsafe {
-        let _ = if (*copied).own_session { libc::setsid() } else { libc::setpgid(0, 0) };
-        let mut are_set = true;
-        for (number, file) in (0..).zip((*copied).files) {
-            are_set &= match file == number {
-                true => libc::fcntl(file, libc::F_SETFD, 0),
-                false => libc::dup2(file, number),
-            } != -1;
-        }
-        if are_set {
-            restore_signals();
-            let (program, environment) = ((*copied).program, (*copied).environment);
-            if !(*program).is_null() {
-                libc::execve(*program, program, environment);
-            }
-            libc::execve(*(*copied).shell, (*copied).shell, environment);
-        }
-        (&raw mut (*copied).failure).write_volatile(*libc::__errno_location());
-        libc::_exit(127)
     }
 }
