@@ -5,6 +5,8 @@
 mod rig;
 mod support;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rig::scene::Scene;
@@ -13,6 +15,7 @@ use rig::waits;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{self, until_true};
+use support::programs;
 use support::sandbox::Sandbox;
 
 /// Renewal interval: several of them in a window.
@@ -43,6 +46,42 @@ fn start(sandbox: &Sandbox) -> Agent {
     let agent = Agent::start(&mut command);
     until_true("an active agent", || up.exists());
     agent
+}
+
+/// Returns the children of an agent that are no program of their own yet.
+fn unexecuted(agent: &Agent) -> usize {
+    let of = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = agent.id().to_string();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+    let children = children.unwrap_or_default();
+    children.split_whitespace().filter(|child| of(child) == of(&own)).count()
+}
+
+#[test]
+fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
+    let Some(strace) = programs::strace().filter(|_| waits::can_observe()) else {
+        return;
+    };
+    let sandbox = Sandbox::new("disk");
+    let (start, up, check) = ("echo up >$D/up", sandbox.join("up"), sandbox.join("check"));
+    fs::write(&check, "#!/bin/sh\n").expect("a file");
+    fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut command = sandbox.agent(start, "true");
+    command.args(["-c", "1", "-r", &R.as_millis().to_string(), "--healthcheck"]).arg(&check);
+    let mut agent = Agent::start(&mut command);
+    until_true("an active agent", || up.exists());
+    // The disk hangs: the kernel does not get to read the program.
+    let mut disk = sandbox.command(strace);
+    disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s", "-P"]);
+    let mut disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
+    until_true("a health check that is not executed", || unexecuted(&agent) > 0);
+    agent.wait_for_any(&["the health check did not end within"]);
+    until_true("another one", || unexecuted(&agent) > 0);
+    agent.signal(Signal::TERM);
+    let ended = agent.wait_exit(clock::now() + Duration::from_secs(10));
+    let _ = disk.kill();
+    let _ = disk.wait();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
 #[test]

@@ -34,11 +34,11 @@ fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
     let mut output = OutputPipe::new(command, None).expect("a descriptor");
     let prepared = commands.prepare(&run, None, deadline);
     let mut process = Process::spawn(prepared, output.writer()).expect("it can be run");
-    let leads = session_of(process.group) == process.group.to_string();
-    let group = rustix::process::getpgid(Some(process.group)).expect("it lives");
-    let own = process.group;
     process.release();
     sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
+    let leads = session_of(process.group) == process.group.to_string();
+    let group = rustix::process::getpgid(Some(process.group)).expect("it is not reaped");
+    let own = process.group;
     assert_eq!(process.reap(), Outcome::Succeeded);
     let mut signals = 0;
     output.flush(&mut |_, line| {
@@ -51,8 +51,8 @@ fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
     (leads, group, own, signals & 0x7fff_ffff)
 }
 
-/// Runs the health check, by a shell or as it is, and returns its end and its output.
-fn checked(script: &str, shell: Option<&str>) -> (Outcome, Vec<String>) {
+/// Spawns the health check, by a shell or as it is.
+fn spawn_check(script: &str, shell: Option<&str>, output: &OutputPipe) -> Process {
     let commands = commands(script);
     let (command, context) = (Command::Check, LockContext::default());
     let deadline = sys::now();
@@ -62,8 +62,17 @@ fn checked(script: &str, shell: Option<&str>) -> (Outcome, Vec<String>) {
         None => prepared.program.clear(),
         Some(shell) => prepared.shell = vec![shell.to_owned()],
     }
-    let mut output = OutputPipe::new(command, None).expect("a descriptor");
-    let process = Process::spawn(prepared, output.writer()).expect("it can be run");
+    Process::spawn(prepared, output.writer()).expect("it can be run")
+}
+
+fn no_output() -> OutputPipe {
+    OutputPipe::new(Command::Check, None).expect("a descriptor")
+}
+
+/// Runs the health check, by a shell or as it is, and returns its end and its output.
+fn checked(script: &str, shell: Option<&str>) -> (Outcome, Vec<String>) {
+    let mut output = no_output();
+    let process = spawn_check(script, shell, &output);
     sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     let (outcome, mut lines) = (process.reap(), Vec::new());
     output.flush(&mut |_, line| lines.push(String::from_utf8_lossy(line).into_owned()));
@@ -109,6 +118,18 @@ fn a_plain_program_runs_as_a_shell_would_run_it() {
     let outcome = checked(&dies, Some("/bin/false")).0;
     assert_eq!(outcome, Outcome::Failed("killed by signal 9".to_owned()));
     std::fs::remove_dir_all(&folder).expect("it is there");
+}
+
+/// The process shares the memory of this one until it is executed, or has failed.
+#[test]
+fn a_command_that_cannot_be_executed_says_why_and_leaves_the_error_number_alone() {
+    let missing = File::open("/no/such/file").expect_err("it is missing");
+    let process = spawn_check("true", Some("/dev/null"), &no_output());
+    sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
+    let number = io::Error::last_os_error();
+    let why = "it could not be run: Permission denied (os error 13)".to_owned();
+    assert_eq!(process.reap(), Outcome::Failed(why));
+    assert_eq!(number.raw_os_error(), missing.raw_os_error());
 }
 
 #[test]
