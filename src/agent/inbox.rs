@@ -102,6 +102,11 @@ impl<T> NewestSender<T> {
 }
 
 impl<T> Inbox<T> {
+    /// Returns whether no item waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Takes the next item if there is one.
     pub(super) fn try_next(&self) -> Option<T> {
         self.items.try_recv().ok()

@@ -2,7 +2,7 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | the pump, the health check, signals | poll(2), until a deadline | |
+//! | `putex` (the main thread) | pump, health check, signals | poll(2), until a deadline | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
@@ -274,6 +274,8 @@ fn turn_until_end(
         let lock_before = performer.on_change.as_ref().map(|_| pump.lock_context());
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
+        // A holder has the store to itself: no read may delay its renewals.
+        performer.store.follow_hints(pump.is_standby());
         if let Some(before) = lock_before {
             let lock = pump.lock_context();
             performer.lock = if lock.term.is_some() { lock } else { before };

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +48,7 @@ pub(super) struct StoreHandle {
     requests: InboxSender<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
+    follows_hints: Arc<AtomicBool>,
 }
 
 impl StoreHandle {
@@ -61,16 +64,29 @@ impl StoreHandle {
         events: InboxSender<Event>,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
-        let (generation, reported, said) = (0, None, Vec::new());
-        let mut thread =
-            StoreThread { store, requests, generation, reported, said, events, timing };
+        let follows_hints = Arc::new(AtomicBool::new(false));
+        let mut thread = StoreThread {
+            store,
+            requests,
+            generation: 0,
+            reported: None,
+            said: Vec::new(),
+            events,
+            timing,
+            follows_hints: Arc::clone(&follows_hints),
+        };
         let work = move || {
             while thread.open_and_serve().is_some() {
                 thread.pause();
             }
         };
         thread::Builder::new().name("putex-store".to_owned()).spawn(work)?;
-        Ok(StoreHandle { requests: own, generation: 0 })
+        Ok(StoreHandle { requests: own, generation: 0, follows_hints })
+    }
+
+    /// Has the thread read the key whenever a hint says that it has changed, or not.
+    pub(super) fn follow_hints(&self, follows: bool) {
+        self.follows_hints.store(follows, Ordering::Relaxed);
     }
 
     /// Counts a generation: the pump is about to handle that the store is open.
@@ -104,6 +120,7 @@ struct StoreThread {
     said: Vec<String>,
     events: InboxSender<Event>,
     timing: Timing,
+    follows_hints: Arc<AtomicBool>,
 }
 
 impl StoreThread {
@@ -149,11 +166,27 @@ impl StoreThread {
             self.answer()?;
             panic_if_asked("putex-store");
             match self.store.watch(self.requests.waker.as_fd(), None) {
+                Ok(Some(Event::Hint(seat, revision))) => {
+                    let event = self.follow_hint(seat, revision);
+                    self.events.tell(event)?;
+                }
                 Ok(Some(event)) => self.events.tell(event)?,
                 Ok(None) => self.requests.waker.clear(),
                 Err(why) => return Some(why),
             }
         }
+    }
+
+    /// Reads the key that a hint is of if that is wanted: the pump need not wake for the hint and
+    /// again for what it means. A request of the pump comes first.
+    fn follow_hint(&mut self, seat: Seat, revision: Option<Revision>) -> Event {
+        if self.follows_hints.load(Ordering::Relaxed) && self.requests.is_empty() {
+            let deadline = sys::now().after(self.timing.attempt());
+            if let Ok(key_state) = self.store.read(seat, deadline) {
+                return Event::Changed(seat, key_state);
+            }
+        }
+        Event::Hint(seat, revision)
     }
 
     fn answer(&mut self) -> Option<()> {

@@ -32,6 +32,10 @@ use crate::core::time::Ms;
 /// number.
 pub const SLACK: Duration = Duration::from_millis(20);
 
+/// Shortest time that a request is given: a loaded host needs a few milliseconds
+/// for a round trip.
+const ATTEMPT_MIN: Duration = Duration::from_millis(10);
+
 /// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
 const GUARD_ANSWER_MIN: Duration = Duration::from_millis(250);
 
@@ -190,6 +194,12 @@ impl Timing {
     /// drift of two clocks over it, less [`SLACK`]. Zero when nothing is left.
     pub fn stop_budget(self) -> Duration {
         self.confirmation().saturating_sub(self.drift_share()).saturating_sub(SLACK)
+    }
+
+    /// Returns how long one request to the store may take: half a stroke, so that one lost answer
+    /// can be made up for within the stroke, but at least 10 ms.
+    pub fn attempt(self) -> Duration {
+        (self.renewal / 2).max(ATTEMPT_MIN)
     }
 
     /// Returns the time in which a guard has to answer before it is killed: R, but at least

@@ -351,7 +351,7 @@ impl World<'_> {
                 self.note_revision(id, opened.bucket.last.0.max(key_state.revision.0));
                 self.saw(id, key_state);
             }
-            Event::Read(Ok(key_state)) => self.saw(id, key_state),
+            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
                 // Of a take that was given up on, only a read tells.
                 if self.agents[id].state != "standby" {
@@ -466,7 +466,9 @@ impl World<'_> {
                 let key = opened.key_states[0].revision.0;
                 (opened.bucket.last.0.max(key), key)
             }
-            Event::Read(Ok(key_state)) => (key_state.revision.0, key_state.revision.0),
+            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => {
+                (key_state.revision.0, key_state.revision.0)
+            }
             _ => (0, 0),
         };
     }

@@ -56,7 +56,7 @@ impl World<'_> {
             check: Slot::default(),
             line: None,
             view: GuardView::default(),
-            link: Link::new(),
+            link: Link::default(),
             writing: Writing::default(),
             known: 0,
             bucket: None,

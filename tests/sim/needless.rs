@@ -169,7 +169,7 @@ impl World<'_> {
         };
         match event {
             Event::Opened(opened) => foreign(&opened.key_states[0]),
-            Event::Read(Ok(key_state)) => foreign(key_state),
+            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => foreign(key_state),
             Event::Written(Written::Moved(_)) => true,
             _ => false,
         }
@@ -217,5 +217,9 @@ fn is_granted(current: &KeyState, grant: &Grant) -> bool {
 
 /// Whether an event can tell that another has written.
 fn tells_of_others(event: &Event) -> bool {
-    matches!(event, Event::Opened(_) | Event::Read(Ok(_)) | Event::Written(Written::Moved(_)))
+    match event {
+        Event::Opened(_) | Event::Read(Ok(_)) | Event::Changed(..) => true,
+        Event::Written(written) => matches!(written, Written::Moved(_)),
+        _ => false,
+    }
 }

@@ -73,9 +73,12 @@ enum Waiting {
     Open,
     Read,
     Write,
+    /// To a read that follows a hint of this revision at once.
+    Change(u64),
 }
 
 /// The store thread's end.
+#[derive(Default)]
 pub struct Link {
     open: bool,
     /// Which connection this is.
@@ -92,22 +95,6 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new() -> Link {
-        Link {
-            open: false,
-            link: 0,
-            generation: 0,
-            pump_generation: 0,
-            waiting: None,
-            queue: VecDeque::new(),
-            requests: 0,
-            reported: None,
-            unanswered: None,
-            seen: 0,
-            hinted: 0,
-        }
-    }
-
     /// The pump is about to learn that the store is open.
     pub fn pump_knows(&mut self) {
         self.pump_generation += 1;
@@ -117,9 +104,9 @@ impl Link {
         self.pump_generation
     }
 
-    /// Whether a request is under way.
+    /// Whether a request of the pump is under way.
     pub fn is_asked(&self) -> bool {
-        self.waiting.is_some() && self.open
+        self.waiting.is_some_and(|(_, waiting)| !matches!(waiting, Waiting::Change(_))) && self.open
     }
 
     pub fn is_open(&self) -> bool {
@@ -347,7 +334,11 @@ impl World<'_> {
             }
             Reply::Read(key_state) => {
                 link.seen = key_state.revision.0;
-                self.tell(id, Event::Read(Ok(key_state)));
+                let event = match waiting {
+                    Waiting::Change(_) => Event::Changed(Seat::FIRST, key_state),
+                    _ => Event::Read(Ok(key_state)),
+                };
+                self.tell(id, event);
             }
             Reply::Written(written) => {
                 if let Written::Stored(revision) = &written {
@@ -369,6 +360,9 @@ impl World<'_> {
             Waiting::Open => {}
             Waiting::Read => self.tell(id, Event::Read(Err(why))),
             Waiting::Write => self.tell(id, Event::Written(Written::Unknown(why))),
+            Waiting::Change(revision) => {
+                self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
+            }
         }
     }
 
@@ -437,7 +431,18 @@ impl World<'_> {
             link.hinted = link.hinted.max(revision);
             return;
         }
-        self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
+        self.follow_hint(id, revision);
+    }
+
+    /// Tells the pump of a hint. As a rule the key is read first for a standby.
+    fn follow_hint(&mut self, id: usize, revision: u64) {
+        if self.agents[id].state != "standby" || self.chance.chance(200) {
+            return self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
+        }
+        let site = self.agents[id].site;
+        let now = self.host(site).clock.at(self.now);
+        let deadline = now.after(self.sc.sites[site].timing.attempt());
+        self.request(id, Waiting::Change(revision), What::Read, deadline);
     }
 
     /// What waited while a request was under way.
@@ -445,7 +450,7 @@ impl World<'_> {
         let link = &mut self.agents[id].link;
         let hinted = std::mem::take(&mut link.hinted);
         if hinted > link.seen {
-            self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(hinted))));
+            self.follow_hint(id, hinted);
         }
         while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {
             let Some(request) = self.agents[id].link.queue.pop_front() else {

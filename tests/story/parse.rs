@@ -162,6 +162,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "moved" => Event::Written(Written::Moved(revision()?)),
         "denied" => Event::Written(Written::Denied(why)),
         "unknown" => Event::Written(Written::Unknown(why)),
+        "changed" => Event::Changed(Seat(words.count("seat", 0)?), key_state(&words)?),
         "hint" => Event::Hint(Seat(words.count("seat", 0)?), revision()?),
         "twin" => Event::DuplicateToken(Notice {
             token: words.word(0)?.to_owned(),

@@ -6,7 +6,6 @@ use super::failback::Tries;
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::store_view::{KeyView, StoreView};
-use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, Kept, Pause, StoreError, Written};
@@ -119,6 +118,7 @@ impl Context {
                 let key = &mut self.store.keys[seat.index()];
                 key.hinted = key.hinted.max(named);
             }
+            Event::Changed(seat, key_state) => self.observe(*seat, key_state, now),
             Event::CheckEnded(_) => self.check_runs = false,
             Event::DuplicateToken(notice) => self.handle_duplicate_token(notice, now),
             Event::Guard(number, event) => self.handle_guard_event(*number, event, now),
@@ -199,7 +199,7 @@ impl Context {
     pub(super) fn read(&mut self, now: Instant) {
         self.connection = Connection::Reading;
         self.key_mut().hinted = Revision(0);
-        let deadline = now.after(attempt(self));
+        let deadline = now.after(self.config.timing.attempt());
         self.want(Effect::Read { seat: self.seat, deadline });
     }
 

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::deadline::Timer;
-use super::write::attempt;
 use crate::core::event::{Effect, FailbackRequest};
 use crate::core::priority::Priority;
 use crate::core::record::RecordState;
@@ -77,7 +76,7 @@ impl Failback {
             return;
         };
         let due_since = *self.due_since.get_or_insert(now);
-        let delay = context.config.reloadable.priority.delay(attempt(context));
+        let delay = context.config.reloadable.priority.delay(context.config.timing.attempt());
         let first_at = fit_since.after(after).max(due_since).after(delay);
         let request_at = self.requested_at.map_or(first_at, |at| at.after(r));
         if !context.due(Timer::RequestFailback, request_at, now) {

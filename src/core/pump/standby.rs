@@ -12,7 +12,7 @@ use super::failback::Failback;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
-use super::write::{attempt, pause};
+use super::write::pause;
 use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
@@ -103,6 +103,10 @@ impl Standby {
             self.reads.iter_mut().for_each(|key| key.put_off(context, now));
         } else if let Event::Read(Ok(_)) = event {
             asked.put_off(context, now);
+        } else if let Event::Changed(seat, _) = event {
+            let changed = &mut self.reads[seat.index()];
+            changed.hint_led = true;
+            changed.put_off(context, now);
         } else if let Event::Read(Err(_)) = event {
             asked.read_at = now.after(pause(context));
         } else if let Event::Written(_) = event {
@@ -320,7 +324,7 @@ impl Standby {
     fn stroke_due(&self, context: &Context) -> Instant {
         let near = self.stroke_at.after(context.config.timing.renewal());
         match self.takeable(context).map(|(_, seen)| context.take_at(seen)) {
-            Some(at) if at < near => at.after(attempt(context)).max(self.stroke_at),
+            Some(at) if at < near => at.after(context.config.timing.attempt()).max(self.stroke_at),
             Some(_) | None => self.stroke_at,
         }
     }

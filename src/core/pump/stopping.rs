@@ -9,7 +9,7 @@ use super::context::Context;
 use super::deadline::Timer;
 use super::hold::Hold;
 use super::standby::Standby;
-use super::write::{NewWrite, attempt, prepare_write};
+use super::write::{NewWrite, prepare_write};
 use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
@@ -231,7 +231,7 @@ impl Stopping {
 
     /// Gives the lock back when the store is free; the service is down.
     fn advance_release(&mut self, context: &mut Context, now: Instant) {
-        let attempt = now.after(attempt(context));
+        let attempt = now.after(context.config.timing.attempt());
         let release_by = *self.release_by.get_or_insert(attempt);
         match &self.release {
             Release::Wanted { revision, term, to } if context.is_idle() && now < release_by => {

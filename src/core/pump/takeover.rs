@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::context::Context;
 use super::holders::Times;
 use super::store_view::Seen;
-use super::write::attempt;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
 use crate::core::seat::Seat;
@@ -48,7 +47,9 @@ impl Context {
         let takeover = &seen.takeover;
         match takeover.is_for_own() {
             true => takeover.wait,
-            false => takeover.wait + self.config.reloadable.priority.delay(attempt(self)),
+            false => {
+                takeover.wait + self.config.reloadable.priority.delay(self.config.timing.attempt())
+            }
         }
     }
 

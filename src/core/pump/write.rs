@@ -234,7 +234,8 @@ impl Pending {
                 self.sent = now;
                 self.step = Step::Sent;
                 context.connection = Connection::Writing;
-                let deadline = now.after(attempt(context)).min(self.give_up).max(now);
+                let deadline =
+                    now.after(context.config.timing.attempt()).min(self.give_up).max(now);
                 let (expected, record) = (self.expected, self.record.clone());
                 let seat = context.seat;
                 context.want(Effect::Write { seat, expected, record, deadline });
@@ -248,17 +249,7 @@ impl Pending {
     }
 }
 
-/// How long one request may take: half a stroke, so that one lost answer can be
-/// made up for within the stroke.
-pub(super) fn attempt(context: &Context) -> Duration {
-    (context.config.timing.renewal() / 2).max(ATTEMPT_MIN)
-}
-
 /// How long to wait after a request that failed at once.
 pub(super) fn pause(context: &Context) -> Duration {
     context.config.timing.renewal() / 8
 }
-
-/// Shortest time that a request is given: a loaded host needs a few milliseconds
-/// for a round trip.
-const ATTEMPT_MIN: Duration = Duration::from_millis(10);

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-/// Whether the error number is written all the same: on processors without a way of their own below.
+/// Whether the error number is written all the same: on processors without a way of their own.
 pub(super) const SETS_ERRNO: bool = !cfg!(any(
     target_arch = "x86_64",
     target_arch = "x86",
