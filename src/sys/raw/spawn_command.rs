@@ -74,7 +74,7 @@ const STACK_BYTES: usize = 8 * 1024;
 pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
     let SpawnCommand { program, shell, variables, inherited, files, own_session, waits } = spawn;
     let waits = waits || execve::SETS_ERRNO;
-    let mut copied = Box::new(Copied {
+    let copied = NonNull::from(Box::leak(Box::new(Copied {
         program: pointers(&program),
         shell: pointers(&shell),
         environment: pointers(inherited.iter().chain(&variables)),
@@ -83,9 +83,7 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         failure: AtomicI32::new(0),
         _texts: [program, shell, variables],
         stack: [MaybeUninit::uninit(); STACK_BYTES / size_of::<u128>()],
-    });
-    let top = copied.stack.as_mut_ptr_range().end;
-    let copied = NonNull::from(Box::leak(copied));
+    })));
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigfillset(3) fills the set, which sigprocmask(2) reads, and that fills the other one
     // in, which is read later. The texts end in a zero, the lists of them in null, and all live
@@ -94,6 +92,7 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
     let spawned = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let top = (&raw mut (*copied.as_ptr()).stack).add(1);
         let flag = if waits { libc::CLONE_VFORK } else { 0 };
         let spawned = copy(become_command, copied.as_ptr(), top.cast(), flag);
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
