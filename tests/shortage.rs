@@ -87,6 +87,38 @@ fn refuse_message(name: &str, sender: impl Fn(u32, Pid) -> String) {
     assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
 }
 
+/// An emulator of another processor may refuse what vfork(2) does not need.
+#[test]
+fn commands_run_where_a_process_can_only_be_made_as_by_vfork() {
+    let Some(strace) = programs::strace() else {
+        return;
+    };
+    let host = Host::new("vfork");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let calls = host.sandbox.join("calls");
+    let mut strace = host.sandbox.marked(strace);
+    // The second call of each pair is without the flags that were refused.
+    strace.args(["-f", "-qq", "-e", "inject=clone:error=EINVAL:when=1+2", "-o"]).arg(&calls);
+    let strace = strace.args(["-p", &agent.id().to_string(), "-p", &guard.to_string()]);
+    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
+    let refused = || {
+        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        calls.matches("(INJECTED)").count()
+    };
+    // It ends at once where it may not follow a process.
+    until_true("calls", || refused() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
+    let (_, _) = (strace.kill(), strace.wait());
+    if refused() == 0 {
+        println!("skipped: strace may not follow a process");
+        return;
+    }
+    assert_eq!(host.guard(), guard, "{}", agent.log.text());
+    assert!(host.is_up(), "{}", agent.log.text());
+    assert!(!agent.log.text().contains("could not be run"), "{}", agent.log.text());
+}
+
 /// Whoever writes beyond the limit of a file is sent a signal that ends it.
 #[test]
 fn a_log_file_that_may_not_grow_ends_nobody() {

@@ -10,6 +10,7 @@ use std::ptr;
 use rustix::process::Pid;
 
 use crate::exit::LockExit;
+use crate::sys;
 
 /// A program that is spawned at once.
 pub struct Spawn<'a> {
@@ -89,14 +90,28 @@ pub(super) unsafe fn copy<T>(
     top: *mut c_void,
     waits: c_int,
 ) -> io::Result<(Pid, OwnedFd)> {
-    let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD | waits;
+    let vfork = libc::CLONE_VM | libc::SIGCHLD;
     let mut exit: c_int = -1;
+    let flags = vfork | libc::CLONE_PIDFD | waits;
     // SAFETY: the caller keeps what the copy uses.
-    let process = unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) };
-    let process = if process == -1 { None } else { Pid::from_raw(process) };
-    let process = process.ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has made it for this process, closed on exec.
-    Ok((process, unsafe { OwnedFd::from_raw_fd(exit) }))
+    match clone(unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) }) {
+        // SAFETY: the kernel has made it for this process, closed on exec.
+        Ok(process) => Ok((process, unsafe { OwnedFd::from_raw_fd(exit) })),
+        // As an emulator of another processor says that knows only the flags of vfork(2).
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let flags = vfork | libc::CLONE_VFORK;
+            // SAFETY: as above.
+            let process = clone(unsafe { libc::clone(function, top, flags, argument.cast()) })?;
+            Ok((process, sys::open_spawned(process)?))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the process that clone(2) returned.
+fn clone(returned: c_int) -> io::Result<Pid> {
+    let process = if returned == -1 { None } else { Pid::from_raw(returned) };
+    process.ok_or_else(io::Error::last_os_error)
 }
 
 /// Returns a list of texts as execve(2) reads it, which ends in null.
