@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use rig::scene::Scene;
@@ -57,31 +58,58 @@ fn unexecuted(agent: &Agent) -> usize {
     children.split_whitespace().filter(|child| of(child) == of(&own)).count()
 }
 
-#[test]
-fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
-    let Some(strace) = programs::strace().filter(|_| waits::can_observe()) else {
-        return;
-    };
-    let sandbox = Sandbox::new("disk");
+/// An active agent whose health check the disk does not deliver.
+struct Hanging {
+    agent: Agent,
+    disk: Child,
+    command: Command,
+    _sandbox: Sandbox,
+}
+
+/// Starts an agent with this renewal interval. Once it is active its disk hangs: the kernel does
+/// not get to read the program of its health check. `None` where strace cannot see to that.
+fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
+    let strace = programs::strace().filter(|_| waits::can_observe())?;
+    let sandbox = Sandbox::new(name);
     let (start, up, check) = ("echo up >$D/up", sandbox.join("up"), sandbox.join("check"));
     fs::write(&check, "#!/bin/sh\n").expect("a file");
     fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("its mode");
     let mut command = sandbox.agent(start, "true");
-    command.args(["-c", "1", "-r", &R.as_millis().to_string(), "--healthcheck"]).arg(&check);
-    let mut agent = Agent::start(&mut command);
+    command.args(["-c", "1", "-r", &r.as_millis().to_string(), "--healthcheck"]).arg(&check);
+    let agent = Agent::start(&mut command);
     until_true("an active agent", || up.exists());
-    // The disk hangs: the kernel does not get to read the program.
     let mut disk = sandbox.command(strace);
     disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s", "-P"]);
-    let mut disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
+    let disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
     until_true("a health check that is not executed", || unexecuted(&agent) > 0);
+    Some(Hanging { agent, disk, command, _sandbox: sandbox })
+}
+
+#[test]
+fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
+    let Some(mut hanging) = hang_disk("disk", R) else {
+        return;
+    };
+    let agent = &mut hanging.agent;
     agent.wait_for_any(&["the health check did not end within"]);
-    until_true("another one", || unexecuted(&agent) > 0);
+    until_true("another one", || unexecuted(agent) > 0);
     agent.signal(Signal::TERM);
     let ended = agent.wait_exit(clock::now() + Duration::from_secs(10));
-    let _ = disk.kill();
-    let _ = disk.wait();
+    let (_, _) = (hanging.disk.kill(), hanging.disk.wait());
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
+/// A health check that the disk does not deliver would keep the locks and sockets of its agent.
+#[test]
+fn an_agent_that_dies_while_its_disk_hangs_is_started_again() {
+    let Some(mut hanging) = hang_disk("disk-dead", Duration::from_secs(2)) else {
+        return;
+    };
+    hanging.agent.kill();
+    let again = Agent::start(&mut hanging.command);
+    again.wait_for_any(&["the service goes on"]);
+    let (_, _) = (hanging.disk.kill(), hanging.disk.wait());
+    again.kill();
 }
 
 #[test]

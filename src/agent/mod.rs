@@ -301,6 +301,7 @@ fn turn_until_end(
         }
         performer.service_manager.notify(pump.state(), pump.is_ready());
         performer.service_manager.keepalive(now);
+        performer.check.kill_if_due(now);
     }
 }
 

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
 mod byte_lock;
-mod execve;
+mod call;
 #[cfg(target_env = "musl")]
 mod heap;
 mod kernel_state;

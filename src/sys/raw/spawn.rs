@@ -83,7 +83,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
 /// The function makes only calls that a signal handler may make too. What it touches and its stack
 /// live until it has executed another program or ended. Without `CLONE_VFORK` it calls nothing of
 /// the library that can fail: the error number is that of this thread. The end of the stack is
-/// aligned to 16 bytes.
+/// aligned as `u128` is.
 pub(super) unsafe fn copy<T>(
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut T,
@@ -95,6 +95,8 @@ pub(super) unsafe fn copy<T>(
     let flags = vfork | libc::CLONE_PIDFD | waits;
     // SAFETY: the caller keeps what the copy uses.
     match clone(unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) }) {
+        // A kernel before 5.2 does not know the flag.
+        Ok(process) if exit == -1 => Ok((process, sys::open_spawned(process)?)),
         // SAFETY: the kernel has made it for this process, closed on exec.
         Ok(process) => Ok((process, unsafe { OwnedFd::from_raw_fd(exit) })),
         // As an emulator of another processor says that knows only the flags of vfork(2).

@@ -3,16 +3,18 @@
 //! hangs prevents.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions};
 
-use super::execve::{self, execve};
+use super::call::{self, close_range, execve};
 use super::spawn::{copy, pointers, restore_signals};
 use crate::sys;
 
@@ -55,11 +57,12 @@ struct Copied {
     shell: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     files: [c_int; 3],
+    closed: &'static [(u32, u32)],
     own_session: bool,
     failure: AtomicI32,
     /// What the lists point into.
     _texts: [Vec<CString>; 3],
-    stack: [MaybeUninit<u128>; STACK_BYTES / size_of::<u128>()],
+    _stack: Vec<u128>,
 }
 
 /// The stack of the copy, which calls little but the kernel.
@@ -73,16 +76,20 @@ const STACK_BYTES: usize = 8 * 1024;
 /// cannot be executed.
 pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
     let SpawnCommand { program, shell, variables, inherited, files, own_session, waits } = spawn;
-    let waits = waits || execve::SETS_ERRNO;
+    let waits = waits || call::SETS_ERRNO;
+    // Not touched before it is used.
+    let mut stack = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
     let copied = NonNull::from(Box::leak(Box::new(Copied {
         program: pointers(&program),
         shell: pointers(&shell),
         environment: pointers(inherited.iter().chain(&variables)),
         files: files.map(|file| file.as_raw_fd()),
+        closed: not_inherited(),
         own_session,
         failure: AtomicI32::new(0),
         _texts: [program, shell, variables],
-        stack: [MaybeUninit::uninit(); STACK_BYTES / size_of::<u128>()],
+        _stack: stack,
     })));
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigfillset(3) fills the set, which sigprocmask(2) reads, and that fills the other one
@@ -92,7 +99,6 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
     let spawned = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let top = (&raw mut (*copied.as_ptr()).stack).add(1);
         let flag = if waits { libc::CLONE_VFORK } else { 0 };
         let spawned = copy(become_command, copied.as_ptr(), top.cast(), flag);
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
@@ -115,6 +121,36 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         }
     }
     Ok(spawned)
+}
+
+/// Returns the ranges of descriptors, but for the first three, that no command inherits: all but
+/// those with which this process was started, and which it leaves to all. Looked for once: what
+/// this process opens is closed on exec.
+fn not_inherited() -> &'static [(u32, u32)] {
+    static RANGES: LazyLock<Vec<(u32, u32)>> = LazyLock::new(|| {
+        let Ok(open) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+        let numbers = open.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+        let mut inherited: Vec<u32> = numbers.filter(|number| is_inherited(*number)).collect();
+        inherited.sort_unstable();
+        let mut ranges = Vec::new();
+        let mut first = 3;
+        for number in inherited.into_iter().filter(|number| *number >= 3) {
+            if first < number {
+                ranges.push((first, number - 1));
+            }
+            first = number + 1;
+        }
+        ranges.push((first, u32::MAX));
+        ranges
+    });
+    &RANGES
+}
+
+/// Returns whether a program that this process executes inherits a descriptor of this number.
+fn is_inherited(number: u32) -> bool {
+    // SAFETY: the call fails on what is not open.
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number.cast_signed()) });
+    flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
 /// Frees what no process reads any more.
@@ -159,6 +195,10 @@ extern "C" fn become_command(copied: *mut c_void) -> c_int {
         };
         let mut failure = set_files(copied.files);
         if failure == 0 {
+            // A disk that hangs would have this process keep locks and sockets of a dead agent.
+            for (first, last) in copied.closed {
+                close_range(*first, *last);
+            }
             restore_signals();
             let environment = copied.environment.as_ptr();
             let (program, shell) = (copied.program.as_ptr(), copied.shell.as_ptr());
