@@ -303,13 +303,9 @@ impl Process {
     ///
     /// When the system has no process or descriptor to give, or a text has a zero in it.
     pub fn spawn(prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
-        let (pipe, release) = if prepared.waits {
-            io::pipe().map(|(r, w)| (Some(r), Some(w)))?
-        } else {
-            (None, None)
-        };
+        let pipe = prepared.waits.then(io::pipe).transpose()?;
         let stdin = match &pipe {
-            Some(pipe) => pipe.as_fd(),
+            Some((reader, _)) => reader.as_fd(),
             None => nothing()?,
         };
         let own = prepared.variables.iter();
@@ -323,6 +319,7 @@ impl Process {
             own_session: prepared.command == Command::Start,
             waits: prepared.waits,
         })?;
+        let release = pipe.map(|(_, writer)| writer);
         Ok(Process { group: spawned.process, spawned, release, killed: false })
     }
 

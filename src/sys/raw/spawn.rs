@@ -4,13 +4,12 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use rustix::process::Pid;
 
 use crate::exit::LockExit;
-use crate::sys;
 
 /// A program that is spawned at once.
 pub struct Spawn<'a> {
@@ -61,58 +60,40 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
     let words = (STACK_BYTES + 2 * size_of_val(&arguments[..])) / size_of::<u128>();
     let mut stack = Vec::<u128>::with_capacity(words);
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
-    let waits = libc::CLONE_VFORK;
     // SAFETY: the texts end in a zero, the lists of them in null, and all live until then.
-    let copy = unsafe { copy(become_program, &raw mut copied, top.cast(), waits) };
-    let (process, _) = copy?;
+    let process = unsafe {
+        copy(become_program, &raw mut copied, top.cast(), libc::CLONE_VFORK, ptr::null_mut())
+    }?;
     // SAFETY: the copy has written it, behind the back of the compiler.
     let failure = unsafe { (&raw const copied.failure).read_volatile() };
     Ok((process, (failure != 0).then(|| io::Error::from_raw_os_error(failure))))
 }
 
 /// Runs a function in a copy of this process that shares its memory, on a stack that ends at
-/// `top`. With the flag `CLONE_VFORK` it waits until the copy is another program or has ended.
-/// Returns the process, and the descriptor that becomes readable when it has ended.
+/// `top`. With the flag `CLONE_VFORK` it waits until the copy is another program or has ended; with
+/// `CLONE_PIDFD` it sets `exit` to a descriptor that becomes readable when the copy has ended.
 ///
 /// # Errors
 ///
-/// When the system has no process, descriptor or memory to give.
+/// When the system has no process, descriptor or memory to give, or does not take these flags.
 ///
 /// # Safety
 ///
 /// The function makes only calls that a signal handler may make too. What it touches and its stack
 /// live until it has executed another program or ended. Without `CLONE_VFORK` it calls nothing of
 /// the library that can fail: the error number is that of this thread. The end of the stack is
-/// aligned as `u128` is.
+/// aligned as `u128` is. `exit` may be written to if `CLONE_PIDFD` is among the flags.
 pub(super) unsafe fn copy<T>(
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut T,
     top: *mut c_void,
-    waits: c_int,
-) -> io::Result<(Pid, OwnedFd)> {
-    let vfork = libc::CLONE_VM | libc::SIGCHLD;
-    let mut exit: c_int = -1;
-    let flags = vfork | libc::CLONE_PIDFD | waits;
+    flags: c_int,
+    exit: *mut c_int,
+) -> io::Result<Pid> {
+    let flags = libc::CLONE_VM | libc::SIGCHLD | flags;
     // SAFETY: the caller keeps what the copy uses.
-    match clone(unsafe { libc::clone(function, top, flags, argument.cast(), &raw mut exit) }) {
-        // A kernel before 5.2 does not know the flag.
-        Ok(process) if exit == -1 => Ok((process, sys::open_spawned(process)?)),
-        // SAFETY: the kernel has made it for this process, closed on exec.
-        Ok(process) => Ok((process, unsafe { OwnedFd::from_raw_fd(exit) })),
-        // As an emulator of another processor says that knows only the flags of vfork(2).
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            let flags = vfork | libc::CLONE_VFORK;
-            // SAFETY: as above.
-            let process = clone(unsafe { libc::clone(function, top, flags, argument.cast()) })?;
-            Ok((process, sys::open_spawned(process)?))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the process that clone(2) returned.
-fn clone(returned: c_int) -> io::Result<Pid> {
-    let process = if returned == -1 { None } else { Pid::from_raw(returned) };
+    let process = unsafe { libc::clone(function, top, flags, argument.cast(), exit) };
+    let process = if process == -1 { None } else { Pid::from_raw(process) };
     process.ok_or_else(io::Error::last_os_error)
 }
 

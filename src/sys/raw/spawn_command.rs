@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -96,21 +96,14 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
     // in, which is read later. The texts end in a zero, the lists of them in null, and all live
     // until the process has ended. No handler of this process runs in the copy, but after it has
     // unblocked all.
-    let spawned = unsafe {
+    let copy = |flags, exit| unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let flag = if waits { libc::CLONE_VFORK } else { 0 };
-        let spawned = copy(become_command, copied.as_ptr(), top.cast(), flag);
+        let process = copy(become_command, copied.as_ptr(), top.cast(), flags, exit);
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        spawned
+        process
     };
-    let (process, exit) = match spawned {
-        Ok(spawned) => spawned,
-        Err(error) => {
-            free(copied);
-            return Err(error);
-        }
-    };
+    let (process, exit) = open_copy(waits, copy).inspect_err(|_| free(copied))?;
     let mut spawned = SpawnedCommand { process, exit, copied: Some(copied) };
     if waits {
         let failure = spawned.failure();
@@ -121,6 +114,34 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         }
     }
     Ok(spawned)
+}
+
+/// Makes the copy of this process by `copy`, which takes flags and where to write a descriptor.
+/// Returns the process, and what becomes readable when it has ended.
+///
+/// # Errors
+///
+/// When the system has no process, descriptor or memory to give.
+fn open_copy(
+    waits: bool,
+    mut copy: impl FnMut(c_int, *mut c_int) -> io::Result<Pid>,
+) -> io::Result<(Pid, OwnedFd)> {
+    let mut exit: c_int = -1;
+    let flag = if waits { libc::CLONE_VFORK } else { 0 };
+    let process = match copy(libc::CLONE_PIDFD | flag, &raw mut exit) {
+        // As an emulator of another processor says that knows only the flags of vfork(2).
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            copy(libc::CLONE_VFORK, ptr::null_mut())
+        }
+        copied => copied,
+    }?;
+    let exit = match exit {
+        // That is also how a kernel before 5.2 takes the flag that it does not know.
+        -1 => sys::open_spawned(process)?,
+        // SAFETY: the kernel has made it for this process, closed on exec.
+        _ => unsafe { OwnedFd::from_raw_fd(exit) },
+    };
+    Ok((process, exit))
 }
 
 /// Returns the ranges of descriptors, but for the first three, that no command inherits: all but
