@@ -58,65 +58,57 @@ fn a_guard_is_kept_when_the_kernel_has_no_memory_for_its_report() {
     refuse_message("report", |_, guard| guard.to_string());
 }
 
+/// Has strace follow processes with these options, until `count` says of its output that more than
+/// eight calls were seen; returns whether it could follow.
+fn follow(host: &Host, options: &[&str], count: impl Fn(&str) -> usize) -> bool {
+    let Some(strace) = programs::strace() else {
+        return false;
+    };
+    let calls = host.sandbox.join("calls");
+    let mut strace = host.sandbox.marked(strace);
+    strace.args(["-qq", "-o"]).arg(&calls).args(options);
+    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
+    let seen = || count(&fs::read_to_string(&calls).unwrap_or_default());
+    // It ends with what it follows, or at once where it may not follow a process.
+    until_true("calls", || seen() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
+    let (_, _) = (strace.kill(), strace.wait());
+    if seen() == 0 {
+        println!("skipped: strace may not follow a process");
+    }
+    seen() > 0
+}
+
 /// Has the kernel refuse a message of a thread four times, by agent and guard: the guard is kept.
 fn refuse_message(name: &str, sender: impl Fn(u32, Pid) -> String) {
-    let Some(strace) = programs::strace() else {
-        return;
-    };
     let host = Host::new(name);
     let agent = host.agent();
     host.wait_until_up();
     let guard = host.guard();
-    let calls = host.sandbox.join("calls");
-    let mut strace = host.sandbox.marked(strace);
-    strace.args(["-qq", "-e", "inject=sendmsg:error=ENOBUFS:when=1..4", "-o"]).arg(&calls);
-    let strace = strace.arg("-p").arg(sender(agent.id(), guard));
-    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
-    let sent = || {
-        let calls = fs::read_to_string(&calls).unwrap_or_default();
-        calls.lines().filter(|call| call.starts_with("sendmsg(")).count()
-    };
-    // It ends with the thread, too.
-    until_true("calls", || sent() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
-    let (_, _) = (strace.kill(), strace.wait());
-    if sent() == 0 {
-        println!("skipped: strace may not follow a process");
-        return;
+    let sender = sender(agent.id(), guard);
+    let options = ["-e", "inject=sendmsg:error=ENOBUFS:when=1..4", "-p", &sender];
+    let sent = |calls: &str| calls.lines().filter(|call| call.starts_with("sendmsg(")).count();
+    if follow(&host, &options, sent) {
+        assert_eq!(host.guard(), guard, "{}", agent.log.text());
+        assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
     }
-    assert_eq!(host.guard(), guard, "{}", agent.log.text());
-    assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
 }
 
 /// An emulator of another processor may refuse what vfork(2) does not need.
 #[test]
 fn commands_run_where_a_process_can_only_be_made_as_by_vfork() {
-    let Some(strace) = programs::strace() else {
-        return;
-    };
     let host = Host::new("vfork");
     let agent = host.agent();
     host.wait_until_up();
     let guard = host.guard();
-    let calls = host.sandbox.join("calls");
-    let mut strace = host.sandbox.marked(strace);
+    let followed = (agent.id().to_string(), guard.to_string());
     // The second call of each pair is without the flags that were refused.
-    strace.args(["-f", "-qq", "-e", "inject=clone:error=EINVAL:when=1+2", "-o"]).arg(&calls);
-    let strace = strace.args(["-p", &agent.id().to_string(), "-p", &guard.to_string()]);
-    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
-    let refused = || {
-        let calls = fs::read_to_string(&calls).unwrap_or_default();
-        calls.matches("(INJECTED)").count()
-    };
-    // It ends at once where it may not follow a process.
-    until_true("calls", || refused() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
-    let (_, _) = (strace.kill(), strace.wait());
-    if refused() == 0 {
-        println!("skipped: strace may not follow a process");
-        return;
+    let refused = "inject=clone:error=EINVAL:when=1+2";
+    let options = ["-f", "-e", refused, "-p", &followed.0, "-p", &followed.1];
+    if follow(&host, &options, |calls| calls.matches("(INJECTED)").count()) {
+        assert_eq!(host.guard(), guard, "{}", agent.log.text());
+        assert!(host.is_up(), "{}", agent.log.text());
+        assert!(!agent.log.text().contains("could not be run"), "{}", agent.log.text());
     }
-    assert_eq!(host.guard(), guard, "{}", agent.log.text());
-    assert!(host.is_up(), "{}", agent.log.text());
-    assert!(!agent.log.text().contains("could not be run"), "{}", agent.log.text());
 }
 
 /// Whoever writes beyond the limit of a file is sent a signal that ends it.

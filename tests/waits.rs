@@ -39,13 +39,17 @@ fn check(pid: u32, threads: &[&str]) {
 /// The threads of an agent that wait by a deadline.
 const WITH_DEADLINES: [&str; 2] = [waits::MAIN, "putex-store"];
 
-/// Starts an agent of a directory, and waits until it is active.
-fn start(sandbox: &Sandbox) -> Agent {
-    let (start, up) = ("echo up >$D/up", sandbox.join("up"));
-    let mut command = sandbox.agent(start, "true");
-    command.args(["-c", "1", "-r", &R.as_millis().to_string()]).args(["--healthcheck", "true"]);
-    let agent = Agent::start(&mut command);
-    until_true("an active agent", || up.exists());
+/// Returns an agent of a directory, with this renewal interval and health check.
+fn agent_of(sandbox: &Sandbox, r: Duration, check: &str) -> Command {
+    let mut command = sandbox.agent("echo up >$D/up", "true");
+    command.args(["-c", "1", "-r", &r.as_millis().to_string(), "--healthcheck", check]);
+    command
+}
+
+/// Starts an agent, and waits until it is active.
+fn start(sandbox: &Sandbox, command: &mut Command) -> Agent {
+    let agent = Agent::start(command);
+    until_true("an active agent", || sandbox.join("up").exists());
     agent
 }
 
@@ -71,13 +75,11 @@ struct Hanging {
 fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
     let strace = programs::strace().filter(|_| waits::can_observe())?;
     let sandbox = Sandbox::new(name);
-    let (start, up, check) = ("echo up >$D/up", sandbox.join("up"), sandbox.join("check"));
+    let check = sandbox.join("check");
     fs::write(&check, "#!/bin/sh\n").expect("a file");
     fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("its mode");
-    let mut command = sandbox.agent(start, "true");
-    command.args(["-c", "1", "-r", &r.as_millis().to_string(), "--healthcheck"]).arg(&check);
-    let agent = Agent::start(&mut command);
-    until_true("an active agent", || up.exists());
+    let mut command = agent_of(&sandbox, r, &check.to_string_lossy());
+    let agent = start(&sandbox, &mut command);
     let mut disk = sandbox.command(strace);
     disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s", "-P"]);
     let disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
@@ -121,7 +123,7 @@ fn the_reading_of_system_calls_is_right() {
 fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
     if waits::can_observe() {
         let sandbox = Sandbox::new("waits");
-        let agent = start(&sandbox);
+        let agent = start(&sandbox, &mut agent_of(&sandbox, R, "true"));
         check(agent.id(), &WITH_DEADLINES);
     }
 }

@@ -65,13 +65,13 @@ fn spawn_check(script: &str, shell: Option<&str>, output: &OutputPipe) -> Proces
     Process::spawn(prepared, output.writer()).expect("it can be run")
 }
 
-fn no_output() -> OutputPipe {
+fn output_of_check() -> OutputPipe {
     OutputPipe::new(Command::Check, None).expect("a descriptor")
 }
 
 /// Runs the health check, by a shell or as it is, and returns its end and its output.
 fn checked(script: &str, shell: Option<&str>) -> (Outcome, Vec<String>) {
-    let mut output = no_output();
+    let mut output = output_of_check();
     let process = spawn_check(script, shell, &output);
     sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     let (outcome, mut lines) = (process.reap(), Vec::new());
@@ -124,7 +124,7 @@ fn a_plain_program_runs_as_a_shell_would_run_it() {
 #[test]
 fn a_command_that_cannot_be_executed_says_why_and_leaves_the_error_number_alone() {
     let missing = File::open("/no/such/file").expect_err("it is missing");
-    let process = spawn_check("true", Some("/dev/null"), &no_output());
+    let process = spawn_check("true", Some("/dev/null"), &output_of_check());
     sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     let number = io::Error::last_os_error();
     let why = "it could not be run: Permission denied (os error 13)".to_owned();

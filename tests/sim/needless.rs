@@ -217,9 +217,11 @@ fn is_granted(current: &KeyState, grant: &Grant) -> bool {
 
 /// Whether an event can tell that another has written.
 fn tells_of_others(event: &Event) -> bool {
-    match event {
-        Event::Opened(_) | Event::Read(Ok(_)) | Event::Changed(..) => true,
-        Event::Written(written) => matches!(written, Written::Moved(_)),
-        _ => false,
-    }
+    matches!(
+        event,
+        Event::Opened(_)
+            | Event::Read(Ok(_))
+            | Event::Changed(..)
+            | Event::Written(Written::Moved(_))
+    )
 }
