@@ -10,9 +10,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use displaydoc::Display;
 use rustix::event::PollFd;
 
+pub use self::request::{Outgoing, RequestError};
 use super::connect_options::{self, ConnectOptions};
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
@@ -27,38 +27,6 @@ use super::{io_error_text, no_timer};
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags};
 
-/// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
-#[derive(Clone, Debug, Display, PartialEq, Eq)]
-#[ignore_extra_doc_attributes]
-pub enum RequestError {
-    /// not sent: {0}
-    ///
-    /// No byte left this host: not connected, no time left, or an invalid subject. The
-    /// request had no effect.
-    NotSent(String),
-    /// nobody listens (status 503)
-    ///
-    /// No subscriber exists for the subject. The request had no effect.
-    NoResponders,
-    /// {0}
-    ///
-    /// The server does not permit the request. The request had no effect.
-    ///
-    /// The server names the subject and not the request. A `-ERR` that arrives during the
-    /// next request to the same subject counts for that request, even if the permission was
-    /// granted between the two.
-    Forbidden(String),
-    /// no reply before the deadline
-    ///
-    /// The request may have had an effect, or have it later.
-    TimedOut,
-    /// connection lost: {0}
-    ///
-    /// The connection ended after a part of the request or all of it was sent. The request
-    /// may have had an effect, or have it later.
-    Lost(String),
-}
-
 /// The result of [`Client::wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
@@ -70,20 +38,6 @@ pub enum ClientEvent {
     Elapsed,
     /// The connection and its subscriptions ended, with the reason.
     Gone(String),
-}
-
-/// A message to send. Sent as a request, it has an answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outgoing<'a> {
-    /// The subject that it is published to.
-    pub subject: &'a str,
-    /// Its headers.
-    pub headers: &'a [(&'a str, &'a str)],
-    /// The bytes after the headers.
-    pub payload: &'a [u8],
-    /// Whether it may be sent more than once. Then a request is sent again and again until a
-    /// reply arrives: one that is sent while the servers elect a leader is never answered.
-    pub repeats: bool,
 }
 
 /// What is sent with the login, in one segment: a client that waited for PONG would need another
@@ -265,6 +219,7 @@ impl Client {
                 }
                 self.candidates.connected(id, now.since(began), now);
                 self.link = Some(link);
+                self.learn_servers();
                 Ok(Ok(()))
             }
             Err((failure, StoreError { kind, text })) => {
@@ -341,11 +296,9 @@ impl Client {
     /// The call leaves a server that is about to shut down, if there is another.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> ClientEvent {
         loop {
-            if let Some(link) = self.link.as_ref().filter(|link| link.info.lame_duck) {
-                learn(&mut self.candidates, link);
-                if self.candidates.has_another(link.candidate) {
-                    self.leave("the server is about to shut down");
-                }
+            let lame = self.link.as_ref().filter(|link| link.info.lame_duck);
+            if lame.is_some_and(|link| self.candidates.has_another(link.candidate)) {
+                self.leave("the server is about to shut down");
             }
             let silence_max = self.silence_max();
             let Some(link) = &mut self.link else { return ClientEvent::Gone(self.reason.clone()) };
@@ -357,6 +310,7 @@ impl Client {
                     return ClientEvent::Message(message);
                 }
                 Ok(Received::Op(ServerOp::Err(text))) => self.warn(text),
+                Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
                 Ok(Received::Op(_) | Received::Elapsed) => {}
                 Ok(Received::Woken) => return ClientEvent::Woken,
                 Err(StoreError { text, .. }) => {
@@ -406,6 +360,15 @@ impl Client {
         {
             self.leave("nothing was answered for too long");
         }
+    }
+
+    /// Adds the servers that the last INFO advertises to the candidates, at once: whether there is
+    /// another server decides how soon this one is left.
+    fn learn_servers(&mut self) {
+        let Some(link) = &self.link else { return };
+        let mut urls = link.info.connect_urls.clone();
+        shuffle(&mut urls);
+        self.candidates.learn(&link.server, &urls);
     }
 
     /// Returns whether there is another server or address than the one connected to.
@@ -468,20 +431,12 @@ impl Client {
         }
     }
 
-    /// Ends the connection. Keeps the advertised servers, and the reason of the end.
+    /// Ends the connection. Keeps the reason of the end.
     fn close(&mut self, reason: &str) -> Option<Link> {
         let link = self.link.take()?;
-        learn(&mut self.candidates, &link);
         self.reason = format!("{}: {reason}", link.info.address);
         Some(link)
     }
-}
-
-/// Adds the advertised servers of a connection to the candidates.
-fn learn(candidates: &mut Candidates, link: &Link) {
-    let mut urls = link.info.connect_urls.clone();
-    shuffle(&mut urls);
-    candidates.learn(&link.server, &urls);
 }
 
 /// Puts the items in a random order.

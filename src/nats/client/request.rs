@@ -1,6 +1,8 @@
 //! Requests: messages that are answered.
 
-use super::{Client, Outgoing, RequestError};
+use displaydoc::Display;
+
+use super::Client;
 use crate::core::{Instant, StoreError};
 use crate::nats::decode::{Message, ServerOp};
 use crate::nats::encode;
@@ -8,6 +10,52 @@ use crate::nats::headers::NO_RESPONDERS;
 use crate::nats::link::{INBOX_SID, Received, server_says};
 use crate::nats::server_error::ServerError;
 use crate::sys;
+
+/// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[ignore_extra_doc_attributes]
+pub enum RequestError {
+    /// not sent: {0}
+    ///
+    /// No byte left this host: not connected, no time left, or an invalid subject. The
+    /// request had no effect.
+    NotSent(String),
+    /// nobody listens (status 503)
+    ///
+    /// No subscriber exists for the subject. The request had no effect.
+    NoResponders,
+    /// {0}
+    ///
+    /// The server does not permit the request. The request had no effect.
+    ///
+    /// The server names the subject and not the request. A `-ERR` that arrives during the
+    /// next request to the same subject counts for that request, even if the permission was
+    /// granted between the two.
+    Forbidden(String),
+    /// no reply before the deadline
+    ///
+    /// The request may have had an effect, or have it later.
+    TimedOut,
+    /// connection lost: {0}
+    ///
+    /// The connection ended after a part of the request or all of it was sent. The request
+    /// may have had an effect, or have it later.
+    Lost(String),
+}
+
+/// A message to send. Sent as a request, it has an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// The subject that it is published to.
+    pub subject: &'a str,
+    /// Its headers.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The bytes after the headers.
+    pub payload: &'a [u8],
+    /// Whether it may be sent more than once. Then a request is sent again and again until a
+    /// reply arrives: one that is sent while the servers elect a leader is never answered.
+    pub repeats: bool,
+}
 
 /// A request under way.
 struct Pending<'a> {
@@ -208,6 +256,7 @@ impl Client {
                 }
                 self.warn(text);
             }
+            Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
             Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
             Err(StoreError { text, .. }) => {
                 self.end(&text);

@@ -304,6 +304,34 @@ fn a_slow_login_ends_at_its_limit_and_the_next_attempt_does_not() {
     hung.finish();
 }
 
+/// The URL of one server of a cluster is enough: with what that server advertises, at the login or
+/// later, it is no only server, which would be given eight times as long.
+#[test]
+fn a_server_that_advertises_others_is_not_the_only_one() {
+    let advertise = |urls: &str| INFO.replace('}', &format!(",\"connect_urls\":[{urls}]}}"));
+    let cases = [(true, advertise("\"127.0.0.1:1\"")), (false, INFO.to_owned())];
+    for (at_login, first) in cases {
+        let later = advertise("\"127.0.0.1:1\"");
+        let fake = FakeServer::once(move |peer| {
+            peer.accept_client_as(&first);
+            if !at_login {
+                peer.send(&format!("INFO {later}\r\n"));
+            }
+            peer.rest();
+        });
+        let mut client = client_of(vec![fake.server()], INTERVAL);
+        client.connect(in_ms(5000)).expect("let in");
+        assert_eq!(client.has_another_server(), at_login);
+        let until = in_ms(5000);
+        while !client.has_another_server() && sys::now() < until {
+            wait(&mut client, 20);
+        }
+        assert!(client.has_another_server(), "at the login: {at_login}");
+        drop(client);
+        fake.finish();
+    }
+}
+
 /// A server that hangs is not waited for again before the others.
 #[test]
 fn a_server_that_was_silent_during_a_request_is_not_the_next() {
