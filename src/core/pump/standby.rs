@@ -180,9 +180,11 @@ impl Standby {
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         // Each phase has timers of its own.
         context.armed = None;
-        if context.is_idle()
-            && let Some(seat) = self.seat_to_read(context, now)
-        {
+        let seat = match context.is_idle() {
+            true => self.seat_to_read(context, now),
+            false => None,
+        };
+        if let Some(seat) = seat {
             let reads = &mut self.reads[seat.index()];
             reads.hint_led = now < reads.read_at;
             context.seat = seat;
@@ -203,6 +205,7 @@ impl Standby {
                         let reads = &mut self.reads[seat.index()];
                         reads.would_take = Some(seen.key_state.revision);
                         self.phase = Phase::Resting;
+                        return self.advance(context, now);
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
@@ -254,13 +257,32 @@ impl Standby {
     }
 
     /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
+    /// Only the key of the seat itself is read before a takeover that is due: with many seats, or
+    /// a long way to the store, another read is always due too.
     fn seat_to_read(&self, context: &mut Context, now: Instant) -> Option<Seat> {
         let read_at = |seat: &Seat| self.reads[seat.index()].read_at;
         let seats = || Seat::all(context.config.seats);
         let hinted = seats().filter(|seat| context.store.keys[seat.index()].is_hinted());
         let seat = hinted.min_by_key(read_at);
+        if let Some(next) = self.seat_to_take(context, now) {
+            return seat.or_else(|| Some(next).filter(|next| now >= read_at(next)));
+        }
         let next = seats().min_by_key(read_at)?;
         seat.or_else(|| context.due(Timer::ReadKey, read_at(&next), now).then_some(next))
+    }
+
+    /// Returns the seat whose takeover check, or take, is due now.
+    fn seat_to_take(&self, context: &Context, now: Instant) -> Option<Seat> {
+        let (seat, seen) = self.takeable(context)?;
+        let is_due = match self.phase {
+            Phase::Resting => !context.check_runs && now >= self.takeover_check_at(context, seen),
+            Phase::Ready { since } => {
+                let stale_at = since.after(context.config.timing.renewal());
+                now >= context.take_at(seen) && now < stale_at
+            }
+            Phase::Stopping { .. } | Phase::Checking { .. } => false,
+        };
+        is_due.then_some(seat)
     }
 
     /// Returns whether the guard asserts stop for the stroke, and is in time. A lock that may be
