@@ -15,7 +15,8 @@ use crate::core::{AgentStatus, Ms, Revision, SEATS_MAX, Seat, StoreErrorKind, Wr
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
-use crate::store::lock_key::{pause_notice, to_key_state};
+use crate::store::lock_key::to_key_state;
+use crate::store::message::pause_notice;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::store::{Bucket, Entry, Selection};
 use crate::sys;

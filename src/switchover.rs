@@ -22,7 +22,8 @@ use crate::core::{
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
-use crate::store::lock_key::{switchover_notice, to_key_state};
+use crate::store::lock_key::to_key_state;
+use crate::store::message::switchover_notice;
 use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{Bucket, Entry, Hint, StoreResult};
 use crate::sys::{self, Alarm, Waker};

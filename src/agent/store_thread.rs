@@ -167,8 +167,9 @@ impl StoreThread {
             panic_if_asked("putex-store");
             match self.store.watch(self.requests.waker.as_fd(), None) {
                 Ok(Some(Event::Hint(seat, revision))) => {
-                    let event = self.follow_hint(seat, revision);
-                    self.events.tell(event)?;
+                    if let Some(event) = self.follow_hint(seat, revision) {
+                        self.events.tell(event)?;
+                    }
                 }
                 Ok(Some(event)) => self.events.tell(event)?,
                 Ok(None) => self.requests.waker.clear(),
@@ -178,15 +179,15 @@ impl StoreThread {
     }
 
     /// Reads the key that a hint is of if that is wanted: the pump need not wake for the hint and
-    /// again for what it means. A request of the pump comes first.
-    fn follow_hint(&mut self, seat: Seat, revision: Option<Revision>) -> Event {
-        if self.follows_hints.load(Ordering::Relaxed) && self.requests.is_empty() {
-            let deadline = sys::now().after(self.timing.attempt());
-            if let Ok(key_state) = self.store.read(seat, deadline) {
-                return Event::Changed(seat, key_state);
-            }
+    /// again for what it means. A request of the pump comes first. The hint of a read that fails
+    /// comes again.
+    fn follow_hint(&mut self, seat: Seat, revision: Option<Revision>) -> Option<Event> {
+        if !self.follows_hints.load(Ordering::Relaxed) || !self.requests.is_empty() {
+            return Some(Event::Hint(seat, revision));
         }
-        Event::Hint(seat, revision)
+        let deadline = sys::now().after(self.timing.attempt());
+        let key_state = self.store.read(seat, deadline).ok()?;
+        Some(Event::Changed(seat, key_state))
     }
 
     fn answer(&mut self) -> Option<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::core::{AgentStatus, Instant};
 use crate::exit::Refusal;
 use crate::guard::status_file;
-use crate::store::lock_key::{status_from_content, status_request};
+use crate::store::message::{status_from_content, status_request};
 use crate::store::{Bucket, Hint};
 use crate::sys::{self, Alarm, Waker};
 

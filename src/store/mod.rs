@@ -6,6 +6,8 @@
 //! | [`nats`] | a bucket on NATS servers |
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
+//! | [`message`] | the messages between the agents of a key |
+//! | [`follow_up`] | when an agent follows hints and messages |
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
@@ -24,11 +26,13 @@
 //! 3. Every call returns at its deadline at the latest.
 
 pub mod dir;
+mod follow_up;
 pub mod leases;
 mod lifetime;
 pub mod lock_file;
 pub mod lock_key;
 pub mod mark;
+pub mod message;
 pub mod name;
 pub mod nats;
 pub mod once;

@@ -16,7 +16,8 @@ use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
 use crate::store::lock_file::format::{self as lock_file, BLOCK_BYTES, HEADER_BYTES, Header};
-use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
+use crate::store::lock_key::{to_content, to_key_state};
+use crate::store::message::{notice_from_content, notice_to_content};
 use crate::store::{Content, Entry, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 

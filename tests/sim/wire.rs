@@ -361,7 +361,10 @@ impl World<'_> {
             Waiting::Read => self.tell(id, Event::Read(Err(why))),
             Waiting::Write => self.tell(id, Event::Written(Written::Unknown(why))),
             Waiting::Change(revision) => {
-                self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
+                // It is told again later.
+                let (number, site) = (self.agents[id].link.number(), self.agents[id].site);
+                let later = nanos(self.sc.sites[site].timing.attempt());
+                self.after(later, Happening::Agent(id, AgentEvent::Hint(number, revision)));
             }
         }
     }

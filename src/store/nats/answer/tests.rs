@@ -1,6 +1,7 @@
 use super::*;
 use crate::core::{KeyValue, Record};
-use crate::store::lock_key::{notice_from_content, to_content, to_key_state};
+use crate::store::lock_key::{to_content, to_key_state};
+use crate::store::message::notice_from_content;
 use crate::store::nats::sendable;
 use crate::store::record;
 

@@ -1,0 +1,141 @@
+//! A lock key in a bucket that sends hints without end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::core::{StoreError, StoreErrorKind};
+use crate::store::message::{pause_notice, switchover_notice};
+use crate::store::{BucketInfo, Listing, Selection, Stays};
+use crate::sys::Waker;
+
+/// A bucket that has nothing, and always another hint.
+struct Flooded {
+    hints: Vec<Hint>,
+    next: usize,
+    /// How many reads there were.
+    reads: Arc<AtomicU32>,
+    /// How many reads fail, all if there are fewer.
+    failures: u32,
+}
+
+impl Flooded {
+    /// The key `k` in such a bucket, and the number of its reads.
+    fn key(hints: Vec<Hint>, failures: u32) -> (LockKey, Arc<AtomicU32>) {
+        let reads = Arc::new(AtomicU32::new(0));
+        let bucket = Flooded { hints, next: 0, reads: Arc::clone(&reads), failures };
+        (LockKey::new(Box::new(bucket), "k"), reads)
+    }
+}
+
+impl Bucket for Flooded {
+    fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
+        match self.reads.fetch_add(1, Ordering::Relaxed) < self.failures {
+            true => Err(StoreError { kind: StoreErrorKind::Unreachable, text: "no answer".into() }),
+            false => Ok(None),
+        }
+    }
+
+    fn wait(&mut self, _wake: BorrowedFd<'_>, _deadline: Option<Instant>) -> Hint {
+        self.next += 1;
+        self.hints[self.next % self.hints.len()].clone()
+    }
+
+    fn open(
+        &mut self,
+        _first: FirstKeys<'_>,
+        _by: Instant,
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
+        unreachable!("it is open")
+    }
+
+    fn open_existing(&mut self, _deadline: Instant) -> StoreResult<Option<BucketInfo>> {
+        unreachable!("it is open")
+    }
+
+    fn ages(&mut self, entries: &[Entry], _by: Instant) -> StoreResult<Vec<Option<Duration>>> {
+        Ok(vec![None; entries.len()])
+    }
+
+    fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
+        unreachable!("nothing is listed")
+    }
+
+    fn compare_and_set(
+        &mut self,
+        _key: &str,
+        _expected: Expected<'_>,
+        _content: &Content,
+        _deadline: Instant,
+    ) -> Written {
+        unreachable!("nothing is written")
+    }
+
+    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
+        Ok(())
+    }
+
+    fn write_for(
+        &mut self,
+        _stays: Stays,
+        _key: &str,
+        _expected: Revision,
+        _content: &Content,
+        _deadline: Instant,
+    ) -> Written {
+        unreachable!("nothing is written")
+    }
+
+    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<bool> {
+        Ok(true)
+    }
+
+    fn announce(&mut self, _key: &str, _content: &Content) {}
+}
+
+fn hint(key: &str) -> Hint {
+    Hint::Changed { key: key.to_owned(), revision: Some(Revision(u64::MAX)) }
+}
+
+fn message(content: Content) -> Hint {
+    Hint::Announced { key: "k".to_owned(), content }
+}
+
+/// The renewals of a holder wait in the queue of the caller: a lock was lost after two seconds of
+/// such hints. The caller has its turn after each read, and the reads leave a gap.
+#[test]
+fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
+    let keys = [pause::key_of("k"), switchover::key_of("k", Seat::FIRST)];
+    let mut hints: Vec<_> = keys.iter().map(|key| hint(key)).collect();
+    hints.push(message(pause_notice(Revision(9))));
+    hints.push(message(switchover_notice(Seat::FIRST, Revision(9))));
+    let (mut key, reads) = Flooded::key(hints, 0);
+    let waker = Waker::new().expect("a descriptor");
+    let began = sys::now();
+    for call in 1..=4 {
+        assert_eq!(key.watch(waker.as_fd(), None), Ok(None));
+        assert_eq!(reads.load(Ordering::Relaxed), call);
+    }
+    assert!(sys::now().since(began) >= Duration::from_millis(150), "with gaps");
+}
+
+/// Each such hint would have the key read: a take waited behind reads until its time was over.
+#[test]
+fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
+    for failures in [0, u32::MAX] {
+        let (key, _) = Flooded::key(vec![hint("k")], failures);
+        let mut key = key.with_reads_of(Duration::from_millis(100));
+        let waker = Waker::new().expect("a descriptor");
+        let began = sys::now();
+        let mut told = 0;
+        while let Ok(Some(event)) =
+            key.watch(waker.as_fd(), Some(began.after(Duration::from_millis(350))))
+        {
+            assert!(matches!(event, Event::Hint(Seat::FIRST, _)), "{event:?}");
+            let _ = key.read(Seat::FIRST, sys::now());
+            told += 1;
+        }
+        assert!((2..=4).contains(&told), "{told}");
+    }
+}
