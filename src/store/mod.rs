@@ -7,7 +7,7 @@
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
 //! | [`message`] | the messages between the agents of a key |
-//! | [`follow_up`] | when an agent follows hints and messages |
+//! | `follow_up` | when an agent follows hints and messages |
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
