@@ -219,8 +219,8 @@ impl LockKey {
 
     /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`],
     /// [`Event::SwitchoverRequested`], [`Event::PauseRead`] or [`Event::StatusRequested`]. Returns
-    /// `None` when the caller may have something to do: `wake` is readable, `deadline` has passed,
-    /// or a read has taken time. Without a deadline the call may wait for ever.
+    /// `None` when `wake` is readable or `deadline` has passed; without a deadline it may wait for
+    /// ever.
     ///
     /// # Errors
     ///
@@ -244,7 +244,11 @@ impl LockKey {
                     }
                 };
                 self.operator_reads.ended(sys::now());
-                return Ok(event);
+                // What the caller has to do has waited for this.
+                if event.is_some() || sys::is_ready(wake) {
+                    return Ok(event);
+                }
+                continue;
             }
             for (seat, key) in Seat::all(self.keys.len() as u32).zip(&mut self.keys) {
                 if let Some(revision) = key.hints.next(key.known, now) {

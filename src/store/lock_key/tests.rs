@@ -112,6 +112,7 @@ fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
     hints.push(message(switchover_notice(Seat::FIRST, Revision(9))));
     let (mut key, reads) = Flooded::key(hints, 0);
     let waker = Waker::new().expect("a descriptor");
+    waker.wake();
     let began = sys::now();
     for call in 1..=4 {
         assert_eq!(key.watch(waker.as_fd(), None), Ok(None));
