@@ -34,7 +34,7 @@ use crate::cli::access::Access;
 use crate::cli::{DoctorArgs, DoctorFormat, Location, Lookup, connect};
 use crate::core::Timing;
 use crate::core::agent_status::seconds;
-use crate::exit::Refusal;
+use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
 use crate::store::dir::DirStore;
@@ -227,15 +227,25 @@ fn read_agents(
     args: &DoctorArgs,
     opened: &mut Opened,
     base: &Path,
-) -> Result<Vec<KeyStatus>, String> {
+) -> Result<Vec<KeyStatus>, Finding> {
+    let not_read = |text: &str| format!("not asked: {text}");
     if let Some(fault) = &opened.fault {
-        return Err(fault.clone());
+        return Err(Finding::unknown("agents", not_read(fault), LATER));
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
     let mut keys = Vec::new();
     for _ in 0..REPEATS {
         let status = status::read(&args.source, &wanted, true, opened.store.bucket(), base);
-        keys = status.map_err(|refusal| refusal.text)?.keys;
+        let read = status.map_err(|refusal| {
+            let text = not_read(&refusal.text);
+            if refusal.exit != Exit::Unsafe {
+                return Finding::unknown("agents", text, "measure again");
+            }
+            // Nobody can have such a lock.
+            let advice = "read what putex help messages says of that text";
+            Finding::bad("agents", Level::Critical, text, advice)
+        })?;
+        keys = read.keys;
         keys.retain(|status| status.kind == Kind::Agent);
         let is_answered = |status: &KeyStatus| {
             let answers = |token: &String| status.agents.iter().any(|it| it.token == *token);
@@ -254,9 +264,9 @@ fn read_agents(
 }
 
 /// Returns the findings about the agents.
-fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, String>) -> Vec<Finding> {
+fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Finding> {
     let keys = match keys {
-        Err(why) => return vec![Finding::unknown("agents", format!("not asked: {why}"), LATER)],
+        Err(finding) => return vec![finding],
         Ok(keys) => keys,
     };
     let given = args.is_timing_given.then(|| {

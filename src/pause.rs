@@ -27,6 +27,10 @@ const WRITES_MAX: u32 = 5;
 /// The unit of lock times, in seconds.
 const MS_SECONDS: f64 = 0.001;
 
+/// Why nothing is paused or resumed.
+const UNKNOWN_KEY: &str =
+    "no agent has ever held this key, and none answers: are key and bucket right?";
+
 /// Why a pause that keeps the service running is not in force.
 const NOBODY_RUNS: &str = "no agent runs the service: nothing is there to run on";
 
@@ -124,9 +128,7 @@ impl Process<'_> {
     fn pause(&mut self, own: StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
         if status.is_none() {
-            let text =
-                "no agent has ever held this key, and none answers: are key and bucket right?";
-            return Ok(self.refuse(&[text.to_owned()]));
+            return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
         }
         let holders = status.iter().flat_map(|status| &status.holders).count() as u32;
         let own = &StoredPause { holders, ..own };
@@ -193,6 +195,9 @@ impl Process<'_> {
             None => None,
         };
         let (Some(entry), Some(CurrentPause { pause, left, kept_left })) = (entry, standing) else {
+            if status.is_none() {
+                return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
+            }
             // Somebody has deleted the pause, and not the record.
             let longer = longer_locks(status.as_ref());
             self.tell(Level::Warn, "no pause stands");

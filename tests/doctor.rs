@@ -421,6 +421,22 @@ fn in_a_directory_the_agents_and_the_host_are_measured() {
     assert!(!report.has("replicas") && !report.has("server"), "{report:#?}");
 }
 
+/// No agent can have such a lock, so the service runs nowhere.
+#[test]
+fn a_damaged_lock_is_critical() {
+    let sandbox = Sandbox::new("doctor");
+    let dir = sandbox.subfolder("locks");
+    let store = ["--dir".to_owned(), dir.display().to_string()];
+    let host = Host { sandbox, store };
+    let agent = host.agent("h1", &FAST, &[]);
+    host.until(&["web"], "standby", "warning");
+    drop(agent);
+    fs::write(dir.join("putex/web.key"), "garbage").expect("the file of the lock");
+    let (report, status) = host.doctor(&["web"]);
+    report.assert("agents", "critical", "is cut off");
+    assert_eq!(status, Some(1));
+}
+
 #[test]
 fn where_nothing_can_be_measured_it_is_said_and_what_is_forbidden_is_unknown() {
     let host = Host::on("nats://127.0.0.1:1".to_owned());

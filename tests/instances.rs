@@ -336,6 +336,9 @@ fn a_guard_whose_agent_could_not_stop_the_service_goes_on_until_stop_succeeds() 
     host.wait_until_up();
     let guard = host.guard();
     agent.signal(Signal::TERM);
+    agent.wait_for_any(&[
+        "ended with status 70: the service could not be stopped; the guard goes on",
+    ]);
     let status = agent.wait_exit(now() + PATIENCE);
     assert_eq!(status.and_then(|status| status.code()), Some(70));
     assert!(host.is_up());

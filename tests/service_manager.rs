@@ -241,7 +241,7 @@ fn finish_stops_what_agent_and_guard_left() {
     assert!(host.is_up(), "nobody stopped it");
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");
-    assert!(said.contains("stop failed: exit status 3; it is run until it succeeds"), "{said}");
+    assert!(said.contains("stop failed: exit status 3; it is run again"), "{said}");
     assert!(said.contains(": stop: oh no\n"), "{said}");
     let (status, said) = host.finish("exec sleep 100");
     assert_eq!(status, Some(70), "{said}");

@@ -189,6 +189,7 @@ impl GuardThread {
     fn connect(&mut self, number: u64, messages: &[ToGuard]) -> Option<()> {
         self.dead.extend(self.link.take().map(|link| link.process));
         if let Some((socket, process)) = self.dir.connect() {
+            log::info!("connected to a guard that runs: its lines are in the log it began with");
             let unanswered = Some(Vec::new());
             self.link = Some(Link { number, socket, process, outdated: false, unanswered });
             return messages.iter().try_for_each(|message| self.tell(message));
@@ -321,7 +322,7 @@ impl GuardThread {
             // As a rule the previous instance needed it no more.
             if let Some(messages) = link.unanswered.filter(|_| sys::is_ready(&link.process)) {
                 self.dead.push(link.process);
-                log::info!("the guard of the previous instance has ended: another one is started");
+                log::info!("the guard that was connected to has ended: another one is started");
                 return self.connect(number, &messages);
             }
             match reap(&link.process) {

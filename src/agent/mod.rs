@@ -43,8 +43,8 @@ use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::core::report::SettingsLine;
 use crate::core::{
-    AgentId, Config, Effect, Event, LockContext, Metrics, Ms, Notice, Priority, Pump, Reloadable,
-    SLACK, bounce,
+    AgentId, Config, Deadline, Effect, Event, Instant, LockContext, Metrics, Ms, Notice, Priority,
+    Pump, Reloadable, SLACK, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -322,22 +322,31 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
             Waited::Readable => signals.next(manager).or_else(|| check.tend()),
             Waited::Passed => None,
         };
+        let now = sys::now();
+        // Whatever has come meanwhile: that this host stood still explains what follows.
+        if let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) {
+            note_delay(&deadline, latest, now);
+        }
         if let Some(event) = event {
             return event;
         }
-        let now = sys::now();
         check.kill_if_due(now);
         manager.keepalive(now);
         if let Some(metrics) = metrics {
             metrics.update(pump, now);
         }
-        let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) else { continue };
-        let late = now.since(deadline.at);
-        *latest = late.max(*latest);
-        if late > SLACK {
-            log::warn!("woke {} late: this host is overloaded or was suspended", Ms(late));
-            log::debug!("the deadline was for {:?}", deadline.timer);
+        if deadline.is_some_and(|deadline| now >= deadline.at) {
+            return Event::Tick;
         }
-        return Event::Tick;
+    }
+}
+
+/// Notes how long after a deadline the main thread has got to run.
+fn note_delay(deadline: &Deadline, latest: &mut Duration, now: Instant) {
+    let late = now.since(deadline.at);
+    *latest = late.max(*latest);
+    if late > SLACK {
+        log::warn!("woke {} late: this host is overloaded or was suspended", Ms(late));
+        log::debug!("the deadline was for {:?}", deadline.timer);
     }
 }

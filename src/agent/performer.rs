@@ -122,6 +122,9 @@ impl Performer<'_> {
             Ending::NotStopped => "the service could not be stopped".to_owned(),
             Ending::Rejected(error) => error.to_string(),
         };
+        if ending == Ending::NotStopped {
+            log::error!("ended with status 70: {why}; the guard goes on running stop");
+        }
         self.tell_change("ended", why);
         if ending != Ending::NotStopped {
             self.guard.end();
@@ -139,7 +142,9 @@ impl Performer<'_> {
     fn note_move(&mut self, to: &str, why: String) {
         let why = match to {
             "taking" => {
-                self.taken = format!("taken {why}");
+                if why.starts_with("from ") {
+                    self.taken = format!("taken {why}");
+                }
                 why
             }
             "active" if !self.taken.is_empty() => std::mem::take(&mut self.taken),

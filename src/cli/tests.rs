@@ -182,13 +182,15 @@ fn times_have_units_and_bounds() {
         let args = agent(&format!("{BASE} -r {word}"));
         assert_eq!(args.guard.timing.renewal(), Duration::from_millis(ms), "{word}");
     }
-    for word in ["3h", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec"] {
+    for word in ["3w", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec"] {
         let (text, status) = refused(&format!("{BASE} -r={word}"));
         assert_eq!(status, 64, "{word}");
         assert!(text.starts_with("-r: "), "{text}");
     }
     for (line, says) in [
         ("-r 5m", "-r: 300 s is longer"),
+        ("-r 1h", "-r: 3600 s is longer"),
+        ("-r 3", "-r: 3 ms is shorter than the minimum of 10 ms; with no unit it is milliseconds"),
         ("-f 1", "-f: 1 is less"),
         ("-c 0", "-c: no time"),
         ("-r 10", "-r: no time"),
@@ -203,16 +205,16 @@ fn times_have_units_and_bounds() {
 fn a_service_is_given_time_to_become_fit() {
     let args = agent(BASE);
     assert_eq!((args.start_grace, args.check_failures), (Duration::ZERO, 1));
-    for (word, seconds) in [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("60m", 3600)] {
+    for (word, seconds) in [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("1h", 3600)] {
         let args = agent(&format!("{BASE} --start-grace {word} --check-failures 100"));
         let grace = Duration::from_secs(seconds);
         assert_eq!((args.start_grace, args.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
-        ("--start-grace 30", "30: is not a time with a unit; write 500ms, 30s or 5m"),
+        ("--start-grace 30", "30: is not a time with a unit; write 500ms, 30s, 5m or 1h"),
         ("--start-grace 61m", "61m: is longer than 60m"),
         ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
-        ("--start-grace 1h", "1h: is not a time with a unit"),
+        ("--start-grace 2h", "2h: is longer than 60m"),
         ("--start-grace=-1s", "-1s: is not a time with a unit"),
         ("--check-failures 0", "0: write 1 to 100"),
         ("--check-failures 101", "101: write 1 to 100"),

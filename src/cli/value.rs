@@ -18,9 +18,9 @@ const TOO_LARGE: &str = "is too large";
 
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
 
-const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s or 5m";
+const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s, 5m or 1h";
 
-const NO_FAILBACK: &str = "is neither never nor a time with ms, s or m; write never, 30s or 5m";
+const NO_FAILBACK: &str = "is neither never nor a time with a unit; write never, 30s, 5m, 2h or 1d";
 
 const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
 
@@ -57,13 +57,15 @@ pub(super) fn file(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses `3000`, `3000ms`, `3s`, `1m`.
+/// Parses `3000`, `3000ms`, `3s`, `1m`, `1h`, `1d`.
 pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match &text[digits.len()..] {
         "" | "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(NO_TIME),
     };
     let ms: u64 = whole(digits, NO_TIME)?;
@@ -142,7 +144,7 @@ pub(super) fn failback(text: &str) -> Result<Option<Duration>, &'static str> {
         return Ok(None);
     }
     let after = unambiguous(text).map_err(|why| if why == NO_GRACE { NO_FAILBACK } else { why })?;
-    Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("write never, or 0 to 10080m, a week")
+    Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("write never, or 0 to 7d")
 }
 
 /// Parses a number of seats.

@@ -61,7 +61,7 @@ pub use self::priority::Priority;
 pub use self::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
-pub use self::pump::{AgentId, Config, Pump, bounce};
+pub use self::pump::{AgentId, Config, Deadline, Pump, bounce};
 pub use self::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };

@@ -59,8 +59,16 @@ pub enum Report {
     KeyDeleted,
     /// no answer to a read: {0}
     ReadUnanswered(String),
-    /// no answer to a write after {0}: {1}
-    WriteUnanswered(Ms, String),
+    #[displaydoc("no answer to a write after {after}: {why}")]
+    /// No answer to a write.
+    WriteUnanswered {
+        /// How long it was waited for.
+        after: Ms,
+        /// Why there is none.
+        why: String,
+        /// The copy before it had no answer either.
+        again: bool,
+    },
     /// the lock could not be stored: {0}
     NotStored(String),
     /// {lock} is held by {holder}, revision {revision}
@@ -176,8 +184,9 @@ impl Report {
             Self::RequestsFailback { .. } => Level::Info,
             Self::Paused(..) | Self::PauseOver | Self::Resumed => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,
+            Self::WriteUnanswered { again: false, .. } => Level::Info,
             Self::HeldBy { again: true, .. } => Level::Debug,
-            Self::ReadUnanswered(_) | Self::WriteUnanswered(..) => Level::Debug,
+            Self::ReadUnanswered(_) | Self::WriteUnanswered { again: true, .. } => Level::Debug,
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum ServiceReport {
     StopFailed(StopFailure),
     /// stop failed: {0}; the lock is not released
     StopFailedUnderLock(StopFailure),
-    /// stop failed: {0}; it is run until it succeeds
+    /// stop failed: {0}; it is run again
     StopFailedWithoutLock(StopFailure),
     /// running the last resort
     LastResort,
@@ -136,7 +136,7 @@ mod tests {
             (
                 ServiceReport::StopFailedWithoutLock(StopFailure::BesideStart),
                 Error,
-                "stop failed: start had not ended when it began; it is run until it succeeds",
+                "stop failed: start had not ended when it began; it is run again",
             ),
             (
                 ServiceReport::StopFailed(StopFailure::Overran(took)),

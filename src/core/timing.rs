@@ -98,7 +98,11 @@ impl Timing {
         let refuse = |text: String| Err(Refused(text));
         let r = Ms(renewal);
         if renewal < R_MIN {
-            return refuse(format!("-r: {r} is shorter than the minimum of {}", Ms(R_MIN)));
+            return refuse(format!(
+                "-r: {r} is shorter than the minimum of {}; with no unit it is milliseconds: \
+                 write 3s for seconds",
+                Ms(R_MIN)
+            ));
         }
         if renewal > R_MAX {
             return refuse(format!("-r: {r} is longer than the maximum of {}", Ms(R_MAX)));
@@ -115,16 +119,22 @@ impl Timing {
         if failures < 2 {
             return refuse(format!(
                 "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} \
-                 and renewed only every R = {r}; F*R*(1 - drift) > R must hold",
+                 and renewed only every R = {r}; F*R*(1 - drift) > R must hold; write 2 or more",
                 Ms(timing.validity())
             ));
         }
         if timing.stop_budget().is_zero() {
+            let is_enough =
+                |more: &u32| !Timing { confirmations: *more, ..timing }.stop_budget().is_zero();
+            let enough = (confirmations..=COUNT_MAX).find(is_enough);
+            let advice = enough.map(|enough| format!("; write {enough} or more"));
             return refuse(format!(
                 "-c: no time is left to stop the service: C*R - drift - slack = \
-                 {confirmations} * {r} - {} - {} is not more than 0; C*R > drift + slack must hold",
+                 {confirmations} * {r} - {} - {} is not more than 0; \
+                 C*R > drift + slack must hold{}",
                 Ms(timing.drift_share()),
-                Ms(SLACK)
+                Ms(SLACK),
+                advice.unwrap_or_default()
             ));
         }
         Ok(timing)

@@ -60,6 +60,12 @@ fn in_a_pause_nothing_is_started_stopped_or_moved_and_all_goes_on_after_it() {
     site.check_end();
     let nothing = site.resume();
     assert_eq!((nothing.status, &*nothing.said), (Some(0), "putex: web: no pause stands\n"));
+    // With a wrong name nothing is resumed, and another key stays paused.
+    let wrong = site.run(&["resume", "wbe"]);
+    assert!(
+        wrong.status == Some(75) && wrong.said.contains("are key and bucket right?"),
+        "{wrong:?}"
+    );
 }
 
 #[test]

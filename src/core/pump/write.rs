@@ -195,7 +195,8 @@ impl Pending {
             Written::Unknown(why) => {
                 context.store.refused = None;
                 let after = Ms(now.since(self.sent));
-                context.report(Report::WriteUnanswered(after, why.clone()));
+                let (why, again) = (why.clone(), self.outcome_unknown);
+                context.report(Report::WriteUnanswered { after, why, again });
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
                 Verdict::Undecided
