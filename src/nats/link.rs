@@ -35,9 +35,12 @@ const KERNEL_TICK_MAX: Duration = Duration::from_millis(10);
 /// Most bytes that are read from a lost connection to find the reason of the loss.
 const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 
-/// Most messages that are queued during a request. They are hints: the newest replaces
+/// Most messages that are queued during a request. Most are hints: the newest replaces
 /// all others.
 const QUEUE_MESSAGES_MAX: usize = 256;
+
+/// What the subjects of hints begin with.
+const HINT_PREFIX: &str = "putex.hint.";
 
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -241,7 +244,10 @@ impl Link {
         self.queue_bytes += message.weight();
         self.queue.push_back(message);
         while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
-            self.dequeue();
+            // No other message displaces a hint, without which a release is noticed R later.
+            let other = self.queue.iter().position(|it| !it.subject.starts_with(HINT_PREFIX));
+            let Some(dropped) = self.queue.remove(other.unwrap_or(0)) else { break };
+            self.queue_bytes -= dropped.weight();
         }
     }
 

@@ -5,8 +5,8 @@
 //!    is of no use does not hide the others.
 //! 2. Of the candidates that are due, the one that was tried longest ago is next. At first that
 //!    is the last one that answered as the leader, then come the configured ones, then the
-//!    advertised ones. One that refuses connections has another turn after each wait for a
-//!    silent one.
+//!    advertised ones, at last those of them that were tried in vain before. One that refuses
+//!    connections, or that was left, has another turn after each wait for a silent one.
 //! 3. The limit of an attempt belongs to its candidate, and doubles when it was too short. So
 //!    the number of servers takes no time from an attempt, and a slow link connects.
 //! 4. A server that has sent INFO has longer to answer CONNECT, and a long pause if it does not.
@@ -16,6 +16,7 @@
 //! 6. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -183,8 +184,10 @@ impl Candidates {
     pub(super) fn next(&self, now: Instant) -> Option<Candidate> {
         // One that refuses connections may be back after each wait for another one.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;
+        let was_in_vain = |it: &Candidate| !it.is_configured && it.failures > 0;
         let order = |it: &&Candidate| {
-            (it.not_before.max(now), !is_next_quick(it), it.tried_at, !it.is_last_good)
+            let is_first = (!was_in_vain(it), it.is_last_good);
+            (it.not_before.max(now), !is_next_quick(it), it.tried_at, Reverse(is_first))
         };
         self.list.iter().min_by_key(order).cloned()
     }
@@ -325,6 +328,9 @@ impl Candidates {
         self.leaves += 1;
         if let Some(candidate) = self.find(id) {
             (candidate.is_last_good, candidate.tried_at) = (false, Some(now));
+            // The others may be advertised addresses that nobody answers at: it may be back
+            // after each wait for one of them.
+            candidate.is_quick = true;
         }
     }
 
@@ -336,7 +342,10 @@ impl Candidates {
     /// Returns whether there is another server or address than this candidate.
     pub(super) fn has_another(&self, id: u64) -> bool {
         let server = self.list.iter().find(|it| it.id == id).map(|it| &it.server);
-        let is_other = |it: &Candidate| it.address.is_some() || Some(&it.server) != server;
+        // An advertised address that could not be reached is no place to go to.
+        let may_answer = |it: &Candidate| it.is_configured || it.failures == 0;
+        let is_other =
+            |it: &Candidate| may_answer(it) && (it.address.is_some() || Some(&it.server) != server);
         self.list.iter().any(|it| it.id != id && is_other(it))
     }
 
@@ -349,7 +358,10 @@ impl Candidates {
         let found: Vec<_> = urls.iter().filter_map(|url| from.advertised(url)).collect();
         let same = |a: &Server, b: &Server| (&a.host, a.port) == (&b.host, b.port);
         self.list.retain(|it| it.is_configured || found.iter().any(|new| same(new, &it.server)));
-        for server in found.into_iter().take(DISCOVERED_MAX) {
+        for server in found {
+            if self.list.iter().filter(|it| !it.is_configured).count() >= DISCOVERED_MAX {
+                break;
+            }
             let address: Option<IpAddr> = server.host.parse().ok();
             let is_known = self.list.iter().any(|it| {
                 let same_address = address.is_some() && it.address == address;

@@ -3,16 +3,16 @@
 //!
 //! 1. The pause and the requests for switchover are read one by one, in the order of their hints,
 //!    with [`READ_GAP`] between two of them.
-//! 2. A hint of a lock key whose read has shown less than the hint named delays the following hints
-//!    of that key. None is lost: the last one is told then.
+//! 2. A hint of a lock key whose read has shown less than the hint named, or that no read has
+//!    followed, delays the following hints of that key. None is lost: the last one is told then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::core::{Instant, Revision, Seat};
 
-/// From the end of such a read to the next one.
-const READ_GAP: Duration = Duration::from_millis(50);
+/// From the end of a read that a message has caused to the next one, at least.
+pub(super) const READ_GAP: Duration = Duration::from_millis(50);
 
 /// A key of an operator that is read when it may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,17 @@ impl SeatHints {
         self.delayed.filter(is_new).map(|_| self.not_before.unwrap_or(now))
     }
 
-    /// Returns the hint that is told now.
-    pub(super) fn next(&mut self, known: Revision, now: Instant) -> Option<Option<Revision>> {
+    /// Returns the hint that is told now. Until a read follows, the next one is told not before
+    /// `delay` has passed.
+    pub(super) fn next(
+        &mut self,
+        known: Revision,
+        now: Instant,
+        delay: Duration,
+    ) -> Option<Option<Revision>> {
         self.next_at(known, now).filter(|at| now >= *at)?;
         let named = self.delayed.take()?;
+        self.not_before = Some(now.after(delay));
         self.expected = self.expected.max(named.unwrap_or(Revision(known.0.saturating_add(1))));
         Some(named)
     }
@@ -107,6 +114,8 @@ impl SeatHints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DELAY: Duration = Duration::from_millis(100);
 
     fn at(ms: u64) -> Instant {
         Instant::from_boot(Duration::from_millis(ms))
@@ -136,45 +145,66 @@ mod tests {
         for revision in 5..9 {
             let (named, known) = (Some(Revision(revision)), Revision(revision - 1));
             hints.add(named);
-            assert_eq!(hints.next(known, at(1)), Some(named));
+            assert_eq!(hints.next(known, at(1), DELAY), Some(named));
             assert_eq!(hints.next_at(known, at(1)), None, "told once");
-            hints.was_read(Revision(revision), at(1), Duration::from_millis(100));
+            hints.was_read(Revision(revision), at(1), DELAY);
         }
         hints.add(Some(Revision(8)));
-        assert_eq!(hints.next(Revision(8), at(2)), None, "it is known");
+        assert_eq!(hints.next(Revision(8), at(2), DELAY), None, "it is known");
     }
 
     #[test]
     fn hints_that_mislead_delay_the_following_ones_and_lose_none() {
-        let (known, delay) = (Revision(7), Duration::from_millis(100));
+        let known = Revision(7);
         for misleading in [Some(Revision(u64::MAX)), Some(Revision(8)), None] {
             let mut hints = SeatHints::default();
             hints.add(misleading);
-            assert_eq!(hints.next(known, at(0)), Some(misleading));
-            hints.was_read(known, at(40), delay);
+            assert_eq!(hints.next(known, at(0), DELAY), Some(misleading));
+            hints.was_read(known, at(40), DELAY);
             assert_eq!(hints.next_at(known, at(41)), None, "one is no reason for another");
             hints.add(Some(Revision(9)));
             hints.add(Some(Revision(8)));
             assert_eq!(
-                (hints.next_at(known, at(50)), hints.next(known, at(139))),
+                (hints.next_at(known, at(50)), hints.next(known, at(139), DELAY)),
                 (Some(at(140)), None)
             );
-            assert_eq!(hints.next(known, at(140)), Some(Some(Revision(9))));
-            hints.was_read(Revision(9), at(150), delay);
+            assert_eq!(hints.next(known, at(140), DELAY), Some(Some(Revision(9))));
+            hints.was_read(Revision(9), at(150), DELAY);
             hints.add(Some(Revision(10)));
-            assert_eq!(hints.next(Revision(9), at(151)), Some(Some(Revision(10))), "at once again");
+            assert_eq!(
+                hints.next(Revision(9), at(151), DELAY),
+                Some(Some(Revision(10))),
+                "at once again"
+            );
         }
     }
 
     #[test]
+    fn hints_that_nobody_follows_are_told_at_intervals() {
+        let (known, mut hints) = (Revision(7), SeatHints::default());
+        let mut told = 0;
+        for ms in 0..1000 {
+            hints.add(Some(Revision(8)));
+            told += u32::from(hints.next(known, at(ms), DELAY).is_some());
+        }
+        assert_eq!(told, 10);
+        hints.was_read(Revision(8), at(1000), DELAY);
+        hints.add(Some(Revision(9)));
+        assert!(hints.next(Revision(8), at(1000), DELAY).is_some(), "at once again");
+    }
+
+    #[test]
     fn a_hint_whose_read_fails_is_told_again_later() {
-        let (known, delay) = (Revision(7), Duration::from_millis(100));
+        let known = Revision(7);
         let mut hints = SeatHints::default();
-        hints.was_not_read(at(0), delay);
+        hints.was_not_read(at(0), DELAY);
         assert_eq!(hints.next_at(known, at(0)), None, "no hint led to that read");
         hints.add(Some(Revision(8)));
-        assert!(hints.next(known, at(0)).is_some());
-        hints.was_not_read(at(50), delay);
-        assert_eq!((hints.next(known, at(149)), hints.next(known, at(150))), (None, Some(None)));
+        assert!(hints.next(known, at(0), DELAY).is_some());
+        hints.was_not_read(at(50), DELAY);
+        assert_eq!(
+            (hints.next(known, at(149), DELAY), hints.next(known, at(150), DELAY)),
+            (None, Some(None))
+        );
     }
 }

@@ -6,7 +6,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::follow_up::{OperatorKey, OperatorReads, SeatHints};
+use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
 use super::message::{Message, notice_to_content, request_to_content, status_to_content};
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
@@ -39,9 +39,11 @@ pub struct LockKey {
     pause_key: String,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
-    /// When the status was requested last, and when the last message of another agent was told.
+    /// When the status was requested last, and when the last request for failback and the last
+    /// notice were told.
     status_requested_at: Option<Instant>,
-    told_at: Option<Instant>,
+    failback_requested_at: Option<Instant>,
+    noticed_at: Option<Instant>,
     operator_reads: OperatorReads,
     /// The pause as it was read last, and when it is read again; `None` for not before it changes.
     pause: PauseEntry,
@@ -94,7 +96,8 @@ impl LockKey {
             pause_key: pause::key_of(key),
             announced: None,
             status_requested_at: None,
-            told_at: None,
+            failback_requested_at: None,
+            noticed_at: None,
             operator_reads: OperatorReads::default(),
             pause: PauseEntry::none(""),
             read_pause_at: None,
@@ -104,7 +107,7 @@ impl LockKey {
     }
 
     /// Has a read that the caller has not requested end so soon: the caller's own requests wait for
-    /// it. Hints that mislead delay the following ones for as long.
+    /// it. A hint that is not followed, or misleads a holder, delays the next one for as long.
     #[must_use]
     pub fn with_reads_of(self, read_max: Duration) -> LockKey {
         LockKey { read_max, ..self }
@@ -158,12 +161,18 @@ impl LockKey {
     ///
     /// When there is no such seat.
     pub fn read(&mut self, seat: Seat, deadline: Instant) -> Result<KeyState, String> {
-        let key = &mut self.keys[seat.index()];
+        let (key, began) = (&mut self.keys[seat.index()], sys::now());
         let entry = self.bucket.get(&key.key, deadline);
         let now = sys::now();
         let entry = entry.inspect_err(|_| key.hints.was_not_read(now, self.read_max));
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
-        key.hints.was_read(key_state.revision, now, self.read_max);
+        // A release must be noticed soon, and a take wait for reads half of the time at most. A
+        // holder writes the next renewal anyway.
+        let delay = match key.is_held {
+            true => self.read_max,
+            false => now.since(began).max(READ_GAP).min(self.read_max),
+        };
+        key.hints.was_read(key_state.revision, now, delay);
         key.was_read(key_state.revision);
         Ok(key_state)
     }
@@ -251,7 +260,7 @@ impl LockKey {
                 continue;
             }
             for (seat, key) in Seat::all(self.keys.len() as u32).zip(&mut self.keys) {
-                if let Some(revision) = key.hints.next(key.known, now) {
+                if let Some(revision) = key.hints.next(key.known, now, self.read_max) {
                     return Ok(Some(Event::Hint(seat, revision)));
                 }
             }
@@ -303,29 +312,27 @@ impl LockKey {
             }
             is_seldom
         };
-        let event = match Message::from_content(content)? {
-            Message::Pause => {
-                self.operator_reads.add(OperatorKey::Pause);
-                return None;
-            }
-            Message::Switchover(seat) => {
-                if seat.index() < self.keys.len() {
-                    self.operator_reads.add(OperatorKey::Switchover(seat));
-                }
-                return None;
+        match Message::from_content(content)? {
+            Message::Pause => self.operator_reads.add(OperatorKey::Pause),
+            Message::Switchover(seat) if seat.index() < self.keys.len() => {
+                self.operator_reads.add(OperatorKey::Switchover(seat));
             }
             Message::StatusRequest(number) => {
                 let request = Event::StatusRequested(StatusRequest::Command(number));
                 return is_seldom(&mut self.status_requested_at).then_some(request);
             }
-            Message::FailbackRequest(request) => Event::FailbackRequested(request),
-            Message::Notice(notice) if self.announced.as_ref() == Some(&notice.incarnation) => {
-                return None;
+            // It is sent again, and so is a notice.
+            Message::FailbackRequest(request) => {
+                let event = Event::FailbackRequested(request);
+                return is_seldom(&mut self.failback_requested_at).then_some(event);
             }
-            Message::Notice(notice) => Event::DuplicateToken(notice),
-        };
-        // Each is sent again.
-        is_seldom(&mut self.told_at).then_some(event)
+            Message::Notice(notice) if self.announced.as_ref() != Some(&notice.incarnation) => {
+                let event = Event::DuplicateToken(notice);
+                return is_seldom(&mut self.noticed_at).then_some(event);
+            }
+            Message::Switchover(_) | Message::Notice(_) => {}
+        }
+        None
     }
 
     /// Reads the pause; returns what stands there if it has changed.

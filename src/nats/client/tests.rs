@@ -447,6 +447,25 @@ fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
     fake.finish();
 }
 
+/// A flood of notices must not have an agent miss the release of a lock.
+#[test]
+fn other_messages_displace_no_hint_during_a_request() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let reply = peer.frame().reply().to_owned();
+        let notices = "MSG putex.twin.b.k 3 1\r\nx\r\n".repeat(600);
+        peer.send(&format!("MSG putex.hint.b.k 2 1\r\nx\r\n{notices}"));
+        peer.send(&format!("MSG {reply} 1 2\r\nhi\r\n"));
+        peer.rest();
+    });
+    let mut client = connected(&fake);
+    request(&mut client, 5000).expect("a reply");
+    let ClientEvent::Message(first) = wait(&mut client, 5000) else { panic!("no hint") };
+    assert_eq!(first.subject, "putex.hint.b.k");
+    drop(client);
+    fake.finish();
+}
+
 #[test]
 fn memory_does_not_grow() {
     const ROUNDS: usize = 3000;

@@ -215,6 +215,44 @@ fn unreachable_servers_that_are_advertised_do_not_cost_the_lock() {
     }
 }
 
+/// Five addresses of containers, say: each costs as long as a silent server. An agent that left its
+/// server for one late answer lost the lock before it was back.
+#[test]
+fn a_server_that_was_left_is_back_after_one_advertised_address_that_nobody_serves() {
+    let servers = Server::parse_list("10.0.0.1").expect("a URL");
+    let mut new = Candidates::new(servers.clone(), Duration::from_secs(1));
+    let first = new.next(at(0)).expect("a server").id;
+    let advertised = (1..=5).map(|host| format!("10.9.0.{host}:4222"));
+    new.learn(&servers[0], &advertised.collect::<Vec<_>>());
+    new.connected(first, Duration::from_millis(1), at(1));
+    new.answered(first);
+    let mut now_ms = 5000;
+    for round in 1..=5 {
+        assert!(new.has_another(first), "{round}");
+        new.left(first, at(now_ms));
+        let other = new.next(at(now_ms)).expect("another").id;
+        assert_ne!(other, first, "{round}");
+        now_ms += 1000;
+        new.failed(other, Failure::Silent, "no answer".to_owned(), at(now_ms), 0);
+        assert_eq!(new.next(at(now_ms)).map(|next| next.id), Some(first), "{round}");
+        new.connected(first, Duration::from_millis(1), at(now_ms));
+        new.answered(first);
+    }
+    assert!(!new.has_another(first), "it was looked for in vain");
+}
+
+#[test]
+fn a_server_that_advertises_ever_new_addresses_is_believed_some_of_them() {
+    let servers = Server::parse_list("10.0.0.1").expect("a URL");
+    let mut new = Candidates::new(servers.clone(), Duration::from_secs(1));
+    for round in 0..20 {
+        let advertised =
+            (0..1000).map(|number| format!("10.{round}.{}.{}:4222", number / 250, number % 250));
+        new.learn(&servers[0], &advertised.collect::<Vec<_>>());
+        assert_eq!(new.list.len(), 65, "{round}");
+    }
+}
+
 #[test]
 fn a_server_that_is_cut_off_is_left() {
     let cut_off = Host { has_leader: false, ..Host::new(1) };

@@ -124,7 +124,7 @@ fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
 /// Each such hint would have the key read: a take waited behind reads until its time was over.
 #[test]
 fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
-    for failures in [0, u32::MAX] {
+    for (failures, most) in [(0, 8), (u32::MAX, 4)] {
         let (key, _) = Flooded::key(vec![hint("k")], failures);
         let mut key = key.with_reads_of(Duration::from_millis(100));
         let waker = Waker::new().expect("a descriptor");
@@ -137,6 +137,6 @@ fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
             let _ = key.read(Seat::FIRST, sys::now());
             told += 1;
         }
-        assert!((2..=4).contains(&told), "{told}");
+        assert!((2..=most).contains(&told), "{told}");
     }
 }
