@@ -192,6 +192,9 @@ fn candidate<'a>(
     agents: &'a [AgentStatus],
 ) -> Result<&'a AgentStatus, Unchosen> {
     let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, &*agent.state) {
+        (Some(why), _) if agent.pause.is_some() => {
+            Some(format!("{why}; putex resume {} ends that", request.key))
+        }
         (Some(why), _) => Some(why.clone()),
         (None, "standby") if !agent.guard_up => Some("its guard does not answer".to_owned()),
         (None, "standby") => None,

@@ -289,6 +289,7 @@ fn a_second_agent_of_the_same_identity_runs_nothing_and_ends() {
     let since = now();
     let mut second = site.prepare("echo >$D/second", "echo >$D/second");
     let mut second = Agent::start(&mut second);
+    second.wait_for_any(&["for the end of another agent of this token"]);
     let (status, said) = second.wait_end();
     let took = now().saturating_sub(since);
     assert_eq!(status, Some(78), "{said}");

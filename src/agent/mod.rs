@@ -63,6 +63,9 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two attempts of a second agent to lock `agent.lock`.
 const AGENT_LOCK_POLL: Duration = Duration::from_millis(20);
 
+/// A second agent says after this that it waits.
+const AGENT_LOCK_QUIET: Duration = Duration::from_millis(500);
+
 /// The settings and resources of an agent.
 pub struct Setup<'a> {
     /// How the pump was set up.
@@ -177,10 +180,19 @@ fn wait_for_agent_lock(
     setup: &mut Setup<'_>,
     inbox: &Inbox<Event>,
 ) -> io::Result<Result<File, Exit>> {
-    let until = sys::now().after(setup.config.timing.lock_time());
+    let lock_time = setup.config.timing.lock_time();
+    let until = sys::now().after(lock_time);
+    // As a rule the previous instance is about to end.
+    let mut said_at = Some(sys::now().after(AGENT_LOCK_QUIET)).filter(|at| *at < until);
     loop {
         if let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? {
             return Ok(Ok(lock));
+        }
+        if said_at.take_if(|at| sys::now() >= *at).is_some() {
+            log::warn!(
+                "waiting up to {} for the end of another agent of this token",
+                Ms(lock_time)
+            );
         }
         if sys::now() >= until {
             let token = &setup.id.token;

@@ -24,7 +24,8 @@ const FILES: [&str; 7] = ["password", "token", "creds", "nkey", "ca", "cert", "k
 pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let path = path_of(name, var)?;
     let shown = path.display();
-    let text = file::read_public(&path).map_err(|error| error.text)?;
+    let text = file::read_public(&path);
+    let text = text.map_err(|error| format!("--context or $NATS_CONTEXT: {}", error.text))?;
     let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
     let mut context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;

@@ -92,6 +92,9 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.contains(char::is_whitespace) {
         return Err("a blank is in it; there is a comma between two servers");
     }
+    if entry.contains(';') {
+        return Err("a ; is in it; there is a comma between two servers");
+    }
     if entry.contains(['"', '\'']) {
         return Err("a quote is in it; leave it off");
     }
@@ -242,6 +245,10 @@ mod tests {
                 "a,nats://h:1/?token=x",
                 "entry 2 of the list is not a server address: a ? is in it; write \
                  nats://TOKEN@HOST:PORT for a token",
+            ),
+            (
+                "h;i",
+                "'h;i' is not a server address: a ; is in it; there is a comma between two servers",
             ),
             ("nats:/h", "'nats' is not a server address: a / is in it; write nats://HOST:PORT"),
             ("'h'", r"'\'h\'' is not a server address: a quote is in it; leave it off"),

@@ -39,7 +39,8 @@ fn in_a_pause_nothing_is_started_stopped_or_moved_and_all_goes_on_after_it() {
     assert!(shown.contains("PAUSED until 20") && shown.contains(": new kernel"), "{shown}");
     assert!(shown.contains("no candidate: paused"), "{shown}");
     let refused = site.run(&["switchover", "web"]);
-    assert!(refused.status == Some(75) && refused.said.contains("paused"), "{refused:?}");
+    let says = "paused; putex resume web ends that";
+    assert!(refused.status == Some(75) && refused.said.contains(says), "{refused:?}");
     // A shorter pause is none: whoever has asked for the longer one relies on it.
     let refused = site.run(&["pause", "--for", "1m", "web"]);
     assert!(refused.status == Some(75) && refused.said.contains("putex resume web"), "{refused:?}");
