@@ -193,6 +193,11 @@ fn times_have_units_and_bounds() {
         ("-r 3", "-r: 3 ms is shorter than the minimum of 10 ms; with no unit it is milliseconds"),
         ("-f 1", "-f: 1 is less"),
         ("-c 0", "-c: no time"),
+        (
+            "-r 10ms -c 1",
+            "-c: no time is left to stop the service: C*R - drift - slack = 1 * 10 ms",
+        ),
+        ("-f 101 -c 101", "-f: 101 is more than the maximum of 100; -c: 101 is more"),
         ("-r 10", "-r: no time"),
     ] {
         let (text, status) = refused(&format!("{BASE} {line}"));

@@ -81,7 +81,7 @@ impl fmt::Display for Refused {
 }
 
 impl Timing {
-    /// Checks a combination and returns it.
+    /// Checks a combination and returns it. All that is wrong is told.
     ///
     /// # Errors
     ///
@@ -95,40 +95,41 @@ impl Timing {
         drift_ppm: u32,
     ) -> Result<Timing, Refused> {
         let timing = Timing { renewal, failures, confirmations, drift_ppm };
-        let refuse = |text: String| Err(Refused(text));
-        let r = Ms(renewal);
+        let (r, mut faults) = (Ms(renewal), Vec::new());
         if renewal < R_MIN {
-            return refuse(format!(
+            faults.push(format!(
                 "-r: {r} is shorter than the minimum of {}; with no unit it is milliseconds: \
                  write 3s for seconds",
                 Ms(R_MIN)
             ));
         }
         if renewal > R_MAX {
-            return refuse(format!("-r: {r} is longer than the maximum of {}", Ms(R_MAX)));
+            faults.push(format!("-r: {r} is longer than the maximum of {}", Ms(R_MAX)));
         }
         for (flag, count) in [("-f", failures), ("-c", confirmations)] {
             if count > COUNT_MAX {
-                return refuse(format!("{flag}: {count} is more than the maximum of {COUNT_MAX}"));
+                faults.push(format!("{flag}: {count} is more than the maximum of {COUNT_MAX}"));
             }
         }
         if drift_ppm > DRIFT_PPM_MAX {
             let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
-            return refuse(format!("--drift: {given} is more than the maximum of {most}"));
+            faults.push(format!("--drift: {given} is more than the maximum of {most}"));
         }
+        // What follows depends on these.
+        let is_in_range = faults.is_empty();
         if failures < 2 {
-            return refuse(format!(
+            faults.push(format!(
                 "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} \
                  and renewed only every R = {r}; F*R*(1 - drift) > R must hold; write 2 or more",
                 Ms(timing.validity())
             ));
         }
-        if timing.stop_budget().is_zero() {
+        if is_in_range && timing.stop_budget().is_zero() {
             let is_enough =
                 |more: &u32| !Timing { confirmations: *more, ..timing }.stop_budget().is_zero();
             let enough = (confirmations..=COUNT_MAX).find(is_enough);
             let advice = enough.map(|enough| format!("; write {enough} or more"));
-            return refuse(format!(
+            faults.push(format!(
                 "-c: no time is left to stop the service: C*R - drift - slack = \
                  {confirmations} * {r} - {} - {} is not more than 0; \
                  C*R > drift + slack must hold{}",
@@ -136,6 +137,9 @@ impl Timing {
                 Ms(SLACK),
                 advice.unwrap_or_default()
             ));
+        }
+        if !faults.is_empty() {
+            return Err(Refused(faults.join("; ")));
         }
         Ok(timing)
     }

@@ -103,7 +103,7 @@ pub(super) struct Candidate {
     is_last_good: bool,
     /// When it was tried last, if it was since the last answer.
     tried_at: Option<Instant>,
-    /// Whether its last attempt failed without a wait: another one costs no time.
+    /// Whether its last attempt failed without a wait, or it was left: another one costs no time.
     is_quick: bool,
     pub(super) not_before: Instant,
     limit: Duration,
