@@ -85,26 +85,31 @@ fn standby(status: &KeyStatus) -> Finding {
         true => (Level::Critical, "nobody has the lock, and no agent would take it"),
         false => (Level::Warning, "no agent would take the lock over"),
     };
-    let finding = match (spare, &candidates[..], &others[..]) {
-        (0, [], [_, ..]) => {
-            let why = |it: &&AgentStatus| {
-                let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
-                format!("{}: {why}", it.token)
-            };
-            let all: Vec<_> = others.iter().map(why).collect();
-            let text = format!("{beginning}: {}", all.join("; "));
-            Finding::bad("standby", level, text, "see WHY in putex status")
-        }
-        (0, ..) if nobody => {
+    let unfit = others.iter().filter(|agent| !agent.candidate).map(|it| {
+        let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
+        format!("{}: {why}", it.token)
+    });
+    let unfit: Vec<_> = unfit.collect();
+    let finding = match (spare, &unfit[..]) {
+        (0, []) if nobody => {
             let advice = "start the agents of this key";
             Finding::bad("standby", level, beginning, advice)
         }
-        (0, ..) => Finding::bad(
+        (0, []) => Finding::bad(
             "standby",
             Level::Warning,
             "no other agent would take the lock over",
             "run an agent of this key on a second host",
         ),
+        (0, [_, ..]) => {
+            // One that is to be the holder is none that takes over.
+            let beginning = match candidates.is_empty() {
+                true => beginning,
+                false => "no other agent would take the lock over",
+            };
+            let text = format!("{beginning}: {}", unfit.join("; "));
+            Finding::bad("standby", level, text, "see WHY in putex status")
+        }
         _ => {
             let tokens = joined(candidates.iter().map(|agent| &*agent.token));
             Finding::ok("standby", format!("would take the lock over: {tokens}"))
