@@ -184,13 +184,15 @@ fn a_fit_cluster_is_said_to_be_fit_in_each_format() {
     let mut servers = servers.expect("a cluster");
     let urls: Vec<_> = servers.iter().map(|it| it.url("nats", "127.0.0.1")).collect();
     let hosts = [Host::on(urls.join(",")), Host::on(urls.join(","))];
-    let _agents = [("h1", &hosts[0]), ("h2", &hosts[1])]
-        .map(|(token, host)| host.agent(token, &SLOW, &["--replicas", "3"]));
+    let agent = |at: usize, token| hosts[at].agent(token, &SLOW, &["--replicas", "3"]);
+    // One that is started while the bucket has no leader yet waits before it looks again.
+    let first = agent(0, "h1");
+    first.wait_for_any(&["the bucket is open"]);
+    let _agents = [first, agent(1, "h2")];
     // Any device of characters does, since it is not opened. This machine may have no group.
     let fit = ["--watchdog", "/dev/null", "--ignore", "cgroup", "web"];
     let host = &hosts[0];
-    until_true("a fit cluster", || host.doctor(&fit).1 == Some(0));
-    let (report, _) = host.doctor(&fit);
+    let report = host.until(&fit, "standby", "ok");
     report.assert_others_fit(&[]);
     report.assert("watchdog", "ok", "/dev/null is there");
     report.assert("reachable", "ok", "3 of 3 servers answer");
