@@ -89,7 +89,7 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     let text = refusal(&url, nobody());
     assert_says(&text, &["77 ", "Authorization Violation (nothing was given to log in with)"]);
     // A URL's own user comes first.
-    let own = url.replace("127", "u:new@127");
+    let own = url.replacen("127", "u:new@127", 1);
     open(&own, user("x", folder.join("none"))).expect("opened by the URL's user");
 }
 
@@ -284,7 +284,7 @@ fn no_secret_gets_out_of_the_agent() {
     let folder = Folder::new("secure");
     let seed = folder.secret("s3cr3t-seed", "none").display().to_string();
     let environment = [
-        ("NATS_URL", &*url.replace("127", "u:s3cr3t@127")),
+        ("NATS_URL", &*url.replacen("127", "u:s3cr3t@127", 1)),
         ("NATS_USER", "s3cr3t"),
         ("NATS_PASSWORD", "s3cr3t"),
         ("NATS_TOKEN", "s3cr3t"),
