@@ -16,7 +16,6 @@
 //! 6. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
-use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -119,6 +118,11 @@ impl Candidate {
         self.limit.min(INFO_LIMIT_MAX)
     }
 
+    /// Returns whether it is an advertised one that was tried in vain: it may never be reachable.
+    fn was_in_vain(&self) -> bool {
+        !self.is_configured && self.failures > 0
+    }
+
     /// Returns the limit of the whole handshake.
     pub(super) fn within(&self) -> Duration {
         self.limit * HANDSHAKE_LIMITS
@@ -184,10 +188,9 @@ impl Candidates {
     pub(super) fn next(&self, now: Instant) -> Option<Candidate> {
         // One that refuses connections may be back after each wait for another one.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;
-        let was_in_vain = |it: &Candidate| !it.is_configured && it.failures > 0;
         let order = |it: &&Candidate| {
-            let is_first = (!was_in_vain(it), it.is_last_good);
-            (it.not_before.max(now), !is_next_quick(it), it.tried_at, Reverse(is_first))
+            let is_last = (it.was_in_vain(), !it.is_last_good);
+            (it.not_before.max(now), !is_next_quick(it), it.tried_at, is_last)
         };
         self.list.iter().min_by_key(order).cloned()
     }
@@ -342,11 +345,8 @@ impl Candidates {
     /// Returns whether there is another server or address than this candidate.
     pub(super) fn has_another(&self, id: u64) -> bool {
         let server = self.list.iter().find(|it| it.id == id).map(|it| &it.server);
-        // An advertised address that could not be reached is no place to go to.
-        let may_answer = |it: &Candidate| it.is_configured || it.failures == 0;
-        let is_other =
-            |it: &Candidate| may_answer(it) && (it.address.is_some() || Some(&it.server) != server);
-        self.list.iter().any(|it| it.id != id && is_other(it))
+        let is_other = |it: &Candidate| it.address.is_some() || Some(&it.server) != server;
+        self.list.iter().any(|it| it.id != id && is_other(it) && !it.was_in_vain())
     }
 
     /// Replaces the advertised servers by those in the INFO of `from`. An empty advertisement
