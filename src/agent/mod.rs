@@ -336,8 +336,9 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
         };
         let now = sys::now();
         // Whatever has come meanwhile: that this host stood still explains what follows.
-        if let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) {
-            note_delay(&deadline, latest, now);
+        let passed = deadline.filter(|deadline| now >= deadline.at);
+        if let Some(deadline) = &passed {
+            note_delay(deadline, latest, now);
         }
         if let Some(event) = event {
             return event;
@@ -347,7 +348,7 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
         if let Some(metrics) = metrics {
             metrics.update(pump, now);
         }
-        if deadline.is_some_and(|deadline| now >= deadline.at) {
+        if passed.is_some() {
             return Event::Tick;
         }
     }

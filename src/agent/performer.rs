@@ -15,7 +15,7 @@ use super::signals::Signals;
 use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
-use crate::core::report::Report;
+use crate::core::report::{Reason, Report};
 use crate::core::{
     Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
 };
@@ -99,7 +99,7 @@ impl Performer<'_> {
             Effect::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
                 if let Report::Moved { to, why, .. } = &report {
-                    self.note_move(to, why.to_string());
+                    self.note_move(to, why);
                     if level != Level::Debug {
                         self.tell_change(to, why.to_string());
                     }
@@ -139,16 +139,13 @@ impl Performer<'_> {
     }
 
     /// Notes why the state has changed. An active agent is so because of what it has taken.
-    fn note_move(&mut self, to: &str, why: String) {
+    fn note_move(&mut self, to: &str, why: &Reason) {
+        if to == "taking" && *why != Reason::TriedAgain {
+            self.taken = format!("taken {why}");
+        }
         let why = match to {
-            "taking" => {
-                if why.starts_with("from ") {
-                    self.taken = format!("taken {why}");
-                }
-                why
-            }
             "active" if !self.taken.is_empty() => std::mem::take(&mut self.taken),
-            _ => why,
+            _ => why.to_string(),
         };
         self.last_move = (sys::now(), why);
     }
