@@ -180,11 +180,9 @@ impl Standby {
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         // Each phase has timers of its own.
         context.armed = None;
-        let seat = match context.is_idle() {
-            true => self.seat_to_read(context, now),
-            false => None,
-        };
-        if let Some(seat) = seat {
+        if context.is_idle()
+            && let Some(seat) = self.seat_to_read(context, now)
+        {
             let reads = &mut self.reads[seat.index()];
             reads.hint_led = now < reads.read_at;
             context.seat = seat;
@@ -193,7 +191,7 @@ impl Standby {
         let healthy = !context.config.check || self.healthy == Some(true);
         self.failback.advance(context, healthy, now);
         if let Phase::Ready { since } = self.phase {
-            let stale_at = since.after(context.config.timing.renewal());
+            let stale_at = stale_at(context, since);
             match self.takeable(context).map(|(seat, seen)| (seat, seen.clone())) {
                 Some((seat, seen)) if !context.due(Timer::CheckStale, stale_at, now) => {
                     if context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now) {
@@ -277,8 +275,7 @@ impl Standby {
         let is_due = match self.phase {
             Phase::Resting => !context.check_runs && now >= self.takeover_check_at(context, seen),
             Phase::Ready { since } => {
-                let stale_at = since.after(context.config.timing.renewal());
-                now >= context.take_at(seen) && now < stale_at
+                now >= context.take_at(seen) && now < stale_at(context, since)
             }
             Phase::Stopping { .. } | Phase::Checking { .. } => false,
         };
@@ -367,6 +364,11 @@ impl KeyReads {
         let r = context.config.timing.renewal();
         self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
     }
+}
+
+/// Returns until when a takeover check counts that has passed at `since`.
+fn stale_at(context: &Context, since: Instant) -> Instant {
+    since.after(context.config.timing.renewal())
 }
 
 /// Whether the service may run, for all that the guard knows, and is not being stopped.
