@@ -186,18 +186,15 @@ impl Process<'_> {
         let by = sys::now().after(ANSWER_MAX);
         // Without anything to show there may be no bucket.
         let status = self.read_status()?;
-        let entry = match &status {
-            Some(_) => self.bucket.get(&stored::key_of(&self.request.key), by)?,
-            None => None,
-        };
+        if status.is_none() {
+            return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
+        }
+        let entry = self.bucket.get(&stored::key_of(&self.request.key), by)?;
         let standing = match &entry {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
             None => None,
         };
         let (Some(entry), Some(CurrentPause { pause, left, kept_left })) = (entry, standing) else {
-            if status.is_none() {
-                return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
-            }
             // Somebody has deleted the pause, and not the record.
             let longer = longer_locks(status.as_ref());
             self.tell(Level::Warn, "no pause stands");
