@@ -6,6 +6,7 @@
 
 use serde_json::{Value, json};
 
+use super::HINT_PREFIX;
 use crate::core::sanitize;
 
 /// First version whose replicated compare-and-set has exactly one winner. On older
@@ -111,7 +112,7 @@ pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
         "allow_direct": true,
         "republish": {
             "src": format!("$KV.{bucket}.>"),
-            "dest": format!("putex.hint.{bucket}.>"),
+            "dest": format!("{HINT_PREFIX}{bucket}.>"),
         },
     });
     if has_ttl {
@@ -164,7 +165,7 @@ pub fn check(
         (false, true) => None,
     };
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
-    let (republish, hint) = (&config["republish"], format!("putex.hint.{bucket}.>"));
+    let (republish, hint) = (&config["republish"], format!("{HINT_PREFIX}{bucket}.>"));
     if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
         remarks
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));

@@ -39,8 +39,8 @@ const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 /// all others.
 const QUEUE_MESSAGES_MAX: usize = 256;
 
-/// What the subjects of hints begin with.
-const HINT_PREFIX: &str = "putex.hint.";
+/// What the subjects of hints begin with. The bucket and the key follow.
+pub(crate) const HINT_PREFIX: &str = "putex.hint.";
 
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -69,6 +69,7 @@ pub use connect_options::ConnectOptions;
 pub use decode::Message;
 pub use headers::Headers;
 pub use info::ServerInfo;
+pub(crate) use link::HINT_PREFIX;
 pub use tls::Tls;
 pub use url::Server;
 

@@ -41,7 +41,7 @@ pub(crate) use self::write::sendable;
 use crate::core::{AgentStatus, Instant, Revision, Written};
 use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError, ServerInfo};
+use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, History, Listing, Selection,
     Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
@@ -160,7 +160,7 @@ impl NatsStore {
 
     /// Returns the subject of the hints of a key, which may end in a wildcard.
     fn hint_subject(&self, key: &str) -> String {
-        format!("putex.hint.{}.{key}", self.settings.bucket)
+        format!("{HINT_PREFIX}{}.{key}", self.settings.bucket)
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
