@@ -64,6 +64,8 @@ struct Renewer {
     command: Option<Command>,
     /// When the front was told that it has the lock.
     granted_at: Option<Instant>,
+    /// When the front has known that at the latest, if it has run its command.
+    known_at: Option<Instant>,
     /// The time within which a front that is not stopped runs its command.
     begins_within: Duration,
     /// The name of an ID that is run once.
@@ -184,6 +186,7 @@ impl Renewer {
             is_abandoned: false,
             command: None,
             granted_at: None,
+            known_at: None,
             begins_within: request.timing.renewal(),
             name: request.names[0].clone(),
             once_id: request.once.clone(),
@@ -306,6 +309,7 @@ impl Renewer {
             match (serde_json::from_slice(&packet), descriptor) {
                 (Ok(ToRenewer::Started(group)), Some(leader)) => {
                     self.command = Pid::from_raw(group).map(|group| Command { group, leader });
+                    self.known_at = Some(sys::now());
                 }
                 (Ok(ToRenewer::Ended { succeeded }), _) => {
                     self.command_has_ended(succeeded, sys::now());

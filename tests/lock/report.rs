@@ -185,8 +185,7 @@ fn an_id_is_reported_with_what_came_of_it() {
         assert_values(&line, &[id.clone(), failed, ("recorded", Value::Null)]);
         let line = report(site, &["--once", "now", "--hold", "0.5", "x", "true"]);
         assert_values(&line, &[id.clone(), ("outcome", json!("ran")), ("recorded", json!(true))]);
-        // Counted from when the command learns of the lock, a little later than it has it.
-        assert!(line["held_seconds"].as_f64() >= Some(0.49), "{line}");
+        assert!(line["held_seconds"].as_f64() >= Some(0.5), "{line}");
         let line = report(site, &["--once", "now", "--hold", "10m", "x", "false"]);
         let nothing = ("command_status", Value::Null);
         assert_values(&line, &[id, ("outcome", json!("skipped")), ("status", json!(0)), nothing]);

@@ -74,11 +74,13 @@ impl Renewer {
         }
     }
 
-    /// Returns when the lock of a command that has ended is released.
+    /// Returns when the lock of a command that has ended is released. It was held for long enough
+    /// then by the count of the front too, which begins later.
     fn release_at(&self) -> Option<Instant> {
-        let granted_at = self.granted_at.filter(|_| self.has_ended && !self.is_ending)?;
+        let held_from = self.known_at.or(self.granted_at);
+        let held_from = held_from.filter(|_| self.has_ended && !self.is_ending)?;
         let is_recording = self.once.as_ref().is_some_and(|once| once.next_at().is_some());
-        (!is_recording).then(|| granted_at.after(self.hold))
+        (!is_recording).then(|| held_from.after(self.hold))
     }
 
     /// Releases the lock of a command that has ended, if that is due.
