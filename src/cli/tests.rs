@@ -210,7 +210,9 @@ fn times_have_units_and_bounds() {
 fn a_service_is_given_time_to_become_fit() {
     let args = agent(BASE);
     assert_eq!((args.start_grace, args.check_failures), (Duration::ZERO, 1));
-    for (word, seconds) in [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("1h", 3600)] {
+    for (word, seconds) in
+        [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("60m", 3600), ("1h", 3600)]
+    {
         let args = agent(&format!("{BASE} --start-grace {word} --check-failures 100"));
         let grace = Duration::from_secs(seconds);
         assert_eq!((args.start_grace, args.check_failures), (grace, 100), "{word}");

@@ -188,8 +188,8 @@ impl Site {
         self.sandbox.run(&mut self.putex(words))
     }
 
-    /// Runs one that does not wait, until it has an answer: on a busy machine a server can be too
-    /// slow for that, which is 69, and nothing is done.
+    /// Runs one until it has an answer: on a busy machine a server can be too slow for one that
+    /// does not wait, or has a short T, which is 69, and nothing is done.
     pub(crate) fn run_at_once(&self, words: &[&str]) -> Run {
         until("an answer", || Some(self.run(words)).filter(|run| run.status != Some(69)))
     }
