@@ -8,7 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::until_true;
@@ -41,15 +41,7 @@ fn no_signal_ends_a_guard() {
 /// What the agent says is counted by both: it is said again, not left out.
 #[test]
 fn a_guard_is_kept_when_the_kernel_has_no_memory_for_a_message() {
-    refuse_message("memory", |agent, _| {
-        let threads = fs::read_dir(format!("/proc/{agent}/task")).expect("it runs");
-        let mut threads = threads.map(|thread| thread.expect("it runs").path());
-        let is_client = |thread: &PathBuf| {
-            fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "putex-guard\n")
-        };
-        let client = threads.find(is_client).expect("a thread");
-        client.file_name().expect("a number").to_string_lossy().into_owned()
-    });
+    refuse_message("memory", |agent, _| agent.to_string());
 }
 
 /// A guard that does not answer is killed.
@@ -91,6 +83,55 @@ fn refuse_message(name: &str, sender: impl Fn(u32, Pid) -> String) {
         assert_eq!(host.guard(), guard, "{}", agent.log.text());
         assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
     }
+}
+
+/// A disk that hangs keeps the kernel from reading the program of the next guard: the agent does
+/// not wait for that, and gives that guard up.
+#[test]
+fn an_agent_acts_while_the_start_of_a_guard_hangs() {
+    let host = Host::new("hangs");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let Some(strace) = programs::strace() else { return };
+    let mut strace = host.sandbox.marked(strace);
+    strace.args(["-qq", "-f", "-P", "/proc/self/exe", "-o"]).arg(host.sandbox.join("calls"));
+    strace.args(["-e", "inject=execve:delay_enter=20s:when=1", "-p", &agent.id().to_string()]);
+    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
+    let status = PathBuf::from(format!("/proc/{}/status", agent.id()));
+    let tracer = format!("TracerPid:\t{}\n", strace.id());
+    let is_followed = || fs::read_to_string(&status).is_ok_and(|text| text.contains(&tracer));
+    until_true("strace", || is_followed() || matches!(strace.try_wait(), Ok(Some(_))));
+    if !is_followed() {
+        return println!("skipped: strace may not follow a process");
+    }
+    kill_process(guard, Signal::KILL).expect("it runs");
+    let is_starting = || spawned_by(agent.id(), "putex-connect");
+    until_true("the start of another guard", || is_starting().is_some());
+    let hangs = is_starting();
+    agent.signal(Signal::USR1);
+    agent.wait_for_any(&["SIGUSR1"]);
+    agent.wait_for_any(&["the guard did not answer"]);
+    assert_eq!(is_starting(), hangs, "{}", agent.log.text());
+    let _ = (strace.kill(), strace.wait());
+    let lines = || agent.log.text().matches("the service runs here").count();
+    until_true("the service", || lines() > 1);
+    assert!(host.is_up(), "{}", agent.log.text());
+    until_true("one guard", || host.sandbox.guards(&host.key).len() == 1);
+}
+
+/// Returns a process that a thread of this name has spawned, and that executes no program yet.
+fn spawned_by(parent: u32, thread: &str) -> Option<String> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).expect("it runs");
+    let children =
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let name = format!("{thread}\n");
+    let has_name = |child: &String| {
+        fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm == name)
+    };
+    children.into_iter().find(has_name)
 }
 
 /// An emulator of another processor may refuse what vfork(2) does not need.

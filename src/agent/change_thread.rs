@@ -137,7 +137,7 @@ impl ChangeThread {
         let running = self.run.as_ref().filter(|run| !run.process.killed);
         let deadline = running.map(|run| run.deadline);
         let exit = self.run.as_ref().map(|run| run.process.as_fd());
-        let fds = [self.output.as_fd()].into_iter().chain(exit);
+        let fds = [Some(self.output.as_fd()), exit];
         if let Err(error) = self.changes.wait(fds, deadline) {
             log::error!("cannot wait for on-change: {error}");
         }
@@ -216,7 +216,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::super::inbox::{Waited, inbox};
+    use super::super::inbox::inbox;
     use super::*;
     use crate::core::LockContext;
 
@@ -276,7 +276,7 @@ mod tests {
         let go = PathBuf::from(format!("{}.go", file.display()));
         fs::write(&go, "").expect("room");
         let long = Some(sys::now().after(Duration::from_secs(20)));
-        assert!(matches!(events.next_or([], long), Waited::Item(Event::Upgrade)));
+        assert_eq!(events.next(long), Some(Event::Upgrade));
         assert!(!handle.delays_upgrade());
         let expected: Vec<_> = [&NAMES[..1], &NAMES[NAMES.len() - CHANGES_MAX..]].concat();
         let told = fs::read_to_string(&file).expect("it is there");

@@ -1,358 +1,326 @@
-//! The guard client thread: connects to the guard that lives, or starts one, says to it what
-//! the pump wants said, and passes its reports on. When to do what, the pump decides.
+//! The guard client: connects to the guard that lives, or starts one, sends it the messages of
+//! the pump, and passes its reports on. When to do what, the pump decides.
+//!
+//! All but connecting is done by the main thread, which never waits for the guard. Connecting
+//! waits for file systems, which may hang: each attempt is a thread.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use rustix::net::RecvFlags;
 
-use super::inbox::{Inbox, InboxSender, inbox};
-use crate::command::{describe, remove_agents_own};
+use super::guard_link::{Connector, Link, reap};
+use crate::command::describe;
 use crate::core::{
-    Event, GuardEvent, GuardReport, Level, LockContext, ServiceState, Stake, StopOrder, ToGuard,
+    Event, GuardEvent, GuardReport, Instant, Level, LockContext, ServiceState, Stake, StopOrder,
+    ToGuard,
 };
-use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
-use crate::guard::{HeldDir, receive, send};
-use crate::log::panic_if_asked;
-use crate::sys::{self, Alarm, PollFlags};
-
-/// Messages that may wait: the pump sends a few a stroke.
-const ORDERS_MAX: usize = 64;
-
-/// Lines of the guard's log that may wait to be shown.
-const LINES_MAX: usize = 16;
-
-/// How long to wait until the kernel may have memory for a message.
-const SEND_PAUSE: Duration = Duration::from_millis(10);
+use crate::guard::protocol::{GuardPacket, Settings, VERSION};
+use crate::guard::{HeldDir, receive};
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a guard may take to end that has closed its socket, or whose agent ends.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
-/// What the pump wants of this thread.
-pub(super) enum Order {
-    /// Connects to a guard or starts one, and sends it these messages first.
-    Connect(u64, Vec<ToGuard>),
-    /// Sends a message.
-    Tell(ToGuard),
-    /// Kills the guard.
-    Kill,
-    /// The agent ends.
-    End(InboxSender<()>),
+/// The guard of an agent, whether there is one or not.
+pub(super) struct GuardClient {
+    connector: Arc<Connector>,
+    state: State,
+    /// The attempt to connect whose thread has not ended. One that was given up ends before the
+    /// next one begins: there is one guard at a time.
+    attempt: Option<Attempt>,
+    /// Wakes the main thread when an attempt ends.
+    waker: Arc<Waker>,
+    /// Kills all processes in the control group of start.
+    kill_file: Option<File>,
+    /// The reading end of start's output, for the next guard.
+    output: Option<Arc<OwnedFd>>,
+    /// Guards that were killed and are to be reaped.
+    dead: Vec<OwnedFd>,
+    /// The lines that the guard has logged since they were taken.
+    pub(super) lines: Vec<(Level, String)>,
 }
 
-/// The pump's end of the thread.
-pub(super) struct GuardHandle {
-    orders: InboxSender<Order>,
-    /// Number of the guard that was asked for last.
+/// What there is of the guard of the number that the pump has given.
+enum State {
+    /// No guard is wanted, or there is none any more.
+    Absent,
+    /// It is being connected to, or started. These messages wait for that.
+    Connecting(u64, Vec<ToGuard>),
+    /// There is a link to it.
+    Connected(u64, Link),
+    /// It has closed its socket; the kernel tells of its end soon, and by then at the latest it
+    /// counts as lost.
+    Ending(u64, Link, Instant),
+}
+
+/// An attempt to connect, with the number of the guard.
+struct Attempt {
     number: u64,
-    kill_file: Arc<Mutex<Option<File>>>,
-    /// The lines that the guard has logged.
-    pub(super) lines: Receiver<(Level, String)>,
+    outcome: Receiver<io::Result<(Link, Vec<ToGuard>)>>,
 }
 
-impl GuardHandle {
-    /// Starts the thread.
+impl GuardClient {
+    /// Makes the client; no guard is connected to yet.
     ///
     /// # Errors
     ///
-    /// When the system has no descriptor or thread to give.
-    pub(super) fn start(
-        dir: HeldDir,
-        settings: Settings,
-        events: InboxSender<Event>,
-    ) -> io::Result<GuardHandle> {
-        let (own, orders) = inbox(ORDERS_MAX)?;
-        let (lines_said, lines) = bounded(LINES_MAX);
-        let kill_file = Arc::new(Mutex::new(None));
-        let mut thread = GuardThread {
-            dir,
-            settings,
-            orders,
-            alarm: Alarm::new()?,
-            events,
-            kill_file: Arc::clone(&kill_file),
-            lines: lines_said,
-            link: None,
+    /// When the process has no descriptor left.
+    pub(super) fn new(dir: HeldDir, settings: Settings) -> io::Result<GuardClient> {
+        Ok(GuardClient {
+            connector: Arc::new(Connector::new(dir, settings)),
+            state: State::Absent,
+            attempt: None,
+            waker: Arc::new(Waker::new()?),
+            kill_file: None,
             output: None,
             dead: Vec::new(),
+            lines: Vec::new(),
+        })
+    }
+
+    /// Connects to a guard or starts one, and sends it these messages first. Returns the loss of
+    /// that guard if no attempt can be made.
+    pub(super) fn connect(&mut self, number: u64, messages: Vec<ToGuard>) -> Option<Event> {
+        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state() {
+            self.dead.push(link.process);
+        }
+        if self.attempt.is_some() {
+            self.state = State::Connecting(number, messages);
+            return None;
+        }
+        self.state = State::Connecting(number, Vec::new());
+        let (ended, outcome) = bounded(1);
+        let (connector, output) = (Arc::clone(&self.connector), self.output.clone());
+        let waker = Arc::clone(&self.waker);
+        let work = move || {
+            let opened = connector.open(messages, output.as_deref());
+            // Nobody is there any more when the agent ends.
+            let _ = ended.send(opened);
+            waker.wake();
         };
-        let work = move || while thread.turn().is_some() {};
-        thread::Builder::new().name("putex-guard".to_owned()).spawn(work)?;
-        Ok(GuardHandle { orders: own, number: 0, kill_file, lines })
-    }
-
-    /// Gives an order without waiting. What could not even be said to the guard is the loss of
-    /// that guard, which is returned.
-    pub(super) fn order(&mut self, order: Order) -> Option<Event> {
-        if let Order::Connect(number, _) = &order {
-            self.number = *number;
+        if let Err(error) = thread::Builder::new().name("putex-connect".to_owned()).spawn(work) {
+            self.state = State::Absent;
+            return Some(not_started(number, &error));
         }
-        self.orders.offer(order)?;
-        let why = "the guard client thread does not keep up".to_owned();
-        Some(Event::Guard(self.number, GuardEvent::Lost(why)))
+        self.attempt = Some(Attempt { number, outcome });
+        None
     }
 
-    /// Kills all processes in the control group of start. Needs no other thread.
-    pub(super) fn kill_cgroup(&self) {
-        let mut file = self.kill_file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = file.as_mut() {
-            // A control group that is gone holds nothing.
-            let _ = file.write_all(b"1");
-        }
-    }
-
-    /// Waits until the guard, whose service is down, has put the watchdog device away and
-    /// ended.
-    pub(super) fn end(&mut self) {
-        if let Ok((done, ended)) = inbox(1)
-            && self.order(Order::End(done)).is_none()
-        {
-            // A guard that takes longer is left to itself.
-            ended.next_or([], Some(sys::now().after(END_WITHIN)));
-        }
-    }
-}
-
-/// A guard that lives.
-struct Link {
-    number: u64,
-    socket: OwnedFd,
-    process: OwnedFd,
-    /// The guard is of another version and was told to stop the service.
-    outdated: bool,
-    /// The messages to a guard that was connected to and has not answered yet.
-    unanswered: Option<Vec<ToGuard>>,
-}
-
-struct GuardThread {
-    dir: HeldDir,
-    settings: Settings,
-    orders: Inbox<Order>,
-    alarm: Alarm,
-    events: InboxSender<Event>,
-    kill_file: Arc<Mutex<Option<File>>>,
-    lines: Sender<(Level, String)>,
-    link: Option<Link>,
-    /// The reading end of start's output, for the next guard.
-    output: Option<OwnedFd>,
-    /// Guards that were killed and are to be reaped.
-    dead: Vec<OwnedFd>,
-}
-
-impl GuardThread {
-    /// Waits, then handles all reports and orders; `None` when the agent has ended.
-    fn turn(&mut self) -> Option<()> {
-        let socket = self.link.as_ref().map(|link| link.socket.as_fd());
-        // A kernel that refuses to wait leaves only to look again.
-        let _ = self.orders.wait(socket, None);
-        panic_if_asked("putex-guard");
-        self.receive_reports()?;
-        while let Some(order) = self.orders.try_next() {
-            self.carry_out(order)?;
-        }
-        self.dead.retain(|process| matches!(reap(process), Ok(None)));
-        Some(())
-    }
-
-    /// Carries out one order; `None` when the agent has ended.
-    fn carry_out(&mut self, order: Order) -> Option<()> {
-        match order {
-            Order::Connect(number, messages) => self.connect(number, &messages),
-            Order::Tell(message) => self.tell(&message),
-            Order::Kill => {
-                if let Some(link) = self.link.take() {
-                    // It fails when the guard has ended already.
-                    let _ = rustix::process::pidfd_send_signal(&link.process, Signal::KILL);
-                    self.dead.push(link.process);
-                }
-                Some(())
+    /// Sends the guard a message; without a guard, none is sent. A guard that takes no message
+    /// is killed, and its loss returned.
+    pub(super) fn tell(&mut self, message: &ToGuard) -> Option<Event> {
+        match &mut self.state {
+            State::Absent => None,
+            State::Connecting(_, messages) => {
+                messages.push(message.clone());
+                None
             }
-            Order::End(done) => {
-                if let Some(link) = self.link.take() {
-                    drop(link.socket);
-                    self.wait_for_end(&link.process);
-                }
-                done.tell(());
+            State::Connected(_, link) => {
+                link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
+                let sent = link.send(self.connector.encode(message));
+                self.kill_unless_sent(sent)
+            }
+            State::Ending(_, link, _) => {
+                link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
                 None
             }
         }
     }
 
-    fn connect(&mut self, number: u64, messages: &[ToGuard]) -> Option<()> {
-        self.dead.extend(self.link.take().map(|link| link.process));
-        if let Some((socket, process)) = self.dir.connect() {
-            log::info!("connected to a guard that runs: its lines are in the log it began with");
-            let unanswered = Some(Vec::new());
-            self.link = Some(Link { number, socket, process, outdated: false, unanswered });
-            return messages.iter().try_for_each(|message| self.tell(message));
+    /// Kills the guard. An attempt to connect is given up.
+    pub(super) fn kill(&mut self) {
+        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state() {
+            self.dead.push(link.kill());
         }
-        match self.start(number, messages) {
-            Ok(link) => self.link = Some(link),
-            Err(error) => return self.lost(number, format!("it cannot be started: {error}")),
-        }
-        Some(())
     }
 
-    /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
-    /// becomes of this agent.
-    fn start(&self, number: u64, messages: &[ToGuard]) -> io::Result<Link> {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (own, theirs) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
-        let mut output = self.output.as_ref().map(AsFd::as_fd);
-        for message in messages {
-            send(own.as_fd(), &encode(message, &self.settings, sys::now()), output.take())?;
+    /// Kills all processes in the control group of start.
+    pub(super) fn kill_cgroup(&mut self) {
+        if let Some(file) = &mut self.kill_file {
+            // A control group that is gone holds nothing.
+            let _ = file.write_all(b"1");
         }
-        // This very program, also when its file has been replaced.
-        let mut command = std::process::Command::new("/proc/self/exe");
-        command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
-        remove_agents_own(&mut command);
-        command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
-        let mut child = command.spawn()?;
-        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let process = process.inspect_err(|_| {
-            // Without it, its end would be waited for in vain.
-            let _ = child.kill();
-            let _ = child.wait();
-        })?;
-        Ok(Link { number, socket: own, process, outdated: false, unanswered: None })
     }
 
-    /// Sends the guard a message. A guard that takes no message counts as gone.
-    fn tell(&mut self, message: &ToGuard) -> Option<()> {
-        let Some(link) = &mut self.link else { return Some(()) };
-        link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
-        let packet = encode(message, &self.settings, sys::now());
-        let until = sys::now().after(self.settings.timing.guard_answer_time());
-        loop {
-            match send(link.socket.as_fd(), &packet, None) {
-                // Messages are counted: none may be left out.
-                Err(Errno::NOBUFS | Errno::NOMEM) if sys::now() < until => {
-                    // A wait that fails is a short wait.
-                    let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
+    /// Waits until the guard, whose service is down, has put the watchdog device away and ended.
+    pub(super) fn end(&mut self) {
+        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state()
+            && let Ok(alarm) = Alarm::new()
+        {
+            drop(link.socket);
+            // A guard that takes longer is left to itself, and a wait that fails is a short wait.
+            let until = Some(sys::now().after(END_WITHIN));
+            let _ = alarm.wait([(link.process.as_fd(), PollFlags::IN)], until);
+        }
+    }
+
+    /// Returns what becomes readable when [`GuardClient::tend`] has something to do.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Absent | State::Connecting(..) => {
+                self.attempt.as_ref().map(|_| self.waker.as_fd())
+            }
+            State::Connected(_, link) => Some(link.socket.as_fd()),
+            State::Ending(_, link, _) => Some(link.process.as_fd()),
+        }
+    }
+
+    /// Returns when [`GuardClient::tend`] has something to do besides.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match &self.state {
+            State::Absent | State::Connecting(..) => None,
+            State::Connected(_, link) => link.send_at,
+            State::Ending(_, _, until) => Some(*until),
+        }
+    }
+
+    /// Does what is due, and takes in one packet of the guard, or one change, if there is one to
+    /// be read. Returns what the pump is told of it.
+    pub(super) fn tend(&mut self, readable: bool, now: Instant) -> Option<Event> {
+        self.dead.retain(|process| matches!(reap(process), Ok(None)));
+        let is_due = self.due().is_some_and(|due| now >= due);
+        match &mut self.state {
+            State::Absent | State::Connecting(..) => {
+                readable.then(|| self.attempt_ended()).flatten()
+            }
+            State::Ending(..) => (readable || is_due).then(|| self.ended()).flatten(),
+            State::Connected(number, link) => {
+                if is_due {
+                    let sent = link.send_unsent();
+                    return self.kill_unless_sent(sent);
                 }
-                // The end of the guard is noticed where the socket is read from.
-                Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => return Some(()),
-                Err(error) => {
-                    let number = link.number;
-                    self.carry_out(Order::Kill)?;
-                    return self.lost(number, format!("it takes nothing in: {error}"));
-                }
+                let number = *number;
+                readable.then(|| self.receive(number, now)).flatten()
             }
         }
     }
 
-    /// Passes on all that the guard has reported, and its end.
-    fn receive_reports(&mut self) -> Option<()> {
-        while let Some(link) = &mut self.link {
-            let number = link.number;
-            let received = receive(link.socket.as_fd(), RecvFlags::DONTWAIT);
-            match received {
-                Ok((packet, file)) if !packet.is_empty() => {
-                    link.unanswered = None;
-                    match serde_json::from_slice(&packet) {
-                        Ok(GuardPacket::Report(VERSION, report)) => {
-                            self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
-                        }
-                        Ok(GuardPacket::Report(_, report)) => {
-                            self.replace_outdated(number, report)?;
-                        }
-                        Ok(GuardPacket::Line(level, text)) => {
-                            // The guard has logged it; here it is only shown.
-                            let _ = self.lines.try_send((level, text));
-                        }
-                        Ok(GuardPacket::KillFile) => {
-                            let known = self.kill_file.lock();
-                            let mut known = known.unwrap_or_else(PoisonError::into_inner);
-                            *known = file.map(File::from).or(known.take());
-                        }
-                        Ok(GuardPacket::Output) => self.output = file.or(self.output.take()),
-                        // It is of another version.
-                        Err(_) => {}
-                    }
-                }
-                Err(Errno::AGAIN) => return Some(()),
-                Err(Errno::CONNRESET) => {}
-                Ok(_) | Err(_) => self.ended(number)?,
+    fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Absent)
+    }
+
+    /// Takes the link of an attempt that has ended. One that was given up meanwhile is killed.
+    fn attempt_ended(&mut self) -> Option<Event> {
+        self.waker.clear();
+        let opened = self.attempt.as_ref()?.outcome.try_recv().ok()?;
+        let tried = self.attempt.take()?.number;
+        match (self.take_state(), opened) {
+            (State::Connecting(number, later), Ok((link, first))) if number == tried => {
+                self.state = State::Connected(number, link);
+                first.iter().chain(&later).find_map(|message| self.tell(message))
+            }
+            (State::Connecting(number, _), Err(error)) if number == tried => {
+                Some(not_started(number, &error))
+            }
+            (wanted, opened) => {
+                self.dead.extend(opened.ok().map(|(link, _)| link.kill()));
+                let State::Connecting(number, messages) = wanted else { return None };
+                self.connect(number, messages)
             }
         }
-        Some(())
+    }
+
+    /// Takes in a packet of the guard, or the end of its socket.
+    fn receive(&mut self, number: u64, now: Instant) -> Option<Event> {
+        let State::Connected(_, link) = &mut self.state else { return None };
+        let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
+            Ok((packet, file)) if !packet.is_empty() => (packet, file),
+            Err(Errno::AGAIN | Errno::CONNRESET) => return None,
+            Ok(_) | Err(_) => {
+                let State::Connected(_, link) = self.take_state() else { return None };
+                // It has closed the socket before the kernel tells of its end.
+                self.state = State::Ending(number, link, now.after(END_WITHIN));
+                return None;
+            }
+        };
+        link.unanswered = None;
+        match serde_json::from_slice(&packet) {
+            Ok(GuardPacket::Report(VERSION, report)) => {
+                return Some(Event::Guard(number, GuardEvent::Report(report)));
+            }
+            Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(number, report),
+            // The guard has logged it; here it is only shown.
+            Ok(GuardPacket::Line(level, text)) => self.lines.push((level, text)),
+            Ok(GuardPacket::KillFile) => {
+                self.kill_file = file.map(File::from).or(self.kill_file.take());
+            }
+            Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
+            // It is of another version.
+            Err(_) => {}
+        }
+        None
     }
 
     /// A guard of another version is told to stop the service, and killed when that is down.
     /// Meanwhile the pump is told that the service is being stopped.
-    fn replace_outdated(&mut self, number: u64, mut report: GuardReport) -> Option<()> {
-        let link = self.link.as_mut()?;
+    fn replace_outdated(&mut self, number: u64, mut report: GuardReport) -> Option<Event> {
+        let State::Connected(_, link) = &mut self.state else { return None };
         if !std::mem::replace(&mut link.outdated, true) {
             log::warn!("the guard is of another version of putex: it stops the service first");
             let dead_by = match &report.service {
                 ServiceState::Up(grant, _) => grant.dead_by,
                 ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
-                    sys::now().after(self.settings.timing.stop_budget())
+                    sys::now().after(self.connector.settings.timing.stop_budget())
                 }
             };
             let context = LockContext::default();
-            self.tell(&ToGuard::Stop(StopOrder { dead_by, stake: Stake::Lock, context }))?;
+            let stop = ToGuard::Stop(StopOrder { dead_by, stake: Stake::Lock, context });
+            let lost = self.tell(&stop);
+            if lost.is_some() {
+                return lost;
+            }
         } else if report.service == ServiceState::Down {
-            self.carry_out(Order::Kill)?;
-            let why = "it was of another version; the service is down".to_owned();
-            return self.lost(number, why);
+            self.kill();
+            return Some(lost(number, "it was of another version; the service is down"));
         } else {
-            // This thread's own message is none of the pump's.
+            // This client's own message is none of the pump's.
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
         report.start_failure = None;
-        self.events.tell(Event::Guard(number, GuardEvent::Report(report)))
+        Some(Event::Guard(number, GuardEvent::Report(report)))
     }
 
-    /// The guard has closed its end of the socket.
-    fn ended(&mut self, number: u64) -> Option<()> {
-        let mut why = "it has ended".to_owned();
-        if let Some(link) = self.link.take() {
-            // It has closed the socket before the kernel tells of its end.
-            self.wait_for_end(&link.process);
-            // As a rule the previous instance needed it no more.
-            if let Some(messages) = link.unanswered.filter(|_| sys::is_ready(&link.process)) {
-                self.dead.push(link.process);
-                log::info!("the guard that was connected to has ended: another one is started");
-                return self.connect(number, &messages);
-            }
-            match reap(&link.process) {
-                Ok(Some(status)) => {
-                    let how = describe(status.exit_status(), status.terminating_signal());
-                    why = format!("{why}: {how}");
-                }
-                Err(_) if sys::is_ready(&link.process) => {}
-                Ok(None) | Err(_) => why = "it has closed the connection".to_owned(),
-            }
-            self.dead.push(link.process);
+    /// The guard has closed its end of the socket, and has ended as a rule.
+    fn ended(&mut self) -> Option<Event> {
+        let State::Ending(number, link, _) = self.take_state() else { return None };
+        let has_ended = sys::is_ready(&link.process);
+        let status = reap(&link.process);
+        self.dead.push(link.process);
+        // As a rule the previous instance needed it no more.
+        if let Some(messages) = link.unanswered.filter(|_| has_ended) {
+            log::info!("the guard that was connected to has ended: another one is started");
+            return self.connect(number, messages);
         }
-        self.lost(number, why)
+        Some(match status {
+            Ok(Some(status)) => {
+                let how = describe(status.exit_status(), status.terminating_signal());
+                lost(number, format!("it has ended: {how}"))
+            }
+            Err(_) if has_ended => lost(number, "it has ended"),
+            Ok(None) | Err(_) => lost(number, "it has closed the connection"),
+        })
     }
 
-    fn wait_for_end(&self, process: &OwnedFd) {
-        // A wait that fails is a short wait.
-        let until = Some(sys::now().after(END_WITHIN));
-        let _ = self.alarm.wait([(process.as_fd(), PollFlags::IN)], until);
-    }
-
-    fn lost(&self, number: u64, why: String) -> Option<()> {
-        self.events.tell(Event::Guard(number, GuardEvent::Lost(why)))
+    fn kill_unless_sent(&mut self, sent: Result<(), Errno>) -> Option<Event> {
+        let State::Connected(number, _) = self.state else { return None };
+        let error = sent.err()?;
+        self.kill();
+        Some(lost(number, format!("it takes nothing in: {error}")))
     }
 }
 
-/// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
-/// no child of this process: a guard may have been started by the previous instance, which was
-/// this process too where the program was executed anew.
-fn reap(process: &OwnedFd) -> Result<Option<WaitIdStatus>, Errno> {
-    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)
+fn not_started(number: u64, error: &io::Error) -> Event {
+    lost(number, format!("it cannot be started: {error}"))
+}
+
+fn lost(number: u64, why: impl Into<String>) -> Event {
+    Event::Guard(number, GuardEvent::Lost(why.into()))
 }

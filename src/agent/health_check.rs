@@ -67,9 +67,9 @@ impl HealthCheck {
     }
 
     /// Returns what can be read when the check has written something, and when it has ended.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
+    pub(super) fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
         let exit = self.running.as_ref().map(|running| running.process.as_fd());
-        [self.output.as_fd()].into_iter().chain(exit)
+        [Some(self.output.as_fd()), exit]
     }
 
     /// Kills a check whose time is over.
@@ -79,15 +79,17 @@ impl HealthCheck {
         }
     }
 
-    /// Passes on what the check has written. Reaps it if it has ended; returns its outcome.
-    pub(super) fn tend(&mut self) -> Option<Event> {
-        let ended = self.running.take_if(|running| sys::is_ready(&running.process));
-        if let Some(running) = ended {
+    /// Passes on what the check has written, if it has, and reaps it if it has ended; returns its
+    /// outcome then.
+    pub(super) fn tend(&mut self, [has_written, has_ended]: [bool; 2]) -> Option<Event> {
+        if has_ended && let Some(running) = self.running.take() {
             let outcome = running.process.reap();
             self.output.flush(&mut command_output);
             return Some(Event::CheckEnded(outcome));
         }
-        self.output.pass_on(&mut command_output);
+        if has_written {
+            self.output.pass_on(&mut command_output);
+        }
         None
     }
 }
@@ -97,7 +99,6 @@ mod tests {
     use super::*;
     use crate::core::{LockContext, Role};
     use crate::sys::{Alarm, PollFlags};
-    use rustix::event::PollFd;
     use std::time::Duration;
 
     /// Leaves its process group, says so and stays.
@@ -127,13 +128,12 @@ mod tests {
     fn end(check: &mut HealthCheck) -> Option<Event> {
         let (alarm, until) = (Alarm::new().expect("a descriptor"), in_ms(20_000));
         while sys::now() < until {
-            let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-            let mut fds: Vec<_> = check.fds().map(readable).collect();
+            let [Some(output), Some(exit)] = check.fds() else { panic!("no check runs") };
             let deadline = check.kill_at().map_or(until, |at| at.min(until));
-            alarm.poll(&mut fds, Some(deadline)).expect("it waits");
-            drop(fds);
+            let fds = [(output, PollFlags::IN), (exit, PollFlags::IN)];
+            let ready = alarm.wait(fds, Some(deadline)).expect("it waits");
             check.kill_if_due(sys::now());
-            if let Some(ended) = check.tend() {
+            if let Some(ended) = check.tend(ready) {
                 return Some(ended);
             }
         }

@@ -5,6 +5,7 @@
 //! sleeps, at several system calls an item.
 
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -34,16 +35,6 @@ pub(super) struct InboxSender<T> {
 pub(super) struct NewestSender<T> {
     sender: InboxSender<T>,
     oldest: Receiver<T>,
-}
-
-/// What a wait for an item has ended with.
-pub(super) enum Waited<T> {
-    /// The item.
-    Item(T),
-    /// One of the descriptors can be read.
-    Readable,
-    /// The deadline has passed.
-    Passed,
 }
 
 /// Makes both ends of a queue that keeps so many of the newest items.
@@ -107,50 +98,72 @@ impl<T> Inbox<T> {
         self.items.is_empty()
     }
 
+    /// Takes the items that are there: all that were sent before the last wait has ended.
+    pub(super) fn take_all(&self) -> impl Iterator<Item = T> {
+        iter::from_fn(|| self.try_next()).take(self.items.len())
+    }
+
     /// Takes the next item if there is one.
     pub(super) fn try_next(&self) -> Option<T> {
         self.items.try_recv().ok()
     }
 
-    /// Waits for the next item, or until one of `fds` can be read, until `deadline` at the longest.
-    /// A deadline that has passed already is looked at after the items that are there.
-    pub(super) fn next_or<'a>(
-        &'a self,
-        fds: impl IntoIterator<Item = BorrowedFd<'a>> + Clone,
-        deadline: Option<Instant>,
-    ) -> Waited<T> {
+    /// Waits for the next item, until `deadline` at the longest.
+    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<T> {
         loop {
             if let Some(item) = self.try_next() {
-                return Waited::Item(item);
+                return Some(item);
             }
             if deadline.is_some_and(|at| sys::now() >= at) {
-                return Waited::Passed;
+                return None;
             }
             // A kernel that refuses to wait leaves only to look again: the deadline ends that.
-            if self.wait(fds.clone(), deadline).is_ok_and(|ready| ready) {
-                return Waited::Readable;
-            }
+            let _ = self.wait([], deadline);
         }
     }
 
-    /// Waits for an item, or until one of `fds` can be read, until `deadline` at the longest;
-    /// returns whether one of `fds` can.
+    /// Waits for an item that was sent since the last wait, or until one of `fds` can be read,
+    /// until `deadline` at the longest; returns which of `fds` can.
     ///
     /// # Errors
     ///
     /// When the kernel refuses to wait.
-    pub(super) fn wait<'a>(
-        &'a self,
-        fds: impl IntoIterator<Item = BorrowedFd<'a>>,
+    pub(super) fn wait<const N: usize>(
+        &self,
+        fds: [Option<BorrowedFd<'_>>; N],
         deadline: Option<Instant>,
-    ) -> io::Result<bool> {
-        let fds = [self.waker.as_fd()].into_iter().chain(fds);
+    ) -> io::Result<[bool; N]> {
+        let awaited = iter::once(self.waker.as_fd()).chain(fds.into_iter().flatten());
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds: Vec<_> = fds.map(readable).collect();
-        self.alarm.poll(&mut fds, deadline)?;
-        if !fds[0].revents().is_empty() {
+        let mut polled = Vec::with_capacity(N + 2);
+        polled.extend(awaited.map(readable));
+        self.alarm.poll(&mut polled, deadline)?;
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        if ready.next() == Some(true) {
             self.waker.clear();
         }
-        Ok(fds[1..].iter().any(|fd| !fd.revents().is_empty()))
+        Ok(fds.map(|fd| fd.is_some() && ready.next() == Some(true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flood of requests for the status must not keep a signal from the agent.
+    #[test]
+    fn items_that_wait_hide_no_descriptor_and_none_is_left_behind() {
+        let (sender, inbox) = inbox(3).expect("descriptors");
+        let other = Waker::new().expect("a descriptor");
+        let soon = || Some(sys::now().after(std::time::Duration::from_millis(20)));
+        for round in 0..3 {
+            assert_eq!(sender.offer(round), None);
+            assert_eq!(sender.offer(round), None);
+            other.wake();
+            assert!(inbox.wait([None, Some(other.as_fd())], soon()).is_ok_and(|[_, ready]| ready));
+            assert_eq!(inbox.take_all().collect::<Vec<_>>(), [round, round]);
+            other.clear();
+        }
+        assert!(inbox.wait([Some(other.as_fd())], soon()).is_ok_and(|[ready]| !ready));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::inbox::{Inbox, NewestSender, Waited, newest_inbox};
+use super::inbox::{Inbox, NewestSender, newest_inbox};
 use crate::core::{Effect, Event, Instant, Metrics, Pump};
 use crate::guard::metrics_file::MetricsFile;
 use crate::log::panic_if_asked;
@@ -110,7 +110,7 @@ impl MetricsHandle {
 fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
     let mut logged = None;
     loop {
-        let Waited::Item(order) = orders.next_or([], None) else { continue };
+        let Some(order) = orders.next(None) else { continue };
         panic_if_asked("putex-metrics");
         match order {
             Order::Write(metrics) => match file.write(&metrics.render()) {

@@ -2,18 +2,20 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | pump, health check, signals | poll(2), until a deadline | |
+//! | `putex` (main) | pump, check, signals, link to the guard | poll(2), until a deadline | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
-//! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
+//! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait
-//! for each other. A full queue becomes an event with its reason.
+//! for each other. A full queue becomes an event with its reason. After each wait, the main thread
+//! takes in what has come of each kind, so that much of one kind delays no other.
 
 mod change_thread;
 mod guard_client;
+mod guard_link;
 mod health_check;
 mod inbox;
 mod metrics_thread;
@@ -32,9 +34,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::change_thread::ChangeHandle;
-use self::guard_client::GuardHandle;
+use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
-use self::inbox::{Inbox, Waited, inbox};
+use self::inbox::{Inbox, inbox};
 use self::metrics_thread::MetricsHandle;
 use self::performer::Performer;
 use self::service_manager::ServiceManager;
@@ -127,7 +129,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         None => None,
     };
     let metrics = start_metrics(&setup, &dir_path)?;
-    let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
+    let guard = GuardClient::new(dir, setup.guard)?;
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let notice = Notice {
         token: setup.id.token.clone(),
@@ -203,11 +205,9 @@ fn wait_for_agent_lock(
             return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
-        let event = match inbox.next_or([setup.signals.as_fd()], until) {
-            Waited::Item(event) => Some(event),
-            Waited::Readable => setup.signals.next(&setup.service_manager),
-            Waited::Passed => None,
-        };
+        // A kernel that refuses to wait leaves only to look again.
+        let _ = inbox.wait([Some(setup.signals.as_fd())], until);
+        let event = setup.signals.next(&setup.service_manager);
         if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
         }
@@ -262,10 +262,12 @@ fn turn_until_end(
     mut startup_lines: Vec<String>,
 ) -> Exit {
     let mut latest = Duration::ZERO;
+    let mut arrived = VecDeque::new();
     loop {
-        let event = match performer.queued_events.pop_front() {
-            Some(event) => event,
-            None => next_event(&pump, &mut performer, &mut latest),
+        let event = performer.queued_events.pop_front().or_else(|| arrived.pop_front());
+        let Some(event) = event else {
+            arrived = wait_for_events(&pump, &mut performer, &mut latest);
+            continue;
         };
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
@@ -308,48 +310,55 @@ fn turn_until_end(
         if let Some(metrics) = &mut performer.metrics {
             metrics.update(&pump, now);
         }
-        while let Ok((level, text)) = performer.guard.lines.try_recv() {
-            performer.service_manager.note(level, &text);
-        }
         performer.service_manager.notify(pump.state(), pump.is_ready());
         performer.service_manager.keepalive(now);
         performer.check.kill_if_due(now);
     }
 }
 
-/// Waits for an event, until the pump's deadline at the longest; sends the service manager's
-/// keepalive and has the metrics written meanwhile. Updates `latest`, the longest delay after a
-/// deadline.
-fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration) -> Event {
-    let Performer { inbox, metrics, signals, service_manager: manager, check, .. } = performer;
+/// Waits for events, until the pump's deadline at the longest; returns all that have come. Sends
+/// the service manager's keepalive and has the metrics written meanwhile. Updates `latest`, the
+/// longest delay after a deadline.
+fn wait_for_events(
+    pump: &Pump,
+    performer: &mut Performer<'_>,
+    latest: &mut Duration,
+) -> VecDeque<Event> {
+    let Performer { inbox, metrics, signals, service_manager, check, guard, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
         let metrics_due = metrics.as_ref().map(MetricsHandle::due);
-        let due = [at, manager.keepalive_due(), metrics_due, check.kill_at()];
+        let due = [at, service_manager.keepalive_due(), metrics_due, check.kill_at(), guard.due()];
         let until = due.into_iter().flatten().min();
-        let fds = [signals.as_fd()].into_iter().chain(check.fds());
-        let event = match inbox.next_or(fds, until) {
-            Waited::Item(event) => Some(event),
-            Waited::Readable => signals.next(manager).or_else(|| check.tend()),
-            Waited::Passed => None,
-        };
+        let [output, exit] = check.fds();
+        let fds = [Some(signals.as_fd()), output, exit, guard.fd()];
+        // A kernel that refuses to wait leaves only to look again: the deadline ends that.
+        let ready = inbox.wait(fds, until).unwrap_or_default();
+        let [is_signalled, has_written, has_ended, has_reported] = ready;
         let now = sys::now();
+        let mut arrived: VecDeque<Event> = inbox.take_all().collect();
+        arrived.extend(is_signalled.then(|| signals.next(service_manager)).flatten());
+        arrived.extend(check.tend([has_written, has_ended]));
+        arrived.extend(guard.tend(has_reported, now));
+        for (level, text) in guard.lines.drain(..) {
+            service_manager.note(level, &text);
+        }
         // Whatever has come meanwhile: that this host stood still explains what follows.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
             note_delay(deadline, latest, now);
         }
-        if let Some(event) = event {
-            return event;
+        if !arrived.is_empty() {
+            return arrived;
         }
         check.kill_if_due(now);
-        manager.keepalive(now);
+        service_manager.keepalive(now);
         if let Some(metrics) = metrics {
             metrics.update(pump, now);
         }
         if passed.is_some() {
-            return Event::Tick;
+            return VecDeque::from([Event::Tick]);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::change_thread::ChangeHandle;
-use super::guard_client::{GuardHandle, Order};
+use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
 use super::inbox::Inbox;
 use super::metrics_thread::MetricsHandle;
@@ -31,7 +31,7 @@ const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 pub(super) struct Performer<'a> {
     pub(super) check: HealthCheck,
     pub(super) on_change: Option<ChangeHandle>,
-    pub(super) guard: GuardHandle,
+    pub(super) guard: GuardClient,
     pub(super) metrics: Option<MetricsHandle>,
     pub(super) store: StoreHandle,
     pub(super) notice: Notice,
@@ -80,10 +80,10 @@ impl Performer<'_> {
             Effect::ExtendCheck(deadline) => self.check.extend(deadline),
             Effect::KillCheck => self.check.kill(),
             Effect::ConnectGuard(number, messages) => {
-                self.order_guard(Order::Connect(number, messages));
+                self.queued_events.extend(self.guard.connect(number, messages));
             }
-            Effect::TellGuard(message) => self.order_guard(Order::Tell(message)),
-            Effect::KillGuard => self.order_guard(Order::Kill),
+            Effect::TellGuard(message) => self.queued_events.extend(self.guard.tell(&message)),
+            Effect::KillGuard => self.guard.kill(),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::NoteKept(kept) => {
                 let noted = kept_file::write(&self.dir, kept.as_ref());
@@ -182,10 +182,6 @@ impl Performer<'_> {
         self.queued_events.extend(self.store.send(request));
     }
 
-    fn order_guard(&mut self, order: Order) {
-        self.queued_events.extend(self.guard.order(order));
-    }
-
     /// Executes the program anew, unless a signal tells the agent to end: this instance knows
     /// the lock that is to be released then.
     fn upgrade(&mut self) {
@@ -196,8 +192,8 @@ impl Performer<'_> {
         self.log.flush();
         let until = sys::now().after(SIGNALS_WITHIN);
         while sys::now() < until {
-            let signalled = self.inbox.wait([self.signals.as_fd()], Some(until));
-            if signalled.is_ok_and(|signalled| signalled)
+            let signalled = self.inbox.wait([Some(self.signals.as_fd())], Some(until));
+            if signalled.is_ok_and(|[signalled]| signalled)
                 && let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager)
             {
                 return self.queued_events.push_back(end);

@@ -1,5 +1,5 @@
-//! The guard client of an agent: the thread that connects to a guard or starts one, and says
-//! the messages of the pump to it, in order.
+//! The guard client of an agent: it connects to a guard or starts one, and sends it the messages
+//! of the pump, in order.
 
 use std::collections::VecDeque;
 

@@ -18,7 +18,7 @@ use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
 /// The threads of an agent, the main one first.
-pub(crate) const THREADS: [&str; 4] = ["putex", "putex-store", "putex-guard", "putex-log"];
+pub(crate) const THREADS: [&str; 3] = ["putex", "putex-store", "putex-log"];
 
 /// Many more lines a check than the log takes.
 const CHATTER: usize = 3000;

@@ -1,0 +1,150 @@
+//! The link to a guard: how it comes about, and what is sent through it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+
+use crate::command::remove_agents_own;
+use crate::core::{Instant, ToGuard};
+use crate::guard::protocol::{Settings, encode};
+use crate::guard::{HeldDir, send};
+use crate::sys;
+
+/// How long to wait until the kernel may have memory for a packet.
+const SEND_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is needed to connect to a guard or to start one.
+pub(super) struct Connector {
+    dir: HeldDir,
+    pub(super) settings: Settings,
+}
+
+/// The link to a guard.
+pub(super) struct Link {
+    pub(super) socket: OwnedFd,
+    pub(super) process: OwnedFd,
+    /// The guard is of another version and was told to stop the service.
+    pub(super) outdated: bool,
+    /// The messages to a guard that was connected to and has not answered yet.
+    pub(super) unanswered: Option<Vec<ToGuard>>,
+    /// Packets for which the kernel had no memory.
+    unsent: VecDeque<Vec<u8>>,
+    /// When they are sent again.
+    pub(super) send_at: Option<Instant>,
+}
+
+impl Connector {
+    pub(super) fn new(dir: HeldDir, settings: Settings) -> Connector {
+        Connector { dir, settings }
+    }
+
+    /// Connects to the guard that lives, or starts one; returns what is still to be sent. It waits
+    /// for file systems.
+    ///
+    /// `output` is the reading end of start's output that the previous guard had.
+    ///
+    /// # Errors
+    ///
+    /// When no guard lives and none can be started.
+    pub(super) fn open(
+        &self,
+        messages: Vec<ToGuard>,
+        output: Option<&OwnedFd>,
+    ) -> io::Result<(Link, Vec<ToGuard>)> {
+        if let Some((socket, process)) = self.dir.connect() {
+            log::info!("connected to a guard that runs: its lines are in the log it began with");
+            return Ok((Link::new(socket, process, Some(Vec::new())), messages));
+        }
+        Ok((self.start(&messages, output)?, Vec::new()))
+    }
+
+    /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
+    /// becomes of this agent.
+    fn start(&self, messages: &[ToGuard], output: Option<&OwnedFd>) -> io::Result<Link> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, theirs) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        let mut output = output.map(AsFd::as_fd);
+        for message in messages {
+            send(own.as_fd(), &self.encode(message), output.take())?;
+        }
+        // This very program, also when its file has been replaced.
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
+        remove_agents_own(&mut command);
+        command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
+        let mut child = command.spawn()?;
+        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let process = process.inspect_err(|_| {
+            // Without it, its end would be waited for in vain.
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        Ok(Link::new(own, process, None))
+    }
+
+    /// Returns the packet of a message.
+    pub(super) fn encode(&self, message: &ToGuard) -> Vec<u8> {
+        encode(message, &self.settings, sys::now())
+    }
+}
+
+impl Link {
+    fn new(socket: OwnedFd, process: OwnedFd, unanswered: Option<Vec<ToGuard>>) -> Link {
+        let unsent = VecDeque::new();
+        Link { socket, process, outdated: false, unanswered, unsent, send_at: None }
+    }
+
+    /// Sends a packet without waiting. One for which the kernel has no memory is sent later, with
+    /// those after it: messages are counted, so that none may be left out.
+    ///
+    /// # Errors
+    ///
+    /// When the guard takes no packet.
+    pub(super) fn send(&mut self, packet: Vec<u8>) -> Result<(), Errno> {
+        self.unsent.push_back(packet);
+        // In the order in which they were sent.
+        if self.send_at.is_some() { Ok(()) } else { self.send_unsent() }
+    }
+
+    /// Sends what was not sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::send`].
+    pub(super) fn send_unsent(&mut self) -> Result<(), Errno> {
+        self.send_at = None;
+        while let Some(packet) = self.unsent.front() {
+            match send(self.socket.as_fd(), packet, None) {
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
+                    self.send_at = Some(sys::now().after(SEND_PAUSE));
+                    return Ok(());
+                }
+                // The end of the guard is noticed where the socket is read from.
+                Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => drop(self.unsent.pop_front()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the guard; returns its process, which is to be reaped.
+    pub(super) fn kill(self) -> OwnedFd {
+        // It fails when the guard has ended already.
+        let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
+        self.process
+    }
+}
+
+/// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
+/// no child of this process: a guard may have been started by the previous instance, which was
+/// this process too where the program was executed anew.
+pub(super) fn reap(process: &OwnedFd) -> Result<Option<WaitIdStatus>, Errno> {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)
+}
