@@ -199,7 +199,7 @@ fn what_a_command_leaves_behind_keeps_the_lock_unless_it_was_closed() {
         next.end();
         assert_eq!(site.run(&["-o", "x", "sh", "-c", &daemon]).status, Some(0));
         let pid = left();
-        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
         assert!(lives(pid));
         File::create(site.sandbox.join("let-go")).expect("a file");
         until_true("its end", || !lives(pid));
@@ -337,7 +337,7 @@ fn a_process_that_is_stopped_at_the_door_holds_nobody_beyond_its_limit_or_a_sign
         let file = open().expect("a file");
         lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
         let began = now();
-        let run = site.run(&["-n", "x", "true"]);
+        let run = site.attempt(&["-n", "x", "true"]);
         assert_eq!(run.status, Some(69), "{}", run.said);
         assert!(run.said.contains("it is stopped") && now() < began + 2 * SOON, "{}", run.said);
         let mut ended = site.lock("ended", &["x"]);

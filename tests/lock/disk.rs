@@ -35,7 +35,7 @@ fn without_room_for_the_file_no_lock_is_had_and_with_it_the_next_one_is() {
         assert_eq!(status, Some(69), "{said}");
         assert!(said.contains("cannot write") && said.contains("File too large"), "{said}");
         assert_eq!(fs::metadata(site.lock_file()).expect("a file").len(), 0);
-        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
         // What has room goes on.
         let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-n", "x", "true"]);
         assert_eq!(status, Some(0), "{said}");
@@ -123,6 +123,6 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
         }
         assert!(!site.sandbox.join("ran").exists());
         fs::remove_file(site.lock_file()).expect("a file");
-        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });
 }

@@ -44,7 +44,7 @@ fn etcd_the_output_and_the_status_are_those_of_the_command() {
         assert_eq!(site.run(&["x", "/nonexistent"]).status, Some(127));
         assert_eq!(site.run(&["x", "/dev/null"]).status, Some(126));
         // All of them have released it.
-        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });
 }
 
@@ -75,10 +75,10 @@ fn etcd_names_that_are_prefixes_of_others_are_independent_unless_a_slash_follows
         let holder = site.lock("holder", &["job"]);
         holder.begun();
         for name in ["jobs", "jo", "job_", "job-a/b", "other/job"] {
-            assert_eq!(site.run_at_once(&["-n", name, "true"]).status, Some(0), "{name}");
+            assert_eq!(site.run(&["-n", name, "true"]).status, Some(0), "{name}");
         }
         for name in ["job", "job/a", "job/a/b", "a,job/b"] {
-            assert_eq!(site.run_at_once(&["-n", name, "true"]).status, Some(75), "{name}");
+            assert_eq!(site.run(&["-n", name, "true"]).status, Some(75), "{name}");
         }
         holder.end();
     });

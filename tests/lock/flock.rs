@@ -18,15 +18,15 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
         let holder = site.lock("holder", &["-s", "x"]);
         holder.begun();
         for options in [&["-n", "-E", "123"][..], &["-x", "--nb", "-E", "123"]] {
-            let refused = site.run_at_once(&[options, &["x"], &RUNS].concat());
+            let refused = site.run(&[options, &["x"], &RUNS].concat());
             assert_eq!(refused.status, Some(123), "{options:?}: {}", refused.said);
             assert!(refused.said.contains("not had: behind "), "{}", refused.said);
             assert!(!ran(site), "{options:?}");
         }
-        assert_eq!(site.run_at_once(&["-s", "-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-s", "-n", "x", "true"]).status, Some(0));
         let (late, waited) = until("an answer", || {
             let begun = now();
-            let late = site.run(&[&["-w", "0.3", "-E", "5", "x"][..], &RUNS].concat());
+            let late = site.attempt(&[&["-w", "0.3", "-E", "5", "x"][..], &RUNS].concat());
             Some((late, now() - begun)).filter(|(late, _)| late.status != Some(69))
         });
         assert_eq!(late.status, Some(5), "{}", late.said);
@@ -37,8 +37,8 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
         waiter.begun();
         waiter.let_go();
         assert_eq!(waiter.status(), 0);
-        assert_eq!(site.run_at_once(&["-x", "-w", "0", "x", "true"]).status, Some(0));
-        assert_eq!(site.run_at_once(&["-n", "x", "-c", "exit 9"]).status, Some(9));
+        assert_eq!(site.run(&["-x", "-w", "0", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "-c", "exit 9"]).status, Some(9));
     });
 }
 
@@ -69,7 +69,7 @@ fn flock_shared_locks_are_held_together_and_do_not_overtake_an_exclusive_one() {
         let writer = site.lock("writer", &["x"]);
         writer.waits_behind(2);
         // It would be free for this one.
-        let refused = site.run_at_once(&["-n", "-s", "x", "true"]);
+        let refused = site.run(&["-n", "-s", "x", "true"]);
         assert_eq!(refused.status, Some(75), "{}", refused.said);
         let reader = site.lock("reader", &["-s", "x"]);
         reader.waits_behind(1);

@@ -63,8 +63,8 @@ fn flom_a_shared_lock_of_the_whole_admits_shared_locks_of_its_parts_only() {
     on_both_stores(|site| {
         let whole = site.lock("whole", &["-s", "a"]);
         whole.begun();
-        assert_eq!(site.run_at_once(&["-n", "-s", "a/b", "true"]).status, Some(0));
-        assert_eq!(site.run_at_once(&["-n", "a/b", "true"]).status, Some(75));
+        assert_eq!(site.run(&["-n", "-s", "a/b", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "a/b", "true"]).status, Some(75));
         whole.end();
     });
 }
@@ -75,9 +75,9 @@ fn flom_several_names_are_had_together_or_not_at_all() {
     on_both_stores(|site| {
         let holder = site.lock("holder", &["a"]);
         holder.begun();
-        let both = site.run_at_once(&["-w", "0.2", "b,a", "true"]);
+        let both = site.run(&["-w", "0.2", "b,a", "true"]);
         assert_eq!(both.status, Some(75), "{}", both.said);
-        assert_eq!(site.run_at_once(&["-n", "b", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "b", "true"]).status, Some(0));
         let both = site.lock("both", &["b,a"]);
         both.waits_behind(1);
         let other = site.lock("other", &["a/c,b/c"]);

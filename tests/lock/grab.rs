@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::rng::Rng;
-use crate::site::{QUICK, Site};
+use crate::site::{QUICK, Site, until_answered};
 use crate::support::clock::{At, PATIENCE, now, observe_for, until, until_true};
 use crate::support::process::wait_exit;
 use crate::support::sandbox::Run;
@@ -64,6 +64,11 @@ fn command(site: &Site, words: &[&str]) -> Command {
 }
 
 fn run(site: &Site, words: &[&str]) -> Run {
+    until_answered(|| attempt(site, words))
+}
+
+/// As [`run`], and the store may not answer.
+fn attempt(site: &Site, words: &[&str]) -> Run {
     site.sandbox.run(&mut command(site, words))
 }
 
@@ -376,7 +381,7 @@ fn a_store_that_is_gone_is_told_apart_from_a_lock_that_is_not_had() {
         assert_eq!(status.code(), Some(69));
         assert!(now() > stopped + SOON, "it has waited");
         for words in [&["grab", "--as", "a", "--for", "1s", "x"][..], &["release", "x"]] {
-            let gone = run(site, words);
+            let gone = attempt(site, words);
             assert_eq!((gone.status, gone.shown.as_str()), (Some(69), ""), "{gone:?}");
         }
         site.server().restart().expect("it starts");

@@ -53,7 +53,7 @@ fn sem_another_number_of_slots_is_refused_while_somebody_has_one() {
         let other = site.run(&["-j", "3", "licence", "true"]);
         assert_eq!(other.status, Some(78), "{}", other.said);
         assert!(other.said.contains("others use 2 slots of this name; write -j 2"));
-        let exclusive = site.run_at_once(&["-n", "licence", "true"]);
+        let exclusive = site.run(&["-n", "licence", "true"]);
         assert_eq!(exclusive.status, Some(75), "{}", exclusive.said);
         first.end();
         let alone = site.run(&["-j", "3", "licence", "true"]);
@@ -132,7 +132,7 @@ fn snaplock_a_writer_turns_readers_away_after_its_time() {
         let late = site.lock("late", &["-s", "db"]);
         late.waits_behind(1);
         // The readers do not exclude it, and the writer, which does, only waits.
-        let refused = site.run_at_once(&["-n", "-s", "db", "true"]);
+        let refused = site.run(&["-n", "-s", "db", "true"]);
         assert!(refused.said.contains(": not had: behind "), "{}", refused.said);
         assert!(!refused.said.contains("held by"), "{}", refused.said);
         reader.end();

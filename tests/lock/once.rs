@@ -88,7 +88,7 @@ fn a_lock_is_held_on_after_its_command_and_the_status_is_that_of_the_command() {
         let words = ["-v", "--hold", "1.5", "x", "sh", "-c", "echo ran >>$D/ran; exit 3"];
         let mut front = site.putex(&words).spawn().expect("it can be run");
         until_true("the command", || runs(site) == 1);
-        let late = site.run_at_once(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
+        let late = site.run(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
         assert_eq!(late.status, Some(0), "{}", late.said);
         assert!(late.said.contains("not had: behind "), "{}", late.said);
         let next = site.run(&["-w", "20", "x", "true"]);
@@ -200,7 +200,7 @@ fn what_the_command_has_inherited_is_closed_while_the_lock_is_held_on() {
         shell.env("S", site.options().join(" "));
         let run = site.sandbox.run(&mut shell);
         let front = run.shown.trim().parse().expect("a number");
-        let late = site.run_at_once(&["-n", "x", "true"]);
+        let late = site.run(&["-n", "x", "true"]);
         assert_eq!(late.status, Some(75), "{}", late.said);
         signal(front, Signal::TERM);
         assert_eq!(site.run(&["-w", "20", "x", "true"]).status, Some(0));
@@ -236,7 +236,7 @@ fn in_a_directory_whose_ids_are_damaged_no_job_is_run_and_none_succeeds_unsaid()
         let ids = site.sandbox.join("store/putex/once.jobs.mail.key");
         let whole = fs::read(&ids).expect("a record");
         fs::write(&ids, "damaged").expect("it can be written");
-        let run = site.run(
+        let run = site.attempt(
             &[&["-r", "50ms", "-k", "50ms", "-f", "8"][..], &["--once", "now", "jobs/mail"], &JOB]
                 .concat(),
         );
@@ -248,7 +248,7 @@ fn in_a_directory_whose_ids_are_damaged_no_job_is_run_and_none_succeeds_unsaid()
         let in_the_way = site.sandbox.join("store/putex/new");
         fs::create_dir(&in_the_way).expect("a folder");
         let words = ["-r", "50ms", "-k", "50ms", "-f", "8", "--once", "other", "jobs/mail"];
-        let run = site.run(&[&words[..], &JOB].concat());
+        let run = site.attempt(&[&words[..], &JOB].concat());
         assert_eq!((run.status, runs(site)), (Some(69), 1), "{}", run.said);
         assert!(run.said.starts_with("putex: --once: "), "{}", run.said);
         fs::remove_dir(&in_the_way).expect("a folder");

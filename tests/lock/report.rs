@@ -172,7 +172,7 @@ fn a_lost_lock_is_reported_with_the_status_of_its_command() {
             &[("outcome", json!("lost")), ("status", json!(100)), ("command_status", json!(143))],
         );
         assert!(line["why"].as_str().is_some_and(|why| !why.is_empty()), "{line}");
-        assert_eq!(site.run_at_once(&["-w", "10", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-w", "10", "x", "true"]).status, Some(0));
     });
 }
 

@@ -112,7 +112,7 @@ impl Site {
 
     /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
     pub(crate) fn believe(&self) {
-        let made = self.run_at_once(&["-n", "x", "true"]);
+        let made = self.run(&["-n", "x", "true"]);
         assert_eq!(made.status, Some(75), "{}", made.said);
         self.write_mark();
     }
@@ -185,13 +185,12 @@ impl Site {
 
     /// Runs a `putex lock` to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Run {
-        self.sandbox.run(&mut self.putex(words))
+        until_answered(|| self.attempt(words))
     }
 
-    /// Runs one until it has an answer: on a busy machine a server can be too slow for one that
-    /// does not wait, or has a short T, which is 69, and nothing is done.
-    pub(crate) fn run_at_once(&self, words: &[&str]) -> Run {
-        until("an answer", || Some(self.run(words)).filter(|run| run.status != Some(69)))
+    /// Runs one to its end, which may be that the store does not answer.
+    pub(crate) fn attempt(&self, words: &[&str]) -> Run {
+        self.sandbox.run(&mut self.putex(words))
     }
 
     /// Starts a `putex lock` with these options and this name, and a worker of this id.
@@ -336,4 +335,10 @@ fn has_ended(pid: u32) -> bool {
 pub(crate) fn state_of(pid: u32) -> Option<char> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.split_once("State:\t")?.1.chars().next()
+}
+
+/// Repeats a run that has not reached the store: on a busy machine a server can be too slow for
+/// one that does not wait, or has a short T, which is 69, and nothing is done.
+pub(crate) fn until_answered(attempt: impl Fn() -> Run) -> Run {
+    until("an answer", || Some(attempt()).filter(|run| run.status != Some(69)))
 }

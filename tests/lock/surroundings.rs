@@ -113,7 +113,7 @@ fn who_reads_the_output_sees_its_end_though_the_server_hangs() {
         assert!(lives(own), "the renewer could not end its ticket yet");
         site.server().signal(Signal::CONT);
         until_true("the end of the renewer", || !lives(own));
-        assert_eq!(site.run_at_once(&["-n", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });
 }
 
