@@ -36,7 +36,7 @@ fn file(sandbox: &Sandbox, name: &str) -> String {
 fn commands_get_their_variables_and_no_secret() {
     let script = "env >$D/new; echo \"$0 $1\" >>$D/new; echo hello; mv $D/new $D/told";
     let sandbox = Sandbox::new("told");
-    let mut agent = start(&sandbox, "100ms", script, "true");
+    let mut agent = start(&sandbox, "200ms", script, "true");
     let told = file(&sandbox, "told");
     for line in ["PUTEX_KEY=web", "PUTEX_TOKEN=one", "PUTEX_ROLE=active", "PUTEX_TERM=1"] {
         assert!(told.lines().any(|have| have == line), "{line} is not in:\n{told}");
@@ -183,7 +183,7 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
 fn a_command_that_writes_without_end_stops_nothing() {
     let script = "echo x >>$D/starts; seq 20000";
     let sandbox = Sandbox::new("shout");
-    let mut agent = start(&sandbox, "100ms", script, "true");
+    let mut agent = start(&sandbox, "200ms", script, "true");
     let starts = sandbox.join("starts");
     // Each start writes far more than the log takes. Strokes go on.
     until_true("ten starts", || {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use support::agent::Agent;
-use support::clock::{until_true, wait_until};
+use support::clock::{PATIENCE, now, until_true, wait_until};
 use support::sandbox::Sandbox;
 
 /// The largest log of a few seconds in which commands write as fast as they can, in bytes.
@@ -190,6 +190,21 @@ fn control_characters_of_commands_do_not_reach_the_log() {
     assert!(!log.contains(wrong), "{log:?}");
 }
 
+/// Waits until a process has read a signal that it was sent.
+fn wait_until_read(pid: u32, signal: Signal) {
+    let deadline = now() + PATIENCE;
+    let bit = 1u64 << (signal.as_raw() - 1);
+    let is_pending = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t"));
+        u64::from_str_radix(pending.expect("a line"), 16).expect("digits") & bit != 0
+    };
+    while is_pending() {
+        assert!(now() < deadline, "the signal was not read");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn lines_that_nobody_read_are_counted() {
     let sandbox = Sandbox::new("unread");
@@ -201,7 +216,7 @@ fn lines_that_nobody_read_are_counted() {
     for _ in 0..HUPS {
         agent.signal(Signal::HUP);
         // Signals that come together are one.
-        thread::sleep(Duration::from_micros(300));
+        wait_until_read(agent.id(), Signal::HUP);
     }
     let reading = thread::spawn(move || {
         let mut log = String::new();
@@ -236,7 +251,7 @@ fn lines_that_could_not_be_written_are_not_called_unread() {
         [512, 1024].contains(&length())
     });
     agent.signal(Signal::HUP);
-    let until = support::clock::now() + Duration::from_millis(100);
+    let until = now() + Duration::from_millis(100);
     wait_until::<()>(until, || None);
     File::options().write(true).truncate(true).open(&path).expect("it is there");
     until_true("the count", || {

@@ -14,10 +14,10 @@ use support::sandbox::Sandbox;
 /// Far longer than T and the stop budget of an agent here.
 const SOME_TIME: Duration = Duration::from_secs(2);
 
-/// Returns an agent with R 100 ms and T 300 ms, and with this command.
+/// Returns an agent with R 200 ms and T 600 ms, and with this command.
 fn agent_of(sandbox: &Sandbox, on_change: &str) -> Command {
     let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
-    command.args(["-r", "100ms", "-c", "1", "--on-change", on_change]);
+    command.args(["-r", "200ms", "-c", "1", "--on-change", on_change]);
     command
 }
 
