@@ -15,6 +15,7 @@ use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
 use crate::core::Incarnation;
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
+use crate::guard::metrics_file::MetricsFile;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
 use crate::store::{Bucket as _, FirstKeys, StoreError, describe_holder};
@@ -62,7 +63,12 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         Some((Err(text), false)) => findings.warnings.push(text),
         Some((Err(text), true)) => findings.problems.push(Refusal::new(Exit::Unsafe, text)),
     }
-    if resolved.args.is_some() {
+    if let Some(agent) = &resolved.args {
+        // Its folder may be made later.
+        let inspected = agent.guard.metrics_file.as_deref().map(MetricsFile::inspect);
+        if let Some(Err(error)) = inspected {
+            findings.warnings.push(format!("{}: {error}", settings.written(Name::MetricsFile)));
+        }
         findings.warnings.extend(commands::warnings(settings));
     }
     if let (Some(agent), Some(Ok(location)), [], true) =

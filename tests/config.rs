@@ -285,22 +285,22 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.said.starts_with("putex: warning: watchdog /dev/null/x: "), "{run:?}");
     assert!(!folder.join("lock").exists(), "something was made");
-    // What the shell knows of the commands is a warning too: they may be installed later.
-    let run =
-        Run::of(&["check", "-q", "--config", &path, "--start", "/no/such", "--stop", "if"], &[]);
+    // What may come later is only warned of: programs and folders.
+    let metrics = folder.join("none/db.prom").display().to_string();
+    let words = ["--start", "/no/such", "--stop", "if", "--metrics-file", &metrics];
+    let run = Run::of(&[&["check", "-q", "--config", &path], &words[..]].concat(), &[]);
     assert_eq!(run.status, Some(0), "{run:?}");
-    let missing = "putex: warning: --start: there is no program /no/such that this user can run";
-    assert!(run.said.contains(missing), "{run:?}");
-    assert!(run.said.contains("putex: warning: --stop: the shell cannot read it: "), "{run:?}");
+    let program = "--start: there is no program /no/such that this user can run";
+    let folder_of = &format!("--metrics-file: {metrics}: No such file or directory");
+    for text in [program, "--stop: the shell cannot read it: ", folder_of] {
+        assert!(run.said.contains(&format!("putex: warning: {text}")), "{text}: {run:?}");
+    }
     // It is named as it was set.
     let text = format!("{WHOLE}dir = /lock\nhealthcheck = /no/such\n");
     let path = folder.put("db.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
-    let line = text.lines().count();
-    assert!(
-        run.said.contains(&format!("{path}:{line}: healthcheck: there is no program")),
-        "{run:?}"
-    );
+    let named = format!("{path}:{}: healthcheck: there is no program", text.lines().count());
+    assert!(run.said.contains(&named), "{run:?}");
     // Without --connect, no name is looked up: the longest label has 63 letters.
     let name = "x".repeat(64);
     let path = folder.put("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);

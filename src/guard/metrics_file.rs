@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::instance_dir::{AGENT_LOCK, InstanceDir};
@@ -70,7 +70,31 @@ impl MetricsFile {
         self.replace(text).map_err(|error| self.named(error))
     }
 
-    fn replace(&self, text: &str) -> io::Result<()> {
+    /// Checks whether this user can write the file of an agent at this path; writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`MetricsFile::write`].
+    pub fn inspect(path: &str) -> io::Result<()> {
+        // Of which agent a file is cannot be told.
+        let file = MetricsFile {
+            first_line: FIRST_LINE.to_owned(),
+            ..MetricsFile::new(path, Path::new(""))
+        };
+        let inspect = || {
+            let dir = file.open_replaceable()?;
+            Ok(rustix::fs::accessat(
+                dir,
+                ".",
+                Access::WRITE_OK | Access::EXEC_OK,
+                AtFlags::EACCESS,
+            )?)
+        };
+        inspect().map_err(|error| file.named(error))
+    }
+
+    /// Opens the directory, unless what has the name there is no file of this agent.
+    fn open_replaceable(&self) -> io::Result<OwnedFd> {
         let dir = self.open_dir()?;
         match self.first_line_in(dir.as_fd()) {
             Err(Errno::NOENT) => {}
@@ -81,6 +105,11 @@ impl MetricsFile {
             }
             Err(error) => return Err(error.into()),
         }
+        Ok(dir)
+    }
+
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let dir = self.open_replaceable()?;
         // It is there if an earlier instance was killed before it had a complete file.
         let _ = rustix::fs::unlinkat(&dir, &self.new_name, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -238,6 +267,11 @@ mod tests {
             file.remove().expect("nothing to remove");
             assert!(error.starts_with(&format!("{}: it is no ", at.display())), "{error}");
             let metadata = fs::symlink_metadata(&at).expect("it is there");
+            // Of which agent it is cannot be told beforehand.
+            let is_known = !metadata.is_file()
+                || fs::read(&at).is_ok_and(|text| !text.starts_with(FIRST_LINE.as_bytes()));
+            let seen = MetricsFile::inspect(&at.display().to_string());
+            assert_eq!(seen.err().map(|seen| seen.to_string()), is_known.then_some(error));
             assert!(!path.join(".web-0a.new").exists());
             metadata
         };
