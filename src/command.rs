@@ -317,6 +317,8 @@ impl Process {
             inherited: inherited(),
             files: [stdin, output.as_fd(), output.as_fd()],
             own_session: prepared.command == Command::Start,
+            // The main thread spawns it. Nobody has a deadline for it without the agent.
+            ends_with_thread: prepared.command == Command::Check,
             waits: prepared.waits,
         })?;
         let release = pipe.map(|(_, writer)| writer);

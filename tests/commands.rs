@@ -53,6 +53,17 @@ fn commands_get_their_variables_and_no_secret() {
     assert!(said.contains("the lock is released, revision"), "{said}");
 }
 
+/// Nobody else would end one that hangs.
+#[test]
+fn a_health_check_ends_with_an_agent_that_is_killed() {
+    let sandbox = Sandbox::new("orphan");
+    let mut command = sandbox.agent("true", "true");
+    let agent = Agent::start(command.args(["-r", "1s", "--healthcheck", "exec sleep 1000"]));
+    until_true("a check", || !sandbox.processes_of("sleep").is_empty());
+    agent.kill();
+    until_true("its end", || sandbox.processes_of("sleep").is_empty());
+}
+
 /// What may change while the agent runs counts at once; the rest is named, and nothing stops.
 #[test]
 fn a_hangup_has_the_agent_read_its_file_again() {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::FdFlags;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::call::{self, close_range, execve};
 use super::spawn::{copy, pointers, restore_signals};
@@ -32,6 +32,8 @@ pub struct SpawnCommand<'a> {
     pub files: [BorrowedFd<'a>; 3],
     /// Whether it has a session of its own, and not only a process group.
     pub own_session: bool,
+    /// Whether the kernel kills it when the thread that has spawned it ends.
+    pub ends_with_thread: bool,
     /// Whether to wait until it is executed. Until then its memory is that of this process: what
     /// is said to the kernel of the memory of one holds for both.
     pub waits: bool,
@@ -59,6 +61,7 @@ struct Copied {
     files: [c_int; 3],
     closed: &'static [(u32, u32)],
     own_session: bool,
+    ends_with_thread: bool,
     failure: AtomicI32,
     /// What the lists point into.
     _texts: [Vec<CString>; 3],
@@ -75,8 +78,8 @@ const STACK_BYTES: usize = 8 * 1024;
 /// When the system has no process, descriptor or memory to give; if it waits also when the command
 /// cannot be executed.
 pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
-    let SpawnCommand { program, shell, variables, inherited, files, own_session, waits } = spawn;
-    let waits = waits || call::SETS_ERRNO;
+    let SpawnCommand { program, shell, variables, inherited, files, .. } = spawn;
+    let waits = spawn.waits || call::SETS_ERRNO;
     // Not touched before it is used.
     let mut stack = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
@@ -86,7 +89,8 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         environment: pointers(inherited.iter().chain(&variables)),
         files: files.map(|file| file.as_raw_fd()),
         closed: not_inherited(),
-        own_session,
+        own_session: spawn.own_session,
+        ends_with_thread: spawn.ends_with_thread,
         failure: AtomicI32::new(0),
         _texts: [program, shell, variables],
         _stack: stack,
@@ -214,6 +218,9 @@ extern "C" fn become_command(copied: *mut c_void) -> c_int {
             true => rustix::process::setsid().map(drop),
             false => rustix::process::setpgid(None, None),
         };
+        if copied.ends_with_thread {
+            let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        }
         let mut failure = set_files(copied.files);
         if failure == 0 {
             // A disk that hangs would have this process keep locks and sockets of a dead agent.
