@@ -14,6 +14,9 @@ use support::sandbox::Sandbox;
 /// Far longer than T and the stop budget of an agent here.
 const SOME_TIME: Duration = Duration::from_secs(2);
 
+/// How often two events are to come together.
+const ROUNDS: u32 = 10;
+
 /// Returns an agent with R 200 ms and T 600 ms, and with this command.
 fn agent_of(sandbox: &Sandbox, on_change: &str) -> Command {
     let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
@@ -118,6 +121,27 @@ fn a_command_that_writes_without_end_neither_stops_the_service_nor_fills_the_log
     let (said, took) = end(agent);
     assert!(took < 2 * SOME_TIME, "{took:?}");
     assert!(said.contains("lines of output were left out"), "{said}");
+}
+
+/// The end of the command that an upgrade waits for, and the signal, may come together: an agent
+/// that stood still finds both. The next instance would know of neither.
+#[test]
+fn a_signal_that_ends_the_agent_is_not_lost_when_the_wait_for_an_upgrade_ends() {
+    let script = "test $1 != standby || until test -e $D/go; do sleep 0.01; done; :";
+    for round in 0..ROUNDS {
+        let sandbox = Sandbox::new(&format!("together-{round}"));
+        let mut agent = Agent::start(&mut agent_of(&sandbox, script));
+        agent.wait_for_any(&["looking -> standby"]);
+        agent.signal(Signal::USR2);
+        agent.wait_for_any(&["SIGUSR2: waiting for the end of on-change"]);
+        agent.signal(Signal::STOP);
+        sandbox.file("go", "", 0o600);
+        until_true("the end of on-change", || sandbox.processes_of("sh").is_empty());
+        agent.signal(Signal::TERM);
+        agent.signal(Signal::CONT);
+        let (status, said) = agent.wait_end();
+        assert!(status == Some(0) && said.contains("SIGTERM: ending"), "{said}");
+    }
 }
 
 /// The next instance would neither wait for it nor reap it.

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::until_true;
+use support::process::children_of;
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
@@ -121,17 +122,12 @@ fn an_agent_acts_while_the_start_of_a_guard_hangs() {
 }
 
 /// Returns a process that a thread of this name has spawned, and that executes no program yet.
-fn spawned_by(parent: u32, thread: &str) -> Option<String> {
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).expect("it runs");
-    let children =
-        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
-    let children: Vec<String> =
-        children.flat_map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
+fn spawned_by(parent: u32, thread: &str) -> Option<u32> {
     let name = format!("{thread}\n");
-    let has_name = |child: &String| {
+    let has_name = |child: &u32| {
         fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm == name)
     };
-    children.into_iter().find(has_name)
+    children_of(parent).into_iter().find(has_name)
 }
 
 /// An emulator of another processor may refuse what vfork(2) does not need.

@@ -8,10 +8,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{observe_for, until_true};
+use support::process;
 use support::sandbox::Sandbox;
 
 /// How often the signal is sent.
 const SIGNALS: u32 = 40;
+
+/// How often a guard dies.
+const DEATHS: u32 = 10;
 
 /// Returns the signals that the kernel names in this line about a process that runs.
 fn signals(process: u32, line: &str) -> Option<u64> {
@@ -104,6 +108,22 @@ fn a_signal_without_a_meaning_leaves_the_agent_alone() {
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert!(status == Some(0) && said.contains("the lock is released, revision"), "{said}");
+}
+
+/// The next instance is the same process, and its child is not known to it.
+#[test]
+fn a_guard_that_dies_beside_an_upgrade_is_reaped() {
+    let sandbox = Sandbox::new("reaped");
+    let agent = Agent::start(sandbox.agent("true", "true").args(["-r", "200ms"]));
+    agent.wait_for_any(&["the service runs here"]);
+    for _ in 0..DEATHS {
+        let guards = sandbox.guards("web");
+        process::signal(guards[0], Signal::KILL);
+        agent.signal(Signal::USR2);
+        let is_another = |others: Vec<u32>| !others.is_empty() && others != guards;
+        until_true("another guard", || is_another(sandbox.guards("web")));
+    }
+    until_true("one child", || process::children_of(agent.id()).len() == 1);
 }
 
 /// The program that is executed has no handler yet when the next signal comes.

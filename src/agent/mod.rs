@@ -33,6 +33,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::WaitOptions;
+
 use self::change_thread::ChangeHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
@@ -110,6 +112,7 @@ const REQUIRED_FILES: [(&str, &str); 4] = [
 /// that every agent needs.
 pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     check_required_files()?;
+    reap_children_left();
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
@@ -215,6 +218,11 @@ fn wait_for_agent_lock(
             setup.config.reloadable = reloadable;
         }
     }
+}
+
+/// Reaps the processes that have ended of the previous instance, if that was this process.
+fn reap_children_left() {
+    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
 /// Checks the required files, so that the error names the missing one.
@@ -337,8 +345,10 @@ fn wait_for_events(
         let ready = inbox.wait(fds, until).unwrap_or_default();
         let [is_signalled, has_written, has_ended, has_reported] = ready;
         let now = sys::now();
-        let mut arrived: VecDeque<Event> = inbox.take_all().collect();
+        let mut arrived = VecDeque::new();
+        // A signal comes first: behind an upgrade it would be lost. One that was not read is not.
         arrived.extend(is_signalled.then(|| signals.next(service_manager)).flatten());
+        arrived.extend(inbox.take_all());
         arrived.extend(check.tend([has_written, has_ended]));
         arrived.extend(guard.tend(has_reported, now));
         for (level, text) in guard.lines.drain(..) {

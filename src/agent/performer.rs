@@ -22,7 +22,7 @@ use crate::core::{
 use crate::exit::Exit;
 use crate::guard::{Identity, kept_file, status_file};
 use crate::log::{Destination, LogQueue, say};
-use crate::sys;
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long the agent waits for a signal that was sent together with SIGUSR2.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
@@ -190,12 +190,13 @@ impl Performer<'_> {
         }
         self.program.announce();
         self.log.flush();
-        let until = sys::now().after(SIGNALS_WITHIN);
-        while sys::now() < until {
-            let signalled = self.inbox.wait([Some(self.signals.as_fd())], Some(until));
-            if signalled.is_ok_and(|[signalled]| signalled)
-                && let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager)
-            {
+        let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
+        while let Ok(alarm) = &alarm
+            && sys::now() < until
+        {
+            // A wait that fails is a short wait.
+            let _ = alarm.wait([(self.signals.as_fd(), PollFlags::IN)], Some(until));
+            if let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager) {
                 return self.queued_events.push_back(end);
             }
         }

@@ -72,6 +72,15 @@ pub(crate) fn is_guard(pid: u32, key: &str) -> bool {
     has_line(pid) && parent_of(pid).is_some_and(|parent| !has_line(parent))
 }
 
+/// Returns the children of a process, also those that have ended and were not reaped.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists =
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+    let lists: String = lists.collect();
+    lists.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
 /// Returns the parent of a process, `None` when it was reaped.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
