@@ -28,6 +28,9 @@ use crate::sys::{self, Alarm, PollFlags, Waker};
 /// How long a guard may take to end that has closed its socket, or whose agent ends.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
+/// Most packets that are taken in at once.
+const PACKETS_MAX: usize = 16;
+
 /// The guard of an agent, whether there is one or not.
 pub(super) struct GuardClient {
     connector: Arc<Connector>,
@@ -181,8 +184,8 @@ impl GuardClient {
         }
     }
 
-    /// Does what is due, and takes in one packet of the guard, or one change, if there is one to
-    /// be read. Returns what the pump is told of it.
+    /// Does what is due, and takes in a report of the guard with the lines before it, or another
+    /// change, if there is something to be read. Returns what the pump is told of it.
     pub(super) fn tend(&mut self, readable: bool, now: Instant) -> Option<Event> {
         self.dead.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
@@ -227,33 +230,36 @@ impl GuardClient {
         }
     }
 
-    /// Takes in a packet of the guard, or the end of its socket.
+    /// Takes in packets of the guard up to the first report, or the end of its socket.
     fn receive(&mut self, number: u64, now: Instant) -> Option<Event> {
-        let State::Connected(_, link) = &mut self.state else { return None };
-        let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
-            Ok((packet, file)) if !packet.is_empty() => (packet, file),
-            Err(Errno::AGAIN | Errno::CONNRESET) => return None,
-            Ok(_) | Err(_) => {
-                let State::Connected(_, link) = self.take_state() else { return None };
-                // It has closed the socket before the kernel tells of its end.
-                self.state = State::Ending(number, link, now.after(END_WITHIN));
-                return None;
+        // What is logged in a turn comes before the report of that turn.
+        for _ in 0..PACKETS_MAX {
+            let State::Connected(_, link) = &mut self.state else { return None };
+            let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
+                Ok((packet, file)) if !packet.is_empty() => (packet, file),
+                Err(Errno::AGAIN | Errno::CONNRESET) => return None,
+                Ok(_) | Err(_) => {
+                    let State::Connected(_, link) = self.take_state() else { return None };
+                    // It has closed the socket before the kernel tells of its end.
+                    self.state = State::Ending(number, link, now.after(END_WITHIN));
+                    return None;
+                }
+            };
+            link.unanswered = None;
+            match serde_json::from_slice(&packet) {
+                Ok(GuardPacket::Report(VERSION, report)) => {
+                    return Some(Event::Guard(number, GuardEvent::Report(report)));
+                }
+                Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(number, report),
+                // The guard has logged it; here it is only shown.
+                Ok(GuardPacket::Line(level, text)) => self.lines.push((level, text)),
+                Ok(GuardPacket::KillFile) => {
+                    self.kill_file = file.map(File::from).or(self.kill_file.take());
+                }
+                Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
+                // It is of another version.
+                Err(_) => {}
             }
-        };
-        link.unanswered = None;
-        match serde_json::from_slice(&packet) {
-            Ok(GuardPacket::Report(VERSION, report)) => {
-                return Some(Event::Guard(number, GuardEvent::Report(report)));
-            }
-            Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(number, report),
-            // The guard has logged it; here it is only shown.
-            Ok(GuardPacket::Line(level, text)) => self.lines.push((level, text)),
-            Ok(GuardPacket::KillFile) => {
-                self.kill_file = file.map(File::from).or(self.kill_file.take());
-            }
-            Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
-            // It is of another version.
-            Err(_) => {}
         }
         None
     }
