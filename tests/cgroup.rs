@@ -18,7 +18,7 @@ use std::time::Duration;
 use putex::guard::cgroup::ServiceCgroup;
 use rustix::fs::{FlockOperation, XattrFlags, flock};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
-use support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
+use support::clock::{PATIENCE, now, observe_for, until, until_true, wait_until};
 use support::folder::Folder;
 use support::sandbox::Sandbox;
 
@@ -326,16 +326,24 @@ fn a_directory_is_not_removed_while_another_guard_uses_it() {
     assert!(dir.exists(), "another uses it");
     other.remove();
     assert!(!dir.exists(), "the last one removes it");
-    // One that is just being removed is made anew.
-    fs::create_dir(&dir).expect("it is gone");
-    let removing = fs::File::open(&dir).expect("it is there");
-    flock(&removing, FlockOperation::LockExclusive).expect("nobody uses it");
-    let next = std::thread::scope(|scope| {
-        let next = scope.spawn(|| made("putex-1"));
-        observe_for(Duration::from_millis(20));
-        fs::remove_dir(&dir).expect("it is empty");
-        drop(removing);
-        next.join().expect("it may be divided")
+    // One that is just being removed is made anew, unless that takes longer than a guard waits.
+    let next = until("a removal in time", || {
+        fs::create_dir(&dir).expect("it is gone");
+        let removing = fs::File::open(&dir).expect("it is there");
+        flock(&removing, FlockOperation::LockExclusive).expect("nobody uses it");
+        let begun = now();
+        let next = std::thread::scope(|scope| {
+            let next = scope.spawn(|| made("putex-1"));
+            observe_for(Duration::from_millis(20));
+            fs::remove_dir(&dir).expect("it is empty");
+            drop(removing);
+            next.join().expect("it may be divided")
+        });
+        if now() < begun + Duration::from_millis(45) {
+            return Some(next);
+        }
+        next.remove();
+        None
     });
     assert!(dir.exists());
     next.remove();

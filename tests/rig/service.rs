@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use crate::support::clock::{At, now};
 use crate::support::sandbox::Sandbox;
 
 /// The length of a line that the health check writes without need, in bytes.
@@ -156,9 +157,11 @@ impl Service {
         self.get("starting")
     }
 
-    /// Returns whether the last resort has begun.
-    pub(crate) fn resorted(&self) -> bool {
-        self.sandbox.join("resorted").exists()
+    /// Returns when the last resort has begun, if it has.
+    pub(crate) fn resorted_at(&self) -> Option<At> {
+        let file = fs::metadata(self.sandbox.join("resorted")).ok()?;
+        let ago = file.modified().ok()?.elapsed().unwrap_or_default();
+        Some(now().saturating_sub(ago))
     }
 
     /// Returns the file whose existence makes a thread of a debug build panic.

@@ -113,7 +113,7 @@ fn check_last_resort(
     lost_at: At,
 ) -> Result<Vec<u32>, String> {
     let (host, timing) = (&scene.hosts[active], scene.timing);
-    let resorted = || host.service.resorted().then(now);
+    let resorted = || host.service.resorted_at();
     let resorted_at = wait_until(lost_at + timing.longest_wait(), resorted);
     let resorted_at = resorted_at.ok_or("the last resort was not run")?;
     let stops = host.service.stops();
