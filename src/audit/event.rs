@@ -163,7 +163,8 @@ pub(super) struct Forms {
 
 struct ReasonForms {
     free: Form,
-    free_after: Form,
+    not_renewed: Form,
+    without_holder: Form,
     predecessor: Form,
     adopted: Form,
     taken_free: Form,
@@ -280,7 +281,8 @@ impl ReasonForms {
         let holder = || Holder::Somebody(ONE.to_owned());
         ReasonForms {
             free: Form::of(&Reason::Free(holder()), &[ONE]),
-            free_after: Form::of(&Reason::FreeAfter(holder(), TIME), &[ONE, TIME_MARK]),
+            not_renewed: Form::of(&Reason::NotRenewed(holder(), TIME), &[ONE, TIME_MARK]),
+            without_holder: Form::of(&Reason::WithoutHolder(holder(), TIME), &[ONE, TIME_MARK]),
             predecessor: Form::of(&Reason::Predecessor(NUMBER), &[NUMBER_MARK]),
             adopted: Form::of(&Reason::Adopted(NUMBER), &[NUMBER_MARK]),
             taken_free: Form::of(&Reason::TakenFree(NUMBER), &[NUMBER_MARK]),
@@ -295,7 +297,8 @@ impl ReasonForms {
         if let Some([term]) = self.predecessor.fields(why) {
             return term.parse().ok().map(Cause::Adopt);
         }
-        if let Some([holder, stood]) = self.free_after.fields(why) {
+        let seen_for = [&self.not_renewed, &self.without_holder];
+        if let Some([holder, stood]) = seen_for.iter().find_map(|form| form.fields(why)) {
             let stood = Ms::parse(stood)?.0;
             return Some(self.holders.taken_from(holder, stood));
         }

@@ -235,7 +235,9 @@ pub enum Reason {
     /// from {0}
     Free(Holder),
     /// from {0}, not renewed for {1}
-    FreeAfter(Holder, Ms),
+    NotRenewed(Holder, Ms),
+    /// from {0}, seen so for {1}
+    WithoutHolder(Holder, Ms),
     /// from this agent's previous instance, term {0}
     Predecessor(Revision),
     /// the lock is not the previous instance's any more
@@ -299,6 +301,30 @@ pub enum LockLoss {
     HeldBy(Revision, Holder),
     /// the store has rolled back
     RolledBack,
+}
+
+impl Reason {
+    /// Returns why the lock is taken after the key was seen as it is for this time.
+    pub(super) fn seen_for(holder: Holder, time: Ms) -> Reason {
+        match holder {
+            Holder::Deleted
+            | Holder::Gone
+            | Holder::Never
+            | Holder::Unwatched
+            | Holder::KeptRunning
+            | Holder::Blanked
+            | Holder::ReleasedHere
+            | Holder::Released(_)
+            | Holder::ReleasedToThis(_)
+            | Holder::ReleasedTo(..) => Reason::WithoutHolder(holder, time),
+            Holder::InRollback(_)
+            | Holder::InOlder(_)
+            | Holder::Somebody(_)
+            | Holder::Predecessor
+            | Holder::Own
+            | Holder::OwnUnconfirmed => Reason::NotRenewed(holder, time),
+        }
+    }
 }
 
 /// How it shows that the store does not have what it had.

@@ -257,7 +257,7 @@ fn each_seat_has_terms_of_its_own_and_two_agents_in_one_log_are_noticed() {
     let lines = [
         (10, SETTINGS),
         (12, "this agent takes seat 2"),
-        (12, "standby -> taking: from nobody (the key was deleted), not renewed for 3.03 s"),
+        (12, "standby -> taking: from nobody (the key was deleted), seen so for 3.03 s"),
         (13, "taking -> active: taken as revision 8, free to start"),
         (20, "active -> stopping: x"),
         (21, "stopping -> standby: y"),

@@ -66,7 +66,9 @@ fn each_reason_to_take_a_lock_says_whether_its_service_was_down_and_who_had_it()
         (Holder::InOlder("nobody".to_owned()), None, false),
     ] {
         assert_eq!(take(Reason::Free(holder.clone())), kind(of, released, 0));
-        assert_eq!(take(Reason::FreeAfter(holder, ms(9090))), kind(of, released, 9090));
+        for reason in [Reason::NotRenewed, Reason::WithoutHolder] {
+            assert_eq!(take(reason(holder.clone(), ms(9090))), kind(of, released, 9090));
+        }
     }
     assert_eq!(take(Reason::TriedAgain), Cause::Other);
     let adopt = moved("looking", "taking", Reason::Predecessor(Revision(7)));
