@@ -188,18 +188,24 @@ impl Performer<'_> {
         if self.on_change.as_ref().is_some_and(ChangeHandle::delays_upgrade) {
             return log::info!("SIGUSR2: waiting for the end of on-change");
         }
-        self.program.announce();
-        self.log.flush();
         let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
-        while let Ok(alarm) = &alarm
-            && sys::now() < until
-        {
+        loop {
+            let signalled = self.signals.next(&self.service_manager);
+            if let Some(Event::Shutdown(_)) = signalled {
+                return self.queued_events.extend(signalled);
+            }
+            // This upgrade is that of another SIGUSR2 too. What a SIGHUP has changed counts if the
+            // program cannot be executed.
+            self.queued_events.extend(signalled.filter(|event| *event != Event::Upgrade));
+            let Ok(alarm) = &alarm else { break };
+            if sys::now() >= until {
+                break;
+            }
             // A wait that fails is a short wait.
             let _ = alarm.wait([(self.signals.as_fd(), PollFlags::IN)], Some(until));
-            if let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager) {
-                return self.queued_events.push_back(end);
-            }
         }
+        self.program.announce();
+        self.log.flush();
         self.program.execute();
     }
 }
