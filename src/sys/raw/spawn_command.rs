@@ -62,6 +62,7 @@ struct Copied {
     closed: &'static [(u32, u32)],
     own_session: bool,
     ends_with_thread: bool,
+    parent: Pid,
     failure: AtomicI32,
     /// What the lists point into.
     _texts: [Vec<CString>; 3],
@@ -91,6 +92,7 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         closed: not_inherited(),
         own_session: spawn.own_session,
         ends_with_thread: spawn.ends_with_thread,
+        parent: rustix::process::getpid(),
         failure: AtomicI32::new(0),
         _texts: [program, shell, variables],
         _stack: stack,
@@ -220,6 +222,10 @@ extern "C" fn become_command(copied: *mut c_void) -> c_int {
         };
         if copied.ends_with_thread {
             let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+            // It may have ended before the kernel knew that.
+            if rustix::process::getppid() != Some(copied.parent) {
+                libc::_exit(127);
+            }
         }
         let mut failure = set_files(copied.files);
         if failure == 0 {
