@@ -276,7 +276,8 @@ mod tests {
         let go = PathBuf::from(format!("{}.go", file.display()));
         fs::write(&go, "").expect("room");
         let long = Some(sys::now().after(Duration::from_secs(20)));
-        assert_eq!(events.next(long), Some(Event::Upgrade));
+        events.wait([], long).expect("it waits");
+        assert_eq!(events.try_next(), Some(Event::Upgrade));
         assert!(!handle.delays_upgrade());
         let expected: Vec<_> = [&NAMES[..1], &NAMES[NAMES.len() - CHANGES_MAX..]].concat();
         let told = fs::read_to_string(&file).expect("it is there");

@@ -44,17 +44,18 @@ pub(super) struct GuardClient {
     kill_file: Option<File>,
     /// The reading end of start's output, for the next guard.
     output: Option<Arc<OwnedFd>>,
-    /// Guards that were killed and are to be reaped.
-    dead: Vec<OwnedFd>,
+    /// Guards that were killed, have ended or have closed the socket: each is reaped at its end.
+    unreaped: Vec<OwnedFd>,
     /// The lines that the guard has logged since they were taken.
     pub(super) lines: Vec<(Level, String)>,
 }
 
-/// What there is of the guard of the number that the pump has given.
+/// The connection to the guard of the number that the pump has given.
 enum State {
     /// No guard is wanted, or there is none any more.
     Absent,
-    /// It is being connected to, or started. These messages wait for that.
+    /// An attempt to connect to it is under way. The messages are to be sent after those that the
+    /// attempt has; or they are all, while an earlier attempt, which was given up, has not ended.
     Connecting(u64, Vec<ToGuard>),
     /// There is a link to it.
     Connected(u64, Link),
@@ -83,7 +84,7 @@ impl GuardClient {
             waker: Arc::new(Waker::new()?),
             kill_file: None,
             output: None,
-            dead: Vec::new(),
+            unreaped: Vec::new(),
             lines: Vec::new(),
         })
     }
@@ -91,9 +92,7 @@ impl GuardClient {
     /// Connects to a guard or starts one, and sends it these messages first. Returns the loss of
     /// that guard if no attempt can be made.
     pub(super) fn connect(&mut self, number: u64, messages: Vec<ToGuard>) -> Option<Event> {
-        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state() {
-            self.dead.push(link.process);
-        }
+        debug_assert!(matches!(self.state, State::Absent), "the previous guard is lost or killed");
         if self.attempt.is_some() {
             self.state = State::Connecting(number, messages);
             return None;
@@ -140,7 +139,7 @@ impl GuardClient {
     /// Kills the guard. An attempt to connect is given up.
     pub(super) fn kill(&mut self) {
         if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state() {
-            self.dead.push(link.kill());
+            self.unreaped.push(link.kill());
         }
     }
 
@@ -187,7 +186,7 @@ impl GuardClient {
     /// Does what is due, and takes in a report of the guard with the lines before it, or another
     /// change, if there is something to be read. Returns what the pump is told of it.
     pub(super) fn tend(&mut self, readable: bool, now: Instant) -> Option<Event> {
-        self.dead.retain(|process| matches!(reap(process), Ok(None)));
+        self.unreaped.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
         match &mut self.state {
             State::Absent | State::Connecting(..) => {
@@ -200,7 +199,7 @@ impl GuardClient {
                     return self.kill_unless_sent(sent);
                 }
                 let number = *number;
-                readable.then(|| self.receive(number, now)).flatten()
+                readable.then(|| self.take_packets(number, now)).flatten()
             }
         }
     }
@@ -223,7 +222,7 @@ impl GuardClient {
                 Some(not_started(number, &error))
             }
             (wanted, opened) => {
-                self.dead.extend(opened.ok().map(|(link, _)| link.kill()));
+                self.unreaped.extend(opened.ok().map(|(link, _)| link.kill()));
                 let State::Connecting(number, messages) = wanted else { return None };
                 self.connect(number, messages)
             }
@@ -231,12 +230,13 @@ impl GuardClient {
     }
 
     /// Takes in packets of the guard up to the first report, or the end of its socket.
-    fn receive(&mut self, number: u64, now: Instant) -> Option<Event> {
+    fn take_packets(&mut self, number: u64, now: Instant) -> Option<Event> {
         // What is logged in a turn comes before the report of that turn.
         for _ in 0..PACKETS_MAX {
             let State::Connected(_, link) = &mut self.state else { return None };
             let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
                 Ok((packet, file)) if !packet.is_empty() => (packet, file),
+                // CONNRESET comes once, before the end, when the guard has left messages unread.
                 Err(Errno::AGAIN | Errno::CONNRESET) => return None,
                 Ok(_) | Err(_) => {
                     let State::Connected(_, link) = self.take_state() else { return None };
@@ -278,9 +278,8 @@ impl GuardClient {
             };
             let context = LockContext::default();
             let stop = ToGuard::Stop(StopOrder { dead_by, stake: Stake::Lock, context });
-            let lost = self.tell(&stop);
-            if lost.is_some() {
-                return lost;
+            if let Some(lost) = self.tell(&stop) {
+                return Some(lost);
             }
         } else if report.service == ServiceState::Down {
             self.kill();
@@ -294,13 +293,13 @@ impl GuardClient {
         Some(Event::Guard(number, GuardEvent::Report(report)))
     }
 
-    /// The guard has closed its end of the socket, and has ended as a rule.
+    /// The guard has closed the socket, and has ended or had its time for that.
     fn ended(&mut self) -> Option<Event> {
         let State::Ending(number, link, _) = self.take_state() else { return None };
         let has_ended = sys::is_ready(&link.process);
         let status = reap(&link.process);
-        self.dead.push(link.process);
-        // As a rule the previous instance needed it no more.
+        self.unreaped.push(link.process);
+        // It ended before it answered: the previous instance had no more need of it.
         if let Some(messages) = link.unanswered.filter(|_| has_ended) {
             log::info!("the guard that was connected to has ended: another one is started");
             return self.connect(number, messages);

@@ -31,7 +31,7 @@ pub(super) struct Link {
     pub(super) process: OwnedFd,
     /// The guard is of another version and was told to stop the service.
     pub(super) outdated: bool,
-    /// The messages to a guard that was connected to and has not answered yet.
+    /// The messages to a guard that was connected to and has not answered yet; `None` for another.
     pub(super) unanswered: Option<Vec<ToGuard>>,
     /// Packets for which the kernel had no memory.
     unsent: VecDeque<Vec<u8>>,

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::core::Instant;
-use crate::sys::{self, Alarm, Waker};
+use crate::sys::{Alarm, Waker};
 
 /// The receiver's end.
 pub(super) struct Inbox<T> {
@@ -108,17 +108,14 @@ impl<T> Inbox<T> {
         self.items.try_recv().ok()
     }
 
-    /// Waits for the next item, until `deadline` at the longest.
-    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<T> {
+    /// Waits for the next item.
+    pub(super) fn next(&self) -> T {
         loop {
             if let Some(item) = self.try_next() {
-                return Some(item);
+                return item;
             }
-            if deadline.is_some_and(|at| sys::now() >= at) {
-                return None;
-            }
-            // A kernel that refuses to wait leaves only to look again: the deadline ends that.
-            let _ = self.wait([], deadline);
+            // A kernel that refuses to wait leaves only to look again.
+            let _ = self.wait([], None);
         }
     }
 
@@ -148,14 +145,17 @@ impl<T> Inbox<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::sys;
 
     /// A flood of requests for the status must not keep a signal from the agent.
     #[test]
     fn items_that_wait_hide_no_descriptor_and_none_is_left_behind() {
         let (sender, inbox) = inbox(3).expect("descriptors");
         let other = Waker::new().expect("a descriptor");
-        let soon = || Some(sys::now().after(std::time::Duration::from_millis(20)));
+        let soon = || Some(sys::now().after(Duration::from_millis(20)));
         for round in 0..3 {
             assert_eq!(sender.offer(round), None);
             assert_eq!(sender.offer(round), None);

@@ -110,7 +110,7 @@ impl MetricsHandle {
 fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
     let mut logged = None;
     loop {
-        let Some(order) = orders.next(None) else { continue };
+        let order = orders.next();
         panic_if_asked("putex-metrics");
         match order {
             Order::Write(metrics) => match file.write(&metrics.render()) {

@@ -57,8 +57,8 @@ use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys;
 
-/// Events that may wait for the pump. It drains them faster than a server, three commands and a
-/// person can make them; a thread that finds the queue full waits.
+/// Events of the store and of on-change that may wait for the pump. A thread that finds the queue
+/// full waits.
 const EVENTS_MAX: usize = 64;
 
 /// Time for the exit, besides stopping the service.
@@ -220,7 +220,8 @@ fn wait_for_agent_lock(
     }
 }
 
-/// Reaps the processes that have ended of the previous instance, if that was this process.
+/// Reaps children that have ended: where the program was executed anew, those of the previous
+/// instance are children of this one.
 fn reap_children_left() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
@@ -343,14 +344,15 @@ fn wait_for_events(
         let fds = [Some(signals.as_fd()), output, exit, guard.fd()];
         // A kernel that refuses to wait leaves only to look again: the deadline ends that.
         let ready = inbox.wait(fds, until).unwrap_or_default();
-        let [is_signalled, has_written, has_ended, has_reported] = ready;
+        let [is_signalled, check_has_written, check_has_ended, guard_is_ready] = ready;
         let now = sys::now();
         let mut arrived = VecDeque::new();
-        // A signal comes first: behind an upgrade it would be lost. One that was not read is not.
+        // A signal comes first: an upgrade that is handled before it would lose it. One that is not
+        // read yet stays pending for the next instance.
         arrived.extend(is_signalled.then(|| signals.next(service_manager)).flatten());
         arrived.extend(inbox.take_all());
-        arrived.extend(check.tend([has_written, has_ended]));
-        arrived.extend(guard.tend(has_reported, now));
+        arrived.extend(check.tend([check_has_written, check_has_ended]));
+        arrived.extend(guard.tend(guard_is_ready, now));
         for (level, text) in guard.lines.drain(..) {
             service_manager.note(level, &text);
         }

@@ -304,8 +304,9 @@ pub enum LockLoss {
 }
 
 impl Reason {
-    /// Returns why the lock is taken after the key was seen as it is for this time.
-    pub(super) fn seen_for(holder: Holder, time: Ms) -> Reason {
+    /// Returns why the lock is taken after this wait: the holder has not renewed it, or there is
+    /// none.
+    pub(super) fn after_wait(holder: Holder, wait: Ms) -> Reason {
         match holder {
             Holder::Deleted
             | Holder::Gone
@@ -316,13 +317,13 @@ impl Reason {
             | Holder::ReleasedHere
             | Holder::Released(_)
             | Holder::ReleasedToThis(_)
-            | Holder::ReleasedTo(..) => Reason::WithoutHolder(holder, time),
+            | Holder::ReleasedTo(..) => Reason::WithoutHolder(holder, wait),
             Holder::InRollback(_)
             | Holder::InOlder(_)
             | Holder::Somebody(_)
             | Holder::Predecessor
             | Holder::Own
-            | Holder::OwnUnconfirmed => Reason::NotRenewed(holder, time),
+            | Holder::OwnUnconfirmed => Reason::NotRenewed(holder, wait),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! directory that was opened, no symbolic link is followed, and a file is replaced or removed only
 //! if it belongs to this user and its first line names this agent.
 //!
-//! A file system may hang. So no thread that has a deadline calls this, and nobody waits for it
-//! for long.
+//! A file system may hang. So no thread that has a deadline calls this. Only `putex check` waits
+//! for it without a limit.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -70,18 +70,19 @@ impl MetricsFile {
         self.replace(text).map_err(|error| self.named(error))
     }
 
-    /// Checks whether this user can write the file of an agent at this path; writes nothing.
+    /// Checks, without writing, whether this user can write the file of an agent at this path. A
+    /// file of another agent passes: the name of the agent is not known here.
     ///
     /// # Errors
     ///
     /// As those of [`MetricsFile::write`].
     pub fn inspect(path: &str) -> io::Result<()> {
-        // Of which agent a file is cannot be told.
         let file = MetricsFile {
             first_line: FIRST_LINE.to_owned(),
             ..MetricsFile::new(path, Path::new(""))
         };
         let inspect = || {
+            file.name()?;
             let dir = file.open_replaceable()?;
             Ok(rustix::fs::accessat(
                 dir,
@@ -267,11 +268,14 @@ mod tests {
             file.remove().expect("nothing to remove");
             assert!(error.starts_with(&format!("{}: it is no ", at.display())), "{error}");
             let metadata = fs::symlink_metadata(&at).expect("it is there");
-            // Of which agent it is cannot be told beforehand.
-            let is_known = !metadata.is_file()
+            // Another agent's file cannot be told from this agent's beforehand.
+            let is_no_metrics_file = !metadata.is_file()
                 || fs::read(&at).is_ok_and(|text| !text.starts_with(FIRST_LINE.as_bytes()));
             let seen = MetricsFile::inspect(&at.display().to_string());
-            assert_eq!(seen.err().map(|seen| seen.to_string()), is_known.then_some(error));
+            assert_eq!(
+                seen.err().map(|seen| seen.to_string()),
+                is_no_metrics_file.then_some(error)
+            );
             assert!(!path.join(".web-0a.new").exists());
             metadata
         };

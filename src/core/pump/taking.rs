@@ -56,7 +56,7 @@ impl Taking {
         let holder = takeover.holder.clone();
         let why = match takeover.wait {
             Duration::ZERO => Reason::Free(holder),
-            wait => Reason::seen_for(holder, Ms(wait)),
+            wait => Reason::after_wait(holder, Ms(wait)),
         };
         Next::Go(State::Taking(taking), why)
     }

@@ -18,6 +18,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -39,6 +40,9 @@ pub fn delegated() -> Result<PathBuf, String> {
 
 /// What the directory of an agent begins with.
 pub const PREFIX: &str = "putex-";
+
+/// How long a guard waits while another removes the directory.
+pub const REMOVAL_WITHIN: Duration = LOCK_EVERY.saturating_mul(25);
 
 /// The control group. Its files stay open, so that they can be used when there are
 /// no descriptors or memory left.
@@ -91,7 +95,7 @@ impl ServiceCgroup {
         // Another guard may remove it just now. Any user can hold the lock for ever: then nobody
         // removes it. A removed one has no files, whatever has its name now.
         let how = FlockOperation::NonBlockingLockShared;
-        sys::lock_within(&users, how, LOCK_EVERY * 25, LOCK_EVERY)?;
+        sys::lock_within(&users, how, REMOVAL_WITHIN, LOCK_EVERY)?;
         let locked = PathBuf::from(format!("/proc/self/fd/{}", users.as_raw_fd()));
         let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.
