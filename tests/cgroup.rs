@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::time::Duration;
 
-use putex::guard::cgroup::ServiceCgroup;
+use putex::guard::cgroup::{REMOVAL_WITHIN, ServiceCgroup};
 use rustix::fs::{FlockOperation, XattrFlags, flock};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use support::clock::{PATIENCE, now, observe_for, until, until_true, wait_until};
@@ -326,7 +326,8 @@ fn a_directory_is_not_removed_while_another_guard_uses_it() {
     assert!(dir.exists(), "another uses it");
     other.remove();
     assert!(!dir.exists(), "the last one removes it");
-    // One that is just being removed is made anew, unless that takes longer than a guard waits.
+    // A guard waits for the end of a removal, and makes the directory anew. A round that took
+    // longer than it waits says nothing.
     let next = until("a removal in time", || {
         fs::create_dir(&dir).expect("it is gone");
         let removing = fs::File::open(&dir).expect("it is there");
@@ -339,7 +340,7 @@ fn a_directory_is_not_removed_while_another_guard_uses_it() {
             drop(removing);
             next.join().expect("it may be divided")
         });
-        if now() < begun + Duration::from_millis(45) {
+        if now() < begun + REMOVAL_WITHIN * 9 / 10 {
             return Some(next);
         }
         next.remove();

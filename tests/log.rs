@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until_true, wait_until};
+use support::process::signals;
 use support::sandbox::Sandbox;
 
 /// The largest log of a few seconds in which commands write as fast as they can, in bytes.
@@ -190,15 +191,12 @@ fn control_characters_of_commands_do_not_reach_the_log() {
     assert!(!log.contains(wrong), "{log:?}");
 }
 
-/// Waits until a process has read a signal that it was sent.
+/// Waits until a process has read a signal that it was sent. It does not sleep: thousands of lines
+/// are to come within the time of the test.
 fn wait_until_read(pid: u32, signal: Signal) {
     let deadline = now() + PATIENCE;
-    let bit = 1u64 << (signal.as_raw() - 1);
-    let is_pending = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t"));
-        u64::from_str_radix(pending.expect("a line"), 16).expect("digits") & bit != 0
-    };
+    let bit = 1 << (signal.as_raw() - 1);
+    let is_pending = || signals(pid, "ShdPnd:").expect("it runs") & bit != 0;
     while is_pending() {
         assert!(now() < deadline, "the signal was not read");
         thread::yield_now();

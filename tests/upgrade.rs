@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{observe_for, until_true};
-use support::process;
+use support::process::{self, signals};
 use support::sandbox::Sandbox;
 
 /// How often the signal is sent.
@@ -16,13 +16,6 @@ const SIGNALS: u32 = 40;
 
 /// How often a guard dies.
 const DEATHS: u32 = 10;
-
-/// Returns the signals that the kernel names in this line about a process that runs.
-fn signals(process: u32, line: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let mask = text.lines().find_map(|text| text.strip_prefix(line));
-    u64::from_str_radix(mask?.trim(), 16).ok()
-}
 
 /// Returns whether a process ignores a signal.
 fn ignores(process: u32, signal: Signal) -> bool {
@@ -110,7 +103,7 @@ fn a_signal_without_a_meaning_leaves_the_agent_alone() {
     assert!(status == Some(0) && said.contains("the lock is released, revision"), "{said}");
 }
 
-/// The next instance is the same process, and its child is not known to it.
+/// The next instance is the same process: the dead guard is its child, which it does not know.
 #[test]
 fn a_guard_that_dies_beside_an_upgrade_is_reaped() {
     let sandbox = Sandbox::new("reaped");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::rng::Rng;
-use crate::site::{QUICK, Site, until_answered};
+use crate::site::{QUICK, Site};
 use crate::support::clock::{At, PATIENCE, now, observe_for, until, until_true};
 use crate::support::process::wait_exit;
 use crate::support::sandbox::Run;
@@ -64,10 +64,10 @@ fn command(site: &Site, words: &[&str]) -> Command {
 }
 
 fn run(site: &Site, words: &[&str]) -> Run {
-    until_answered(|| attempt(site, words))
+    site.until_answered(|| attempt(site, words))
 }
 
-/// As [`run`], and the store may not answer.
+/// As [`run`], once, whatever its end.
 fn attempt(site: &Site, words: &[&str]) -> Run {
     site.sandbox.run(&mut command(site, words))
 }
@@ -78,7 +78,7 @@ fn grab(site: &Site, who: &str, words: &[&str]) -> Grab {
 }
 
 fn release(site: &Site, who: &str, name: &str) -> i32 {
-    run(site, &["release", "--as", who, name]).status.expect("no signal")
+    attempt(site, &["release", "--as", who, name]).status.expect("no signal")
 }
 
 /// Returns how long a holder with `--for 1s` keeps others waiting that is gone.

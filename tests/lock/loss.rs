@@ -233,8 +233,8 @@ fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_
             signal(process, Signal::KILL);
         }
         let gone = now();
-        let attempt = || site.run(&["-n", "x", "true"]);
-        let had = until("the lock", || Some(attempt()).filter(|run| run.status != Some(75)));
+        let run = || site.run(&["-n", "x", "true"]);
+        let had = until("the lock", || Some(run()).filter(|run| run.status != Some(75)));
         assert_eq!(had.status, Some(0), "{}", had.said);
         assert!(now() > gone + QUICK_T / 2, "too early");
         assert!(had.said.contains("has not renewed its lock in time"), "{}", had.said);

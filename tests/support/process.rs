@@ -81,6 +81,13 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     lists.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
+/// Returns the signals that the kernel names in this line about a process that runs.
+pub(crate) fn signals(pid: u32, line: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mask = text.lines().find_map(|text| text.strip_prefix(line));
+    u64::from_str_radix(mask?.trim(), 16).ok()
+}
+
 /// Returns the parent of a process, `None` when it was reaped.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

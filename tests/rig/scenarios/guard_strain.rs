@@ -17,7 +17,7 @@ use crate::rig::service::CHATTER_BYTES;
 use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
-/// The threads of an agent, the main one first.
+/// The threads that every agent always has, the main one first.
 pub(crate) const THREADS: [&str; 3] = ["putex", "putex-store", "putex-log"];
 
 /// Many more lines a check than the log takes.
