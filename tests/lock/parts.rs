@@ -65,8 +65,15 @@ impl<'a> Holder<'a> {
     }
 
     fn spawn(site: &'a Site, mut command: Command) -> Holder<'a> {
-        let holder = Holder { site, child: command.spawn().expect("it runs") };
-        until_true("its worker", || holder.find().is_some());
+        let mut holder = Holder { site, child: command.spawn().expect("it runs") };
+        until_true("its worker", || {
+            // A server can be too slow for it on a busy machine.
+            let ended = holder.child.try_wait().expect("a child");
+            if ended.is_some_and(|status| status.code() == Some(69)) {
+                holder.child = command.spawn().expect("it runs");
+            }
+            holder.find().is_some()
+        });
         holder
     }
 
