@@ -29,7 +29,7 @@ use rustix::process::Pid;
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
 pub use self::spawn::{Spawn, spawn};
-use self::spawn::{pointers, restore_signals};
+use self::spawn::{end_with_parent, pointers, restore_signals};
 pub use self::spawn_command::{SpawnCommand, SpawnedCommand, spawn_command};
 use crate::exit::LockExit;
 
@@ -268,17 +268,14 @@ pub struct Held<'a> {
 /// When the system has no process or memory to give.
 pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
     let (arguments, environment) = (pointers(held.arguments), pointers(held.environment));
-    let parent = rustix::process::getpid().as_raw_pid();
+    let parent = rustix::process::getpid();
     // SAFETY: the copy makes only calls that are allowed after a fork, and ends. The texts end
     // in a zero, and the lists of them in null.
     let process = unsafe {
         match libc::fork() {
             0 => {
                 libc::setpgid(0, 0);
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                if libc::getppid() != parent {
-                    libc::_exit(125);
-                }
+                end_with_parent(parent);
                 restore_signals();
                 libc::close(held.releaser.as_raw_fd());
                 let mut byte = 0u8;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::exit::LockExit;
 
@@ -28,7 +28,7 @@ pub struct Spawn<'a> {
 struct Copied {
     arguments: *const *const c_char,
     environment: *const *const c_char,
-    parent: libc::pid_t,
+    parent: Pid,
     inherited: c_int,
     terminal: c_int,
     failure: c_int,
@@ -51,7 +51,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
     let mut copied = Copied {
         arguments: arguments.as_ptr(),
         environment: environment.as_ptr(),
-        parent: rustix::process::getpid().as_raw_pid(),
+        parent: rustix::process::getpid(),
         inherited: spawn.inherited.as_ref().map_or(-1, number),
         terminal: spawn.terminal.as_ref().map_or(-1, number),
         failure: 0,
@@ -102,6 +102,20 @@ pub(super) fn pointers<'a>(texts: impl IntoIterator<Item = &'a CString>) -> Vec<
     texts.into_iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
+/// Has the kernel kill this process when the thread that has made it ends, and ends it if that
+/// thread has ended before.
+///
+/// # Safety
+///
+/// This process, a child of `parent`, is about to be another program.
+pub(super) unsafe fn end_with_parent(parent: Pid) {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if rustix::process::getppid() != Some(parent) {
+        // SAFETY: it ends the process as it is.
+        unsafe { libc::_exit(125) }
+    }
+}
+
 /// Gives SIGPIPE its default action, and unblocks all signals.
 ///
 /// # Safety
@@ -124,10 +138,7 @@ extern "C" fn become_program(copied: *mut c_void) -> c_int {
     // of the library but for the error number, which the waiting thread does not need.
     unsafe {
         libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() != (*copied).parent {
-            libc::_exit(125);
-        }
+        end_with_parent((*copied).parent);
         if (*copied).terminal != -1 {
             // SIGTTOU is blocked. A terminal that is gone is none.
             libc::tcsetpgrp((*copied).terminal, libc::getpid());

@@ -12,10 +12,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::FdFlags;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, WaitOptions};
 
 use super::call::{self, close_range, execve};
-use super::spawn::{copy, pointers, restore_signals};
+use super::spawn::{copy, end_with_parent, pointers, restore_signals};
 use crate::sys;
 
 /// A command of the operator that is spawned at once.
@@ -221,11 +221,7 @@ extern "C" fn become_command(copied: *mut c_void) -> c_int {
             false => rustix::process::setpgid(None, None),
         };
         if copied.ends_with_thread {
-            let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-            // It may have ended before the kernel knew that.
-            if rustix::process::getppid() != Some(copied.parent) {
-                libc::_exit(127);
-            }
+            end_with_parent(copied.parent);
         }
         let mut failure = set_files(copied.files);
         if failure == 0 {
