@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::guard_link::{Connector, Link, reap};
+use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::describe;
 use crate::core::{
     Event, GuardEvent, GuardReport, Instant, Level, LockContext, ServiceState, Stake, StopOrder,
@@ -23,7 +23,7 @@ use crate::core::{
 };
 use crate::guard::protocol::{GuardPacket, Settings, VERSION};
 use crate::guard::{HeldDir, receive};
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a guard may take to end that has closed its socket, or whose agent ends.
 const END_WITHIN: Duration = Duration::from_millis(500);
@@ -34,12 +34,15 @@ const PACKETS_MAX: usize = 16;
 /// The guard of an agent, whether there is one or not.
 pub(super) struct GuardClient {
     connector: Arc<Connector>,
+    /// The number that the pump has given the guard that was connected to last.
+    number: u64,
     state: State,
-    /// The attempt to connect whose thread has not ended. One that was given up ends before the
-    /// next one begins: there is one guard at a time.
-    attempt: Option<Attempt>,
-    /// Wakes the main thread when an attempt ends.
-    waker: Arc<Waker>,
+    /// The number of the attempt to connect whose thread has not ended. One that was given up ends
+    /// before the next one begins: there is one guard at a time.
+    attempt: Option<u64>,
+    outcome: Inbox<Outcome>,
+    /// The end of the queue for the next attempt.
+    outcome_sender: Arc<InboxSender<Outcome>>,
     /// Kills all processes in the control group of start.
     kill_file: Option<File>,
     /// The reading end of start's output, for the next guard.
@@ -50,25 +53,22 @@ pub(super) struct GuardClient {
     pub(super) lines: Vec<(Level, String)>,
 }
 
-/// The connection to the guard of the number that the pump has given.
+/// The connection to the guard that the pump wants.
 enum State {
     /// No guard is wanted, or there is none any more.
     Absent,
     /// An attempt to connect to it is under way. The messages are to be sent after those that the
     /// attempt has; or they are all, while an earlier attempt, which was given up, has not ended.
-    Connecting(u64, Vec<ToGuard>),
+    Connecting(Vec<ToGuard>),
     /// There is a link to it.
-    Connected(u64, Link),
+    Connected(Link),
     /// It has closed its socket; the kernel tells of its end soon, and by then at the latest it
     /// counts as lost.
-    Ending(u64, Link, Instant),
+    Ending(Link, Instant),
 }
 
-/// An attempt to connect, with the number of the guard.
-struct Attempt {
-    number: u64,
-    outcome: Receiver<io::Result<(Link, Vec<ToGuard>)>>,
-}
+/// What an attempt to connect has ended with: the link, and what is still to be sent.
+type Outcome = io::Result<(Link, Vec<ToGuard>)>;
 
 impl GuardClient {
     /// Makes the client; no guard is connected to yet.
@@ -77,11 +77,14 @@ impl GuardClient {
     ///
     /// When the process has no descriptor left.
     pub(super) fn new(dir: HeldDir, settings: Settings) -> io::Result<GuardClient> {
+        let (outcome_sender, outcome) = inbox(1)?;
         Ok(GuardClient {
             connector: Arc::new(Connector::new(dir, settings)),
+            number: 0,
             state: State::Absent,
             attempt: None,
-            waker: Arc::new(Waker::new()?),
+            outcome,
+            outcome_sender: Arc::new(outcome_sender),
             kill_file: None,
             output: None,
             unreaped: Vec::new(),
@@ -93,25 +96,22 @@ impl GuardClient {
     /// that guard if no attempt can be made.
     pub(super) fn connect(&mut self, number: u64, messages: Vec<ToGuard>) -> Option<Event> {
         debug_assert!(matches!(self.state, State::Absent), "the previous guard is lost or killed");
+        self.number = number;
         if self.attempt.is_some() {
-            self.state = State::Connecting(number, messages);
+            self.state = State::Connecting(messages);
             return None;
         }
-        self.state = State::Connecting(number, Vec::new());
-        let (ended, outcome) = bounded(1);
         let (connector, output) = (Arc::clone(&self.connector), self.output.clone());
-        let waker = Arc::clone(&self.waker);
+        let outcome = Arc::clone(&self.outcome_sender);
         let work = move || {
-            let opened = connector.open(messages, output.as_deref());
             // Nobody is there any more when the agent ends.
-            let _ = ended.send(opened);
-            waker.wake();
+            let _ = outcome.tell(connector.open(messages, output.as_deref()));
         };
         if let Err(error) = thread::Builder::new().name("putex-connect".to_owned()).spawn(work) {
-            self.state = State::Absent;
-            return Some(not_started(number, &error));
+            return Some(self.not_started(&error));
         }
-        self.attempt = Some(Attempt { number, outcome });
+        self.state = State::Connecting(Vec::new());
+        self.attempt = Some(number);
         None
     }
 
@@ -120,17 +120,17 @@ impl GuardClient {
     pub(super) fn tell(&mut self, message: &ToGuard) -> Option<Event> {
         match &mut self.state {
             State::Absent => None,
-            State::Connecting(_, messages) => {
+            State::Connecting(messages) => {
                 messages.push(message.clone());
                 None
             }
-            State::Connected(_, link) => {
-                link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
+            State::Connected(link) => {
+                link.keep_unanswered(message);
                 let sent = link.send(self.connector.encode(message));
                 self.kill_unless_sent(sent)
             }
-            State::Ending(_, link, _) => {
-                link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
+            State::Ending(link, _) => {
+                link.keep_unanswered(message);
                 None
             }
         }
@@ -138,9 +138,8 @@ impl GuardClient {
 
     /// Kills the guard. An attempt to connect is given up.
     pub(super) fn kill(&mut self) {
-        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state() {
-            self.unreaped.push(link.kill());
-        }
+        let link = self.take_link();
+        self.unreaped.extend(link.map(Link::kill));
     }
 
     /// Kills all processes in the control group of start.
@@ -153,7 +152,7 @@ impl GuardClient {
 
     /// Waits until the guard, whose service is down, has put the watchdog device away and ended.
     pub(super) fn end(&mut self) {
-        if let State::Connected(_, link) | State::Ending(_, link, _) = self.take_state()
+        if let Some(link) = self.take_link()
             && let Ok(alarm) = Alarm::new()
         {
             drop(link.socket);
@@ -167,10 +166,10 @@ impl GuardClient {
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Absent | State::Connecting(..) => {
-                self.attempt.as_ref().map(|_| self.waker.as_fd())
+                self.attempt.map(|_| self.outcome.waker.as_fd())
             }
-            State::Connected(_, link) => Some(link.socket.as_fd()),
-            State::Ending(_, link, _) => Some(link.process.as_fd()),
+            State::Connected(link) => Some(link.socket.as_fd()),
+            State::Ending(link, _) => Some(link.process.as_fd()),
         }
     }
 
@@ -178,8 +177,8 @@ impl GuardClient {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Absent | State::Connecting(..) => None,
-            State::Connected(_, link) => link.send_at,
-            State::Ending(_, _, until) => Some(*until),
+            State::Connected(link) => link.send_at,
+            State::Ending(_, until) => Some(*until),
         }
     }
 
@@ -193,13 +192,12 @@ impl GuardClient {
                 readable.then(|| self.attempt_ended()).flatten()
             }
             State::Ending(..) => (readable || is_due).then(|| self.ended()).flatten(),
-            State::Connected(number, link) => {
+            State::Connected(link) => {
                 if is_due {
                     let sent = link.send_unsent();
                     return self.kill_unless_sent(sent);
                 }
-                let number = *number;
-                readable.then(|| self.take_packets(number, now)).flatten()
+                readable.then(|| self.take_packets(now)).flatten()
             }
         }
     }
@@ -208,49 +206,54 @@ impl GuardClient {
         std::mem::replace(&mut self.state, State::Absent)
     }
 
+    fn take_link(&mut self) -> Option<Link> {
+        match self.take_state() {
+            State::Connected(link) | State::Ending(link, _) => Some(link),
+            State::Absent | State::Connecting(_) => None,
+        }
+    }
+
     /// Takes the link of an attempt that has ended. One that was given up meanwhile is killed.
     fn attempt_ended(&mut self) -> Option<Event> {
-        self.waker.clear();
-        let opened = self.attempt.as_ref()?.outcome.try_recv().ok()?;
-        let tried = self.attempt.take()?.number;
+        self.outcome.waker.clear();
+        let opened = self.outcome.try_next()?;
+        let is_wanted = self.attempt.take() == Some(self.number);
         match (self.take_state(), opened) {
-            (State::Connecting(number, later), Ok((link, first))) if number == tried => {
-                self.state = State::Connected(number, link);
+            (State::Connecting(later), Ok((link, first))) if is_wanted => {
+                self.state = State::Connected(link);
                 first.iter().chain(&later).find_map(|message| self.tell(message))
             }
-            (State::Connecting(number, _), Err(error)) if number == tried => {
-                Some(not_started(number, &error))
-            }
+            (State::Connecting(_), Err(error)) if is_wanted => Some(self.not_started(&error)),
             (wanted, opened) => {
                 self.unreaped.extend(opened.ok().map(|(link, _)| link.kill()));
-                let State::Connecting(number, messages) = wanted else { return None };
-                self.connect(number, messages)
+                let State::Connecting(messages) = wanted else { return None };
+                self.connect(self.number, messages)
             }
         }
     }
 
     /// Takes in packets of the guard up to the first report, or the end of its socket.
-    fn take_packets(&mut self, number: u64, now: Instant) -> Option<Event> {
+    fn take_packets(&mut self, now: Instant) -> Option<Event> {
         // What is logged in a turn comes before the report of that turn.
         for _ in 0..PACKETS_MAX {
-            let State::Connected(_, link) = &mut self.state else { return None };
+            let State::Connected(link) = &mut self.state else { return None };
             let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
                 Ok((packet, file)) if !packet.is_empty() => (packet, file),
                 // CONNRESET comes once, before the end, when the guard has left messages unread.
                 Err(Errno::AGAIN | Errno::CONNRESET) => return None,
                 Ok(_) | Err(_) => {
-                    let State::Connected(_, link) = self.take_state() else { return None };
                     // It has closed the socket before the kernel tells of its end.
-                    self.state = State::Ending(number, link, now.after(END_WITHIN));
+                    let link = self.take_link()?;
+                    self.state = State::Ending(link, now.after(END_WITHIN));
                     return None;
                 }
             };
             link.unanswered = None;
             match serde_json::from_slice(&packet) {
                 Ok(GuardPacket::Report(VERSION, report)) => {
-                    return Some(Event::Guard(number, GuardEvent::Report(report)));
+                    return Some(Event::Guard(self.number, GuardEvent::Report(report)));
                 }
-                Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(number, report),
+                Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(report),
                 // The guard has logged it; here it is only shown.
                 Ok(GuardPacket::Line(level, text)) => self.lines.push((level, text)),
                 Ok(GuardPacket::KillFile) => {
@@ -266,8 +269,8 @@ impl GuardClient {
 
     /// A guard of another version is told to stop the service, and killed when that is down.
     /// Meanwhile the pump is told that the service is being stopped.
-    fn replace_outdated(&mut self, number: u64, mut report: GuardReport) -> Option<Event> {
-        let State::Connected(_, link) = &mut self.state else { return None };
+    fn replace_outdated(&mut self, mut report: GuardReport) -> Option<Event> {
+        let State::Connected(link) = &mut self.state else { return None };
         if !std::mem::replace(&mut link.outdated, true) {
             log::warn!("the guard is of another version of putex: it stops the service first");
             let dead_by = match &report.service {
@@ -283,49 +286,48 @@ impl GuardClient {
             }
         } else if report.service == ServiceState::Down {
             self.kill();
-            return Some(lost(number, "it was of another version; the service is down"));
+            return Some(self.lost("it was of another version; the service is down"));
         } else {
             // This client's own message is none of the pump's.
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
         report.start_failure = None;
-        Some(Event::Guard(number, GuardEvent::Report(report)))
+        Some(Event::Guard(self.number, GuardEvent::Report(report)))
     }
 
     /// The guard has closed the socket, and has ended or had its time for that.
     fn ended(&mut self) -> Option<Event> {
-        let State::Ending(number, link, _) = self.take_state() else { return None };
+        let link = self.take_link()?;
         let has_ended = sys::is_ready(&link.process);
         let status = reap(&link.process);
         self.unreaped.push(link.process);
         // It ended before it answered: the previous instance had no more need of it.
         if let Some(messages) = link.unanswered.filter(|_| has_ended) {
             log::info!("the guard that was connected to has ended: another one is started");
-            return self.connect(number, messages);
+            return self.connect(self.number, messages);
         }
         Some(match status {
             Ok(Some(status)) => {
                 let how = describe(status.exit_status(), status.terminating_signal());
-                lost(number, format!("it has ended: {how}"))
+                self.lost(format!("it has ended: {how}"))
             }
-            Err(_) if has_ended => lost(number, "it has ended"),
-            Ok(None) | Err(_) => lost(number, "it has closed the connection"),
+            Err(_) if has_ended => self.lost("it has ended"),
+            Ok(None) | Err(_) => self.lost("it has closed the connection"),
         })
     }
 
     fn kill_unless_sent(&mut self, sent: Result<(), Errno>) -> Option<Event> {
-        let State::Connected(number, _) = self.state else { return None };
         let error = sent.err()?;
         self.kill();
-        Some(lost(number, format!("it takes nothing in: {error}")))
+        Some(self.lost(format!("it takes nothing in: {error}")))
     }
-}
 
-fn not_started(number: u64, error: &io::Error) -> Event {
-    lost(number, format!("it cannot be started: {error}"))
-}
+    fn not_started(&self, error: &io::Error) -> Event {
+        self.lost(format!("it cannot be started: {error}"))
+    }
 
-fn lost(number: u64, why: impl Into<String>) -> Event {
-    Event::Guard(number, GuardEvent::Lost(why.into()))
+    fn lost(&self, why: impl Into<String>) -> Event {
+        Event::Guard(self.number, GuardEvent::Lost(why.into()))
+    }
 }

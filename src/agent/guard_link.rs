@@ -100,6 +100,11 @@ impl Link {
         Link { socket, process, outdated: false, unanswered, unsent, send_at: None }
     }
 
+    /// Keeps a message for another guard, should this one end without an answer.
+    pub(super) fn keep_unanswered(&mut self, message: &ToGuard) {
+        self.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
+    }
+
     /// Sends a packet without waiting. One for which the kernel has no memory is sent later, with
     /// those after it: messages are counted, so that none may be left out.
     ///

@@ -55,7 +55,7 @@ use crate::guard::protocol::Settings;
 use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir, kept_file};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
-use crate::sys;
+use crate::sys::{self, Alarm, PollFlags};
 
 /// Events of the store and of on-change that may wait for the pump. A thread that finds the queue
 /// full waits.
@@ -118,7 +118,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let startup_lines = describe_settings(&setup);
-    let agent_lock = match wait_for_agent_lock(&dir, &mut setup, &inbox)? {
+    let agent_lock = match wait_for_agent_lock(&dir, &mut setup)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
@@ -153,7 +153,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         destination: setup.destination,
         program,
         log: setup.log,
-        inbox: &inbox,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         last_move: (sys::now(), "started".to_owned()),
         taken: String::new(),
@@ -165,7 +164,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         is_kept_noted: true,
         queued_events: VecDeque::from([Event::Tick]),
     };
-    Ok(turn_until_end(pump, performer, startup_lines))
+    Ok(turn_until_end(pump, performer, &inbox, startup_lines))
 }
 
 /// Starts the thread that writes the metrics, if there is a file for them.
@@ -180,11 +179,8 @@ fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHand
 /// Waits up to T for `agent.lock`. If another process still holds it, that process is a second
 /// agent. No command runs meanwhile. The error is the exit status of an agent that ends without
 /// `agent.lock`.
-fn wait_for_agent_lock(
-    dir: &InstanceDir,
-    setup: &mut Setup<'_>,
-    inbox: &Inbox<Event>,
-) -> io::Result<Result<File, Exit>> {
+fn wait_for_agent_lock(dir: &InstanceDir, setup: &mut Setup<'_>) -> io::Result<Result<File, Exit>> {
+    let alarm = Alarm::new()?;
     let lock_time = setup.config.timing.lock_time();
     let until = sys::now().after(lock_time);
     // As a rule the previous instance is about to end.
@@ -208,8 +204,8 @@ fn wait_for_agent_lock(
             return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
-        // A kernel that refuses to wait leaves only to look again.
-        let _ = inbox.wait([Some(setup.signals.as_fd())], until);
+        // A wait that fails is a short wait.
+        let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
         let event = setup.signals.next(&setup.service_manager);
         if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
@@ -268,6 +264,7 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
 fn turn_until_end(
     mut pump: Pump,
     mut performer: Performer<'_>,
+    inbox: &Inbox<Event>,
     mut startup_lines: Vec<String>,
 ) -> Exit {
     let mut latest = Duration::ZERO;
@@ -275,7 +272,7 @@ fn turn_until_end(
     loop {
         let event = performer.queued_events.pop_front().or_else(|| arrived.pop_front());
         let Some(event) = event else {
-            arrived = wait_for_events(&pump, &mut performer, &mut latest);
+            arrived = wait_for_events(&pump, &mut performer, inbox, &mut latest);
             continue;
         };
         panic_if_asked("putex");
@@ -331,9 +328,10 @@ fn turn_until_end(
 fn wait_for_events(
     pump: &Pump,
     performer: &mut Performer<'_>,
+    inbox: &Inbox<Event>,
     latest: &mut Duration,
 ) -> VecDeque<Event> {
-    let Performer { inbox, metrics, signals, service_manager, check, guard, .. } = performer;
+    let Performer { metrics, signals, service_manager, check, guard, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {

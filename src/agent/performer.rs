@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::change_thread::ChangeHandle;
 use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
-use super::inbox::Inbox;
 use super::metrics_thread::MetricsHandle;
 use super::service_manager::ServiceManager;
 use super::signals::Signals;
@@ -40,7 +39,6 @@ pub(super) struct Performer<'a> {
     pub(super) destination: Destination,
     pub(super) program: Program,
     pub(super) log: &'a LogQueue,
-    pub(super) inbox: &'a Inbox<Event>,
     /// How long the exit may take.
     pub(super) end_within: Duration,
     /// When the state has changed last, and why.
