@@ -19,6 +19,7 @@ use rig::setting::Setting;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use support::clock::observe_for;
 use support::observer::is_held;
+use support::process::children_of;
 use support::programs::{debug_putex, putex, putex_020};
 use support::proxy;
 
@@ -89,8 +90,8 @@ fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str
     for number in 0..STARTS {
         let mut start = shell(service, start);
         let pid = Pid::from_child(&start);
-        let children = format!("/proc/{0}/task/{0}/children", start.id());
-        let begun = || fs::read(&children).is_ok_and(|children| !children.is_empty());
+        let own = start.id();
+        let begun = || !children_of(own).is_empty();
         // One that has ended was too quick.
         while !begun() && start.try_wait().expect("it can be waited for").is_none() {}
         let _ = kill_process(pid, Signal::STOP);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until_true, wait_until};
-use support::process::signals;
+use support::process::has_signal;
 use support::sandbox::Sandbox;
 
 /// The largest log of a few seconds in which commands write as fast as they can, in bytes.
@@ -195,9 +195,7 @@ fn control_characters_of_commands_do_not_reach_the_log() {
 /// are to come within the time of the test.
 fn wait_until_read(pid: u32, signal: Signal) {
     let deadline = now() + PATIENCE;
-    let bit = 1 << (signal.as_raw() - 1);
-    let is_pending = || signals(pid, "ShdPnd:").expect("it runs") & bit != 0;
-    while is_pending() {
+    while has_signal(pid, "ShdPnd:", signal) {
         assert!(now() < deadline, "the signal was not read");
         thread::yield_now();
     }

@@ -5,14 +5,13 @@ mod small_host;
 mod support;
 
 use std::fs::{self, OpenOptions};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::{until, until_true};
-use support::process::children_of;
+use support::process::{children_of, is_traced};
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
@@ -51,16 +50,20 @@ fn a_guard_is_kept_when_the_kernel_has_no_memory_for_its_report() {
     refuse_message("report", |_, guard| guard.to_string());
 }
 
+/// Starts a strace with these options, which writes to `calls`; `None` where there is none.
+fn strace(host: &Host, options: &[&str]) -> Option<Child> {
+    let mut strace = host.sandbox.marked(programs::strace()?);
+    strace.args(["-qq", "-o"]).arg(host.sandbox.join("calls")).args(options);
+    Some(strace.stderr(Stdio::null()).spawn().expect("it runs"))
+}
+
 /// Has strace follow processes with these options, until `count` says of its output that more than
 /// eight calls were seen; returns whether it could follow.
 fn follow(host: &Host, options: &[&str], count: impl Fn(&str) -> usize) -> bool {
-    let Some(strace) = programs::strace() else {
+    let Some(mut strace) = strace(host, options) else {
         return false;
     };
     let calls = host.sandbox.join("calls");
-    let mut strace = host.sandbox.marked(strace);
-    strace.args(["-qq", "-o"]).arg(&calls).args(options);
-    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
     let seen = || count(&fs::read_to_string(&calls).unwrap_or_default());
     // It ends with what it follows, or at once where it may not follow a process.
     until_true("calls", || seen() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
@@ -94,14 +97,11 @@ fn an_agent_acts_while_the_start_of_a_guard_hangs() {
     let agent = host.agent();
     host.wait_until_up();
     let guard = host.guard();
-    let Some(strace) = programs::strace() else { return };
-    let mut strace = host.sandbox.marked(strace);
-    strace.args(["-qq", "-f", "-P", "/proc/self/exe", "-o"]).arg(host.sandbox.join("calls"));
-    strace.args(["-e", "inject=execve:delay_enter=20s:when=1", "-p", &agent.id().to_string()]);
-    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
-    let status = PathBuf::from(format!("/proc/{}/status", agent.id()));
-    let tracer = format!("TracerPid:\t{}\n", strace.id());
-    let is_followed = || fs::read_to_string(&status).is_ok_and(|text| text.contains(&tracer));
+    let delay = "inject=execve:delay_enter=20s:when=1";
+    let followed = agent.id().to_string();
+    let options = ["-f", "-P", "/proc/self/exe", "-e", delay, "-p", &followed];
+    let Some(mut strace) = strace(&host, &options) else { return };
+    let is_followed = || is_traced(agent.id());
     until_true("strace", || is_followed() || matches!(strace.try_wait(), Ok(Some(_))));
     if !is_followed() {
         return println!("skipped: strace may not follow a process");

@@ -19,7 +19,7 @@ const DEATHS: u32 = 10;
 
 /// Returns whether a process ignores a signal.
 fn ignores(process: u32, signal: Signal) -> bool {
-    signals(process, "SigIgn:").expect("it runs") >> (signal.as_raw() - 1) & 1 == 1
+    process::has_signal(process, "SigIgn:", signal)
 }
 
 /// What the agent blocks, the service must not inherit.

@@ -16,6 +16,7 @@ use rig::waits;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::{self, until_true};
+use support::process::children_of;
 use support::programs;
 use support::sandbox::Sandbox;
 
@@ -55,11 +56,9 @@ fn start(sandbox: &Sandbox, command: &mut Command) -> Agent {
 
 /// Returns the children of an agent that are no program of their own yet.
 fn unexecuted(agent: &Agent) -> usize {
-    let of = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let own = agent.id().to_string();
-    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
-    let children = children.unwrap_or_default();
-    children.split_whitespace().filter(|child| of(child) == of(&own)).count()
+    let of = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = agent.id();
+    children_of(own).into_iter().filter(|child| of(*child) == of(own)).count()
 }
 
 /// An active agent whose health check the disk does not deliver.

@@ -81,6 +81,18 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     lists.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
+/// Returns whether a thread is traced.
+pub(crate) fn is_traced(thread: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
+}
+
+/// Returns whether the kernel names a signal in this line about a process that runs.
+pub(crate) fn has_signal(pid: u32, line: &str, signal: Signal) -> bool {
+    signals(pid, line).expect("it runs") >> (signal.as_raw() - 1) & 1 == 1
+}
+
 /// Returns the signals that the kernel names in this line about a process that runs.
 pub(crate) fn signals(pid: u32, line: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -77,7 +77,7 @@ impl Strace {
         let process = process.map_err(|error| format!("strace: {error}"))?;
         let mut strace = Strace { process, output };
         let attached = || {
-            let followed = threads.iter().all(|thread| is_traced(*thread));
+            let followed = threads.iter().all(|thread| process::is_traced(*thread));
             let ended = matches!(strace.process.try_wait(), Ok(Some(_)));
             (followed || ended).then_some(followed)
         };
@@ -151,10 +151,4 @@ fn count(output: &Path) -> BTreeMap<(u32, String), u32> {
         }
     }
     calls
-}
-
-fn is_traced(thread: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.is_some_and(|tracer| tracer.trim() != "0")
 }
