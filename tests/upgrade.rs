@@ -38,6 +38,28 @@ fn no_process_but_the_agent_blocks_signals() {
     assert_ne!(signals(agent.id(), "SigBlk:"), Some(0));
 }
 
+/// The new instance would end, and its guard would stop the service at V.
+#[test]
+fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
+    let sandbox = Sandbox::new("fault");
+    let file = sandbox.join("web.conf");
+    let right = "priority = 1\n";
+    fs::write(&file, right).expect("there is room");
+    let mut command = sandbox.agent("true", "true");
+    let mut agent = Agent::start(command.args(["-r", "100ms", "--config"]).arg(&file));
+    agent.wait_for_any(&["the service runs here"]);
+    fs::write(&file, format!("{right}stopp = true\n")).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["web.conf:2: stopp: no such key"]);
+    agent.wait_for_any(&["check: exit status 78; this instance goes on"]);
+    fs::write(&file, right).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted as revision"]);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!((status, said.matches("SIGUSR2: executing").count()), (Some(0), 1), "{said}");
+}
+
 /// A log that nobody reads any more would end it by SIGPIPE otherwise.
 #[test]
 fn an_agent_whose_program_is_gone_goes_on_as_before() {

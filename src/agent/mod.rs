@@ -6,6 +6,7 @@
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
+//! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | that it has passed |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
@@ -113,10 +114,10 @@ const REQUIRED_FILES: [(&str, &str); 4] = [
 pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     check_required_files()?;
     reap_children_left();
-    let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let (events, inbox) = inbox(EVENTS_MAX)?;
+    let program = Program::find(events.clone());
     let startup_lines = describe_settings(&setup);
     let agent_lock = match wait_for_agent_lock(&dir, &mut setup)? {
         Ok(lock) => lock,

@@ -186,6 +186,9 @@ impl Performer<'_> {
         if self.on_change.as_ref().is_some_and(ChangeHandle::delays_upgrade) {
             return log::info!("SIGUSR2: waiting for the end of on-change");
         }
+        if !self.program.has_checked() {
+            return;
+        }
         let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
         loop {
             let signalled = self.signals.next(&self.service_manager);

@@ -1,11 +1,23 @@
 //! The upgrade in place: the agent executes its program anew, with the same arguments. The
 //! guard goes on with the service meanwhile, and the new instance adopts it.
+//!
+//! An instance that refuses its settings would end, and the service with it. So `putex check` of
+//! the new program sees them first, while this instance goes on.
 
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
+
+use super::inbox::InboxSender;
+use crate::command::describe;
+use crate::core::Event;
 use crate::sys::raw;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
@@ -16,19 +28,53 @@ pub(super) struct Program {
     /// The file, under the name that it had at the start; `None` when that is not known.
     path: Option<PathBuf>,
     arguments: Vec<OsString>,
+    /// Receives once when the check has passed; without a sender when it has not.
+    check: Option<Receiver<()>>,
+    events: InboxSender<Event>,
 }
 
 impl Program {
     /// Remembers the program, while its file is still there under its name.
-    pub(super) fn find() -> Program {
-        Program { path: env::current_exe().ok(), arguments: without_notify_fd(env::args_os()) }
+    pub(super) fn find(events: InboxSender<Event>) -> Program {
+        let arguments = without_notify_fd(env::args_os());
+        Program { path: env::current_exe().ok(), arguments, check: None, events }
+    }
+
+    /// Returns whether the program that has the name now has found the settings right, which counts
+    /// once. If not, has it check them: an [`Event::Upgrade`] follows if they are right, and the
+    /// log says why they are not.
+    pub(super) fn has_checked(&mut self) -> bool {
+        match self.check.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => return false,
+            Some(Ok(())) => {
+                self.check = None;
+                return true;
+            }
+            Some(Err(TryRecvError::Disconnected)) | None => {}
+        }
+        let Some(path) = self.path.clone() else {
+            log::error!("SIGUSR2: the name of this program is not known");
+            return false;
+        };
+        let (passed, check) = bounded(1);
+        let (mut command, events) = (check_of(&path, &self.arguments), self.events.clone());
+        let work = move || {
+            if has_passed(&path, command.output()) && passed.send(()).is_ok() {
+                events.tell(Event::Upgrade);
+            }
+        };
+        // It waits for the disk that has the program, and for files with secrets.
+        match thread::Builder::new().name("putex-upgrade".to_owned()).spawn(work) {
+            Ok(_) => self.check = Some(check),
+            Err(error) => log::error!("SIGUSR2: the settings cannot be checked: {error}"),
+        }
+        false
     }
 
     /// Logs that the program is executed next.
     pub(super) fn announce(&self) {
-        match &self.path {
-            Some(path) => log::info!("SIGUSR2: executing {}; the service goes on", path.display()),
-            None => log::error!("SIGUSR2: the name of this program is not known"),
+        if let Some(path) = &self.path {
+            log::info!("SIGUSR2: executing {}; the service goes on", path.display());
         }
     }
 
@@ -40,6 +86,36 @@ impl Program {
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
     }
+}
+
+/// Returns `putex check` with the arguments of an agent, the name of the program first.
+fn check_of(path: &Path, arguments: &[OsString]) -> Command {
+    let mut words = arguments.iter().skip(1).peekable();
+    words.next_if(|word| *word == "agent");
+    let mut command = Command::new(path);
+    command.arg("check").args(words).stdout(Stdio::null());
+    command
+}
+
+/// Returns whether a check has passed; logs why not.
+fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
+    let path = path.display();
+    let Output { status, stderr, .. } = match check {
+        Ok(output) => output,
+        Err(error) => {
+            log::error!("SIGUSR2: {path} cannot be executed: {error}; this instance goes on");
+            return false;
+        }
+    };
+    if status.success() {
+        return true;
+    }
+    for line in String::from_utf8_lossy(&stderr).lines() {
+        log::error!("SIGUSR2: {}", line.strip_prefix("putex: ").unwrap_or(line));
+    }
+    let ended = describe(status.code(), status.signal());
+    log::error!("SIGUSR2: {path} check: {ended}; this instance goes on");
+    false
 }
 
 fn without_notify_fd(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
