@@ -61,10 +61,8 @@ impl MetricsHandle {
 
     /// Takes in an event of the pump.
     pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
-        if let Event::Written(_) | Event::Closed(_) = event {
-            let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            self.metrics.handle_event(event, now, unix_time.unwrap_or_default());
-        }
+        let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.metrics.handle_event(event, now, unix_time.unwrap_or_default());
     }
 
     /// Takes in an effect of the pump.
