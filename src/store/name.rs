@@ -17,7 +17,10 @@ pub const READ_KEY: &str = "putex.read";
 pub const DOCTOR_KEY: &str = "putex.doctor";
 
 /// The first elements of the keys that putex uses itself, besides the keys of agents.
-const OWN_ROOTS: [&str; 4] = ["lease", "lock", "once", "putex"];
+const OWN_ROOTS: [&str; 4] = ["lease", TICKET_ROOT, "once", "putex"];
+
+/// The first element of the keys of tickets.
+pub const TICKET_ROOT: &str = "lock";
 
 /// Returns whether putex uses a key itself, for something else than an agent.
 pub fn is_own(key: &str) -> bool {

@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 
 use self::entry::{RELEASED, SEVERAL, notes_to_content, standing, to_content, to_notes, tombstone};
 use super::mark;
-use super::name::MARK_KEY;
+use super::name::{MARK_KEY, TICKET_ROOT};
 use super::{
     Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
     StoreErrorKind, StoreResult,
@@ -27,9 +27,6 @@ use crate::core::tickets::{
     EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once, overlap,
 };
 use crate::core::{Instant, Revision, Written};
-
-/// The first element of the keys of all tickets.
-const ROOT: &str = "lock";
 
 /// The first elements of the keys of notes.
 const NOTES_ROOT: &str = "putex.seen";
@@ -63,8 +60,8 @@ impl Tickets {
         let roots = names.iter().map(|name| &*name.elements()[0]);
         let roots: BTreeSet<&str> = roots.chain([SEVERAL]).collect();
         let prefixes = match ticket.held.is_empty() {
-            true => roots.iter().map(|root| format!("{ROOT}.{root}")).collect(),
-            false => vec![ROOT.to_owned()],
+            true => roots.iter().map(|root| format!("{TICKET_ROOT}.{root}")).collect(),
+            false => vec![TICKET_ROOT.to_owned()],
         };
         let elements = match names {
             [name] => name.elements().join("."),
@@ -76,7 +73,7 @@ impl Tickets {
             own: ticket.clone(),
             replicas: 1,
             reads_all: !ticket.held.is_empty(),
-            prefix: format!("{ROOT}.{elements}"),
+            prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
             watched: Vec::new(),
             mark: None,

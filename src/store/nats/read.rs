@@ -282,7 +282,7 @@ impl NatsStore {
                 let key = subject.get(home..).filter(|key| (selection.wanted)(key));
                 key.is_some_and(|key| name::valid_key(key).is_ok())
             };
-            let names = not_forgotten(&info.subjects).filter(|subject| is_wanted(subject));
+            let names = not_forgotten(&info.subjects, home).filter(|subject| is_wanted(subject));
             subjects.extend(names.cloned());
             last = last.min(Revision(info.last_seq));
         }
@@ -369,12 +369,15 @@ impl NatsStore {
     }
 }
 
-/// Returns the subjects, in their order, without notes that a key is not used again, and without
-/// the keys that such a note follows.
-fn not_forgotten(sorted: &[String]) -> impl Iterator<Item = &String> {
-    let is_forgotten = |at: usize, subject: &String| {
+/// Returns the subjects, in their order, without notes that the key of a ticket is not used again,
+/// and without the keys that such a note follows. The key of an agent may look like such a note.
+/// The keys begin at byte `home` of the subjects.
+fn not_forgotten(sorted: &[String], home: usize) -> impl Iterator<Item = &String> {
+    let is_forgotten = move |at: usize, subject: &String| {
+        let root = subject.get(home..).and_then(|key| key.split('.').next());
+        let is_ticket = root == Some(name::TICKET_ROOT);
         let next = sorted.get(at + 1).and_then(|next| next.strip_prefix(&**subject));
-        subject.ends_with(FORGOTTEN) || next == Some(FORGOTTEN)
+        is_ticket && (subject.ends_with(FORGOTTEN) || next == Some(FORGOTTEN))
     };
     let all = sorted.iter().enumerate();
     all.filter(move |(at, subject)| !is_forgotten(*at, subject)).map(|(_, subject)| subject)

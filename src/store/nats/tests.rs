@@ -1,3 +1,5 @@
+use std::iter;
+
 use super::write::expected_headers;
 use super::*;
 use crate::core::tickets::{Mode, Name, Seen, StoredTicket, Ticket, Unreadable};
@@ -130,14 +132,27 @@ fn a_listing_whose_key_has_no_entry_and_is_named_again_is_made_again() {
 #[test]
 fn a_listing_reads_no_entry_of_a_forgotten_key() {
     let names = ["lock.a", "lock.a.ended", "lock.ab", "lock.c.ended", "lock.d"];
-    let names = names.map(|name| format!(r#""$KV.locks.{name}":1"#)).join(",");
-    let read = |key| {
+    assert_eq!(list_of(&names, &["lock.ab", "lock.d"]), ["lock.ab", "lock.d"]);
+}
+
+/// `putex status` showed neither, and said of a lock that is held that it is free.
+#[test]
+fn the_key_of_an_agent_may_look_like_the_note_of_a_forgotten_key() {
+    let names = ["db", "db.ended"];
+    assert_eq!(list_of(&names, &names), names);
+}
+
+/// Lists keys of these names, and returns those that the listing has. These are `read`.
+fn list_of(names: &[&str], read: &[&str]) -> Vec<String> {
+    let names: Vec<_> = names.iter().map(|name| format!(r#""$KV.locks.{name}":1"#)).collect();
+    let entry = |key| {
         let message = format!(r#"{{"subject":"$KV.locks.{key}","seq":6,"data":"dg=="}}"#);
         format!(r#"{{"message":{message}}}"#)
     };
-    let listing = list(&[&subjects(LEADER, &names), &read("lock.ab"), &read("lock.d")]);
-    let entries = listing.expect("a listing").entries;
-    assert_eq!(entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["lock.ab", "lock.d"]);
+    let replies = iter::once(subjects(LEADER, &names.join(","))).chain(read.iter().map(entry));
+    let replies: Vec<_> = replies.collect();
+    let listing = list(&replies.iter().map(|reply| &**reply).collect::<Vec<_>>());
+    listing.expect("a listing").entries.into_iter().map(|entry| entry.key).collect()
 }
 
 /// The owner of a ticket that others remove may write it once more: the note hid a holder.
