@@ -74,7 +74,7 @@ pub fn run(
     let mut value = None;
     let mut speaker = Speaker { level: *level, destination };
     let mut leases = Leases::new(bucket);
-    let until = sys::now().after(REQUEST_MAX * 2);
+    let mut until = sys::now().after(REQUEST_MAX * 2);
     leases.open(until)?;
     let mut stored = leases.read(name, until)?;
     let mut term = None;
@@ -102,6 +102,8 @@ pub fn run(
         // It is read only by whoever may write it.
         if value.is_none() {
             value = Some(put.value()?);
+            // Whoever writes it may have taken long.
+            until = sys::now().after(REQUEST_MAX * 2);
         }
         let entry = leases.bucket().get(key, until)?;
         if entry.is_some_and(|entry| entry.content.header(FORMAT).is_some()) {
