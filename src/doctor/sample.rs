@@ -13,7 +13,7 @@ const ALL_MAX: Duration = Duration::from_secs(10);
 /// The longest time for one of them.
 const ONE_MAX: Duration = Duration::from_secs(2);
 
-/// So many writes in a row that were not stored end the measurement.
+/// So many requests in a row that have failed end the measurement.
 const REFUSALS_MAX: u32 = 5;
 
 /// How long requests took, in order, and how many had no answer.
@@ -95,7 +95,10 @@ pub(super) fn reads(
         progress.tell(&format!("reads: {number} of {count}"));
         let by = began.after(patience_for(renewal)).min(until);
         match bucket.get(name::DOCTOR_KEY, by) {
-            Ok(_) => samples.add(began),
+            Ok(_) => {
+                samples.add(began);
+                refusals = 0;
+            }
             Err(error) => {
                 if let Some(text) = samples.add_failed(bucket, error, by) {
                     (refusals, why) = (refusals + 1, text);
