@@ -23,10 +23,13 @@ const FORMAT: &str = "putex guard 1 ";
 const SLOT_BYTES: usize = 64;
 
 /// Slots: the head, the service, then start, stop and the last resort as in
-/// [`Command::ALL`], where the service has the slot of the health check. The control group
-/// follows.
+/// [`Command::ALL`], where the service has the slot of the health check. The control groups
+/// follow.
 const SERVICE: usize = 2;
 const CGROUP: usize = SERVICE + Command::OnChange as usize;
+
+/// What the line of a control group begins with; its directory follows.
+const CGROUP_WORD: &str = "cgroup ";
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
@@ -50,8 +53,8 @@ pub(crate) struct PreviousGuard {
     pub(crate) up: bool,
     /// A guard of this boot has started the service, and none has noted since that it was down.
     pub(crate) left_up: bool,
-    /// Its control group.
-    pub(crate) cgroup: Option<PathBuf>,
+    /// Its control groups: its own, and those of guards before it that it has not seen empty.
+    pub(crate) cgroups: Vec<PathBuf>,
     /// Its commands that have not ended.
     pub(crate) running: Vec<(Command, Pid, OwnedFd)>,
 }
@@ -122,15 +125,21 @@ impl Note {
         self.write(SERVICE + command as usize, &line, 1)
     }
 
-    /// Notes the control group of start.
+    /// Notes the control groups in which the service may be, a line each. Without any, those of
+    /// the previous guard stay noted.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn cgroup(&self, dir: &Path) -> io::Result<()> {
-        let text = format!("cgroup {}", dir.display());
+    pub(crate) fn cgroups<'a>(&self, dirs: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+        let lines: Vec<_> = dirs.map(|dir| format!("{CGROUP_WORD}{}", dir.display())).collect();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let text = lines.join("\n");
         let slots = text.len() / SLOT_BYTES + 1;
-        self.write(CGROUP, &text, slots)
+        self.write(CGROUP, &text, slots)?;
+        self.0.set_len(((CGROUP + slots) * SLOT_BYTES) as u64)
     }
 
     fn write(&self, slot: usize, text: &str, slots: usize) -> io::Result<()> {
@@ -179,7 +188,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     PreviousGuard {
         up: line(SERVICE) != DOWN,
         left_up: line(SERVICE) == UP,
-        cgroup: line(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
+        cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
         running: running.collect(),
     }
 }
@@ -198,6 +207,13 @@ fn line_at(text: &[u8], slot: usize) -> String {
     let bytes = text.get(slot * SLOT_BYTES..).unwrap_or_default();
     let line = bytes.split(|byte| *byte == b'\n').next();
     String::from_utf8_lossy(line.unwrap_or_default()).trim_end().to_owned()
+}
+
+/// Returns the control groups of a note, of which a line each stands in `text`.
+fn cgroups(text: &[u8]) -> Vec<PathBuf> {
+    let text = String::from_utf8_lossy(text);
+    let dirs = text.lines().filter_map(|line| line.strip_prefix(CGROUP_WORD));
+    dirs.map(|dir| PathBuf::from(dir.trim_end())).collect()
 }
 
 /// Returns whether a guard of this boot has written a note. Processes of another boot, or of
@@ -226,6 +242,7 @@ fn start_time(process: Pid) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
     use std::os::fd::AsFd;
     use std::time::Duration;
 
@@ -255,7 +272,7 @@ mod tests {
         let file = file("next");
         let (note, previous) =
             Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        assert!(previous.up && previous.running.is_empty() && previous.cgroup.is_none());
+        assert!(previous.up && previous.running.is_empty() && previous.cgroups.is_empty());
         // Nobody has started it in this boot, as far as guards know.
         assert!(!previous.left_up && !parse_file(&file).left_up && parse_file(&file).up);
         note.service(false).expect("there is room");
@@ -265,11 +282,16 @@ mod tests {
         let own = rustix::process::getpid();
         note.command(Command::Stop, own, BOOT).expect("there is room");
         let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
-        note.cgroup(Path::new(&long)).expect("there is room");
+        let short = format!("/sys/fs/cgroup/{}/putex-1", "y".repeat(20));
+        let dirs = [Path::new(&long), Path::new(&short)];
+        note.cgroups(dirs.into_iter()).expect("there is room");
+        assert_eq!(parse_file(&file).cgroups, dirs);
+        note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
+        note.cgroups(iter::empty()).expect("it was noted before");
         let again = file.try_clone().expect("a descriptor");
         let (_, previous) = Note::begin(file).expect("a note");
         assert!(previous.up && previous.left_up && parse_file(&again).left_up);
-        assert_eq!(previous.cgroup.as_deref(), Some(Path::new(&long)));
+        assert_eq!(previous.cgroups, [Path::new(&short)]);
         let [(Command::Stop, process, _)] = previous.running.as_slice() else {
             panic!("{:?}", previous.running)
         };
@@ -328,11 +350,11 @@ mod tests {
         let (note, _) = begin();
         let own = rustix::process::getpid();
         note.command(Command::Start, own, BOOT).expect("there is room");
-        note.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
+        note.cgroups(iter::once(Path::new("/sys/fs/cgroup/putex"))).expect("there is room");
         note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
         drop(begin());
         let (_, previous) = begin();
-        assert!(previous.running.is_empty() && previous.cgroup.is_none());
+        assert!(previous.running.is_empty() && previous.cgroups.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,21 +108,21 @@ impl GuardProcess {
         let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
-            Ok(own) => {
-                // Without the note the next guard finds it all the same, below the same parent.
-                if let Err(why) = note.cgroup(&own.dir).map_err(named) {
-                    say(Level::Warn, &format!("the control group is not noted: {why}"));
-                }
-                cgroups.push(own);
-            }
+            Ok(own) => cgroups.push(own),
             // `putex finish` runs no start.
             Err(why) if may_be_down => say(Level::Info, &format!("no control group: {why}")),
             Err(_) => {}
         }
-        let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir == *dir);
-        let elsewhere = previous.cgroup.clone().filter(|dir| !is_own(dir));
-        let elsewhere = elsewhere.and_then(|dir| ServiceCgroup::open(&dir).ok());
-        cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
+        for dir in &previous.cgroups {
+            if cgroups.iter().all(|known| known.dir != *dir) {
+                let elsewhere = ServiceCgroup::open(dir).ok();
+                cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
+            }
+        }
+        // Without the note the next guard finds its own all the same, below the same parent.
+        if let Err(why) = note.cgroups(cgroups.iter().map(|cgroup| &*cgroup.dir)).map_err(named) {
+            say(Level::Warn, &format!("the control groups are not noted: {why}"));
+        }
         let (noted_up, down) = (previous.up, may_be_down && !previous.up);
         if previous.left_up {
             // Whoever looks for the end of the service finds no other line about it.

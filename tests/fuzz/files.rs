@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
+use std::iter;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -231,7 +232,7 @@ pub fn note(data: &[u8]) -> bool {
     let boot = named.unwrap_or("here");
     for another in [format!("{boot}?"), String::new()] {
         let before = notes::parse(data, &another);
-        assert!(before.up && before.cgroup.is_none() && before.running.is_empty());
+        assert!(before.up && before.cgroups.is_empty() && before.running.is_empty());
     }
     let before = notes::parse(data, boot);
     assert!(before.running.len() <= Command::ALL.len());
@@ -261,12 +262,13 @@ fn noted_again(data: &[u8]) {
     };
     let (first, before) = begin();
     let again = begin().1;
-    assert_eq!((again.up, again.cgroup), (before.up, before.cgroup));
+    assert_eq!((again.up, again.cgroups), (before.up, before.cgroups));
     first.service(true).expect("there is room");
-    first.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
+    let dir = Path::new("/sys/fs/cgroup/putex");
+    first.cgroups(iter::once(dir)).expect("there is room");
     let (second, before) = begin();
     assert!(before.up);
-    assert_eq!(before.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/putex")));
+    assert_eq!(before.cgroups, [dir]);
     second.service(false).expect("there is room");
     assert!(!begin().1.up);
 }
