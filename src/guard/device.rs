@@ -15,6 +15,7 @@ use crate::sys::raw;
 
 /// A device that runs.
 struct Device {
+    path: String,
     file: File,
     timeout: Duration,
     /// Closing does not stop it.
@@ -29,27 +30,53 @@ impl Device {
     ///
     /// Why it cannot be used, in words.
     fn open(path: &str, timing: Timing) -> Result<Device, String> {
-        let refuse = |why: String| format!("watchdog {path}: {why}");
-        let wanted = wanted_timeout(timing).map_err(refuse)?;
+        wanted_timeout(timing).map_err(|why| refused(path, &why))?;
         let file = OpenOptions::new().write(true).open(path);
-        let file = file.map_err(|error| refuse(cannot_open(&error)))?;
-        let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);
-        // One that has a timeout of its own says which below.
-        let _ = raw::set_watchdog_timeout(&file, seconds);
-        let why = match raw::watchdog_timeout(&file) {
+        let file = file.map_err(|error| refused(path, &cannot_open(&error)))?;
+        if let Err(error) = raw::watchdog_timeout(&file)
+            && Errno::from_io_error(&error) == Some(Errno::NOTTY)
+        {
             // Nothing must be written to what is no watchdog device.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTTY) => {
-                return Err(refuse("it is not a watchdog device".to_owned()));
-            }
-            Err(error) => format!("it tells no timeout: {error}"),
-            Ok(timeout) if timeout.is_zero() || !resets_in_time(timeout, timing) => {
-                too_slow(timeout, timing)
-            }
-            Ok(timeout) => return Ok(Device { nowayout: nowayout(&file), file, timeout }),
-        };
-        disarm(file);
-        Err(refuse(why))
+            return Err(refused(path, "it is not a watchdog device"));
+        }
+        let (nowayout, timeout) = (nowayout(&file), Duration::ZERO);
+        Device { path: path.to_owned(), file, timeout, nowayout }.with_timeout(timing)
     }
+
+    /// Gives the device, which runs, the timeout of these times, which kicks it. One that cannot
+    /// have it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used, in words.
+    fn with_timeout(self, timing: Timing) -> Result<Device, String> {
+        match set_timeout(&self.file, timing) {
+            Ok(timeout) => Ok(Device { timeout, ..self }),
+            Err(why) => {
+                disarm(self.file);
+                Err(refused(&self.path, &why))
+            }
+        }
+    }
+}
+
+/// Returns the timeout that the device has, after it was asked for that of these times.
+fn set_timeout(file: &File, timing: Timing) -> Result<Duration, String> {
+    let wanted = wanted_timeout(timing)?;
+    let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);
+    // One that has a timeout of its own says which below.
+    let _ = raw::set_watchdog_timeout(file, seconds);
+    match raw::watchdog_timeout(file) {
+        Err(error) => Err(format!("it tells no timeout: {error}")),
+        Ok(timeout) if timeout.is_zero() || !resets_in_time(timeout, timing) => {
+            Err(too_slow(timeout, timing))
+        }
+        Ok(timeout) => Ok(timeout),
+    }
+}
+
+fn refused(path: &str, why: &str) -> String {
+    format!("watchdog {path}: {why}")
 }
 
 /// Closes a device so that it stops, if it can be stopped.
@@ -71,18 +98,11 @@ impl WatchdogDevice {
         WatchdogDevice { setting, timing, open: None }
     }
 
-    /// Another instance of the agent may want another device, or another timeout: then the
-    /// device is closed, if it can be stopped.
-    pub(super) fn configure(
-        &mut self,
-        setting: &Option<(String, bool)>,
-        timing: Timing,
-    ) -> Option<GuardInput> {
-        let changed = self.setting != *setting || self.timing != timing;
-        let closed = changed.then(|| self.close()).flatten();
+    /// Another instance of the agent may want another device, or another timeout. A device that
+    /// is open stays open, as the service may run.
+    pub(super) fn configure(&mut self, setting: &Option<(String, bool)>, timing: Timing) {
         self.setting.clone_from(setting);
         self.timing = timing;
-        closed
     }
 
     /// Opens the device and closes it again, to know whether it can be used.
@@ -102,10 +122,15 @@ impl WatchdogDevice {
         self.close()
     }
 
-    /// Opens the device.
+    /// Opens the device, or gives one that is open the timeout of the settings.
     pub(super) fn open(&mut self) -> Option<GuardInput> {
-        let (path, required) = self.setting.as_ref()?;
-        Some(match Device::open(path, self.timing) {
+        let device = match (self.open.take(), &self.setting) {
+            (Some(device), _) => device.with_timeout(self.timing),
+            (None, Some((path, _))) => Device::open(path, self.timing),
+            (None, None) => return None,
+        };
+        let required = self.setting.as_ref().is_some_and(|(_, required)| *required);
+        Some(match device {
             Ok(device) => {
                 let timeout = device.timeout;
                 self.open = Some(device);
@@ -144,10 +169,9 @@ impl WatchdogDevice {
 ///
 /// Why it cannot be used, in words.
 pub fn inspect(path: &str) -> Result<(), String> {
-    let refuse = |why: String| format!("watchdog {path}: {why}");
-    let metadata = fs::metadata(path).map_err(|error| refuse(cannot_open(&error)))?;
+    let metadata = fs::metadata(path).map_err(|error| refused(path, &cannot_open(&error)))?;
     let is_device = metadata.file_type().is_char_device();
-    is_device.then_some(()).ok_or_else(|| refuse("it is not a watchdog device".to_owned()))
+    is_device.then_some(()).ok_or_else(|| refused(path, "it is not a watchdog device"))
 }
 
 fn cannot_open(error: &io::Error) -> String {

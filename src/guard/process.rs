@@ -316,9 +316,7 @@ impl GuardProcess {
 
     /// Another instance of the agent may have been set up in another way.
     pub(super) fn configure(&mut self, settings: Settings) {
-        if let Some(closed) = self.device.configure(&settings.device, settings.timing) {
-            self.handle(closed);
-        }
+        self.device.configure(&settings.device, settings.timing);
         let destination = self.stderr.or_syslog(settings.syslog);
         self.log.configure(&settings.commands.key, settings.level, destination);
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));

@@ -26,8 +26,8 @@ enum DeviceState {
     Untried,
     /// It was opened and closed again: it can be used.
     Closed,
-    /// It runs.
-    Open { timeout: Duration, kicked_at: Instant },
+    /// It runs. `requested` is the timeout that was requested of it.
+    Open { timeout: Duration, requested: Duration, kicked_at: Instant },
     /// It cannot be used; why.
     Failed(String),
 }
@@ -65,21 +65,21 @@ impl Device {
         }
     }
 
-    /// Whether it is to be opened before the service is started. `timeout` is what it would
-    /// be asked for: one that a dead guard left running is not put off when it is too late
-    /// for that.
+    /// Whether it is to be opened before the service is started, or a device that runs is to get
+    /// another timeout, as R, F and C have changed. `timeout` is what it would be asked for: one
+    /// that a dead guard left running is not put off when it is too late for that.
     pub(super) fn wants_opening(
         &self,
         dead_by: Option<Instant>,
         timeout: Duration,
         now: Instant,
     ) -> bool {
-        let closed = match self.state {
-            DeviceState::Untried | DeviceState::Closed => true,
-            DeviceState::Open { .. } | DeviceState::Failed(_) => false,
+        let differs = match self.state {
+            DeviceState::Untried | DeviceState::Closed => self.wanted != DeviceUse::None,
+            DeviceState::Open { requested, .. } => requested != timeout,
+            DeviceState::Failed(_) => false,
         };
-        let in_time = last_kick(dead_by, timeout).is_none_or(|last| now <= last);
-        self.wanted != DeviceUse::None && closed && in_time
+        differs && last_kick(dead_by, timeout).is_none_or(|last| now <= last)
     }
 
     /// Why the service must not be started, if so.
@@ -100,10 +100,10 @@ impl Device {
         }
     }
 
-    /// It was opened, which kicks it.
-    pub(super) fn opened(&mut self, timeout: Duration, now: Instant) {
+    /// It was opened, or has got another timeout, which kicks it.
+    pub(super) fn opened(&mut self, timeout: Duration, requested: Duration, now: Instant) {
         let kicked_at = now;
-        self.state = DeviceState::Open { timeout, kicked_at };
+        self.state = DeviceState::Open { timeout, requested, kicked_at };
     }
 
     /// It was closed and does not run any more.
@@ -125,7 +125,7 @@ impl Device {
 
     /// Returns when it is to be kicked next; `None` when it must not be.
     pub(super) fn kick_at(&self, dead_by: Option<Instant>) -> Option<Instant> {
-        let DeviceState::Open { timeout, kicked_at } = self.state else {
+        let DeviceState::Open { timeout, kicked_at, .. } = self.state else {
             return None;
         };
         let rest = kicked_at.after(timeout / KICKS);
@@ -137,7 +137,7 @@ impl Device {
 
     /// Notes a kick and returns whether it is allowed: a kick that is too late is none.
     pub(super) fn kick(&mut self, dead_by: Option<Instant>, now: Instant) -> bool {
-        let DeviceState::Open { timeout, kicked_at } = &mut self.state else {
+        let DeviceState::Open { timeout, kicked_at, .. } = &mut self.state else {
             return false;
         };
         let last = last_kick(dead_by, *timeout);

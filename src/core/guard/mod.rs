@@ -22,6 +22,8 @@
 
 mod device;
 
+use std::time::Duration;
+
 use self::device::Device;
 use crate::core::command::{Command, LockContext, Outcome};
 use crate::core::protocol::{
@@ -52,7 +54,7 @@ pub enum GuardInput {
     /// The control group of start is empty.
     CgroupEmptied,
     /// The watchdog device runs, with this timeout.
-    DeviceOpened(std::time::Duration),
+    DeviceOpened(Duration),
     /// The watchdog device can be used, and does not run.
     DeviceClosed,
     /// The watchdog device cannot be used; why.
@@ -184,7 +186,9 @@ impl Guard {
             GuardInput::Spawned(command) => self.spawned(command, now),
             GuardInput::Ended(command, outcome) => self.ended(command, &outcome, now),
             GuardInput::CgroupEmptied => self.cgroup_emptied(now),
-            GuardInput::DeviceOpened(timeout) => self.device.opened(timeout, now),
+            GuardInput::DeviceOpened(timeout) => {
+                self.device.opened(timeout, self.device_timeout(), now);
+            }
             GuardInput::DeviceClosed => self.device.closed(),
             GuardInput::DeviceFailed(why) => self.device.failed(why),
         }
@@ -268,8 +272,7 @@ impl Guard {
                 self.state = State::Up(Up { grant, start: StartState::NotRun, outcome: None });
             }
         }
-        let timeout = wanted_timeout(self.config.timing).unwrap_or_default();
-        if self.device.wants_opening(self.reset_before(), timeout, now) {
+        if self.device.wants_opening(self.reset_before(), self.device_timeout(), now) {
             self.act(GuardAction::OpenDevice);
         } else {
             self.kick_device(now);
@@ -410,6 +413,11 @@ impl Guard {
                 Stake::Assurance => None,
             },
         }
+    }
+
+    /// Returns the timeout that a device is asked for.
+    fn device_timeout(&self) -> Duration {
+        wanted_timeout(self.config.timing).unwrap_or_default()
     }
 
     fn kick_device(&mut self, now: Instant) {
