@@ -35,6 +35,12 @@ impl Grant {
         let Grant { context, dead_by, .. } = self.clone();
         StopOrder { dead_by, stake: Stake::Lock, context }
     }
+
+    /// Returns until when a lock with these times has to be valid, so that nobody starts the
+    /// service elsewhere before `dead_by`: the C of this grant may be larger.
+    pub fn lock_until(&self, timing: Timing) -> Instant {
+        self.valid_until.max(self.dead_by.before(timing.stop_budget()))
+    }
 }
 
 /// What is at stake when the service is stopped.

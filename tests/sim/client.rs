@@ -80,7 +80,7 @@ impl World<'_> {
     }
 
     fn message_delay(&mut self, site: usize) -> u64 {
-        let r = nanos(self.sc.sites[site].timing.renewal());
+        let r = nanos(self.sites[site].timing.renewal());
         let rng = self.rng(Kind::MessageLate);
         let most = rng.pick(&[r / 8, r / 2, 2 * r]);
         rng.below(most)

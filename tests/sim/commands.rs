@@ -70,7 +70,7 @@ impl World<'_> {
         if !self.strikes(Kind::SpawnHang) {
             return (wait, true);
         }
-        let t = nanos(self.sc.sites[site].timing.lock_time());
+        let t = nanos(self.sites[site].timing.lock_time());
         let hangs = self.rng(Kind::SpawnHang).below(4 * t);
         // Until nothing goes wrong any more, at the latest.
         let hangs = hangs.min(self.sc.quiet_at.saturating_sub(self.now) + MS);

@@ -1,6 +1,7 @@
 //! Watchdog devices, as guards and the kernel use them.
 
 use putex::core::guard::GuardInput;
+use putex::core::watchdog_timeout::wanted_timeout;
 
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
@@ -54,11 +55,13 @@ impl World<'_> {
         GuardInput::DeviceClosed
     }
 
-    /// The clocks of devices are coarse: one may bite a sixteenth late.
+    /// Opens the device, or gives the one that runs another timeout. The clocks of devices are
+    /// coarse: one may bite a sixteenth late.
     pub fn open_device(&mut self, id: usize) -> GuardInput {
         let setup = &self.sc.sites[self.guards[id].site];
-        let timeout = setup.device.unwrap_or_default();
-        if self.device_fails(id) {
+        let timing = self.guards[id].core.as_ref().map(|guard| guard.config().timing);
+        let timeout = timing.and_then(|timing| wanted_timeout(timing).ok()).unwrap_or_default();
+        if self.device_of(id).is_none() && self.device_fails(id) {
             return GuardInput::DeviceFailed("1".to_owned());
         }
         let kicked_at = self.now;

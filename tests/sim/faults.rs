@@ -117,6 +117,8 @@ listed! {
         Late,
         /// Clocks run at the ends of the bound on their rate.
         Drift,
+        /// An agent is started with another C.
+        Retimed,
     }
 }
 
@@ -156,7 +158,7 @@ impl Kind {
             | ServerDown | Unfit | LostRequest | LateRequest | Busy | Denied | StaleRead
             | SlowNet | HintLost | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow
             | StartHang | StartFail | StartStuck | StartEscape | StopFail | StopHang
-            | SpawnFail | SpawnHang | MessageLate | Mixed => 220,
+            | SpawnFail | SpawnHang | MessageLate | Mixed | Retimed => 220,
         }
     }
 }

@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use putex::core::event::Reloadable;
 use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
+use putex::core::timing::Timing;
+use putex::core::watchdog_timeout::wanted_timeout;
 
 use super::agent::{Agent, AgentEvent};
 use super::checks::Slot;
 use super::client::GuardView;
 use super::clock::MS;
 use super::counters::Sometimes;
+use super::faults::Kind;
 use super::process::never;
 use super::scenario::Step;
 use super::wire::Link;
@@ -75,7 +78,7 @@ impl World<'_> {
     pub fn begin_agent(&mut self, id: usize) {
         let site = self.agents[id].site;
         self.step(Step::Booted, site);
-        let t = self.sc.sites[site].timing.lock_time();
+        let t = self.sites[site].timing.lock_time();
         let until = self.clock(site).after(t);
         self.agents[id].lock_until = self.host(site).clock.when(until);
         self.births += 1;
@@ -98,6 +101,7 @@ impl World<'_> {
 
     fn start_pump(&mut self, id: usize) {
         let site = self.agents[id].site;
+        self.retime(site);
         let config = self.config(site);
         let setup = &self.sc.sites[site];
         let boot = self.hosts[setup.host].boot;
@@ -123,10 +127,27 @@ impl World<'_> {
         Reloadable { priority: setup.priority, failback }
     }
 
+    /// The settings of the agent have another C now, at most that of the scenario. Beside an agent
+    /// of putex 0.2.0, which publishes none, all have the same.
+    fn retime(&mut self, site: usize) {
+        let kinds = self.sc.kinds;
+        if kinds.has(Kind::Retimed) && !kinds.has(Kind::Plain) && !self.quiet {
+            let most = self.sc.sites[site].timing;
+            let (r, f, ppm) = (most.renewal(), most.failures(), most.drift_ppm());
+            let c = self.rng(Kind::Retimed).between(1, u64::from(most.confirmations()));
+            // A device of the host has room for it.
+            let has_device = self.sc.sites[site].device.is_some();
+            let is_used = |timing: &Timing| !has_device || wanted_timeout(*timing).is_ok();
+            let drawn = Timing::new(r, f, c as u32, ppm).ok().filter(is_used);
+            self.sites[site].timing = drawn.unwrap_or(most);
+            self.note(Some(site), || format!("C is {c} now"));
+        }
+    }
+
     pub fn config(&self, site: usize) -> Config {
         let setup = &self.sc.sites[site];
         Config {
-            timing: setup.timing,
+            timing: self.sites[site].timing,
             check: setup.check,
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,

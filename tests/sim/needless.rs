@@ -125,7 +125,7 @@ impl World<'_> {
         let cut = agent.and_then(|agent| agent.valid_until);
         let over = cut.map_or(over, |at| over.min(self.host(site).clock.when(at)));
         // A longer lock is of whole milliseconds.
-        let is_long = |acked: Acked| acked.lock > self.sc.sites[site].timing.lock_time();
+        let is_long = |acked: Acked| acked.lock > self.sites[site].timing.lock_time();
         let spare = if self.sites[site].acked.is_some_and(is_long) { MS } else { 0 };
         self.now + spare >= over
     }
@@ -133,7 +133,7 @@ impl World<'_> {
     /// A lock that is longer than else is cut when its pause is over.
     pub fn cut_lock(&mut self, id: usize) {
         let site = self.agents[id].site;
-        let (now, validity) = (self.clock(site), self.sc.sites[site].timing.validity());
+        let (now, validity) = (self.clock(site), self.sites[site].timing.validity());
         let agent = &mut self.agents[id];
         if agent.kept_until.is_none_or(|until| now >= until) {
             agent.valid_until = agent.valid_until.map(|at| at.min(now.after(validity)));

@@ -36,6 +36,7 @@
 use std::time::Duration;
 
 use putex::core::event::Ending;
+use putex::core::timing::Timing;
 
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
@@ -57,28 +58,20 @@ impl World<'_> {
         // kicked before.
         let place = &self.sites[site];
         let lost_at = place.lost_at.filter(|_| !place.excuse.stop_failed);
-        Some(lost_at.map_or(sent, |at| sent.min(at + self.grace(site))))
+        let timing = place.acked?.timing;
+        Some(lost_at.map_or(sent, |at| sent.min(at + shortest_grace(timing))))
     }
 
     /// Returns the same when only the last renewal counts.
     pub fn dead_by_renewal(&self, site: usize) -> Option<True> {
-        let Acked { sent, lock } = self.sites[site].acked?;
-        Some(sent + nanos(lock) + self.grace(site))
-    }
-
-    /// Returns the shortest time after V in which another host can start the service.
-    fn grace(&self, site: usize) -> u64 {
-        let timing = self.sc.sites[site].timing;
-        let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
-        let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
-        // Rounded to whole nanoseconds on the way, a few times.
-        grace as u64 + 100
+        let Acked { sent, lock, timing } = self.sites[site].acked?;
+        Some(sent + nanos(lock) + shortest_grace(timing))
     }
 
     /// Returns by when it must be down for all that its guard knows.
     pub fn dead_by_own(&self, site: usize) -> Option<True> {
         let clock = self.host(site).clock;
-        let budget = self.sc.sites[site].timing.stop_budget();
+        let budget = self.sites[site].acked?.timing.stop_budget();
         let over = self.lock_over(site)?;
         Some(clock.when(clock.at(over).after(budget)))
     }
@@ -86,8 +79,8 @@ impl World<'_> {
     /// Returns V in true time.
     pub fn lock_over(&self, site: usize) -> Option<True> {
         let clock = self.host(site).clock;
-        let Acked { sent, lock } = self.sites[site].acked?;
-        let validity = self.sc.sites[site].timing.validity_of(lock);
+        let Acked { sent, lock, timing } = self.sites[site].acked?;
+        let validity = timing.validity_of(lock);
         Some(clock.when(clock.at(sent).after(validity)))
     }
 
@@ -283,7 +276,7 @@ impl World<'_> {
             }
             Ending::NotStopped => {
                 self.count(Sometimes::EndedNotStopped);
-                let r = self.sc.sites[site].timing.renewal();
+                let r = self.sites[site].timing.renewal();
                 let agent = &self.agents[id];
                 let told = agent.told_to_end.map(|at| self.host(site).clock.at(at));
                 let since = told.max(agent.view.dead_by);
@@ -307,4 +300,12 @@ impl World<'_> {
             self.fail("left-up", text);
         }
     }
+}
+
+/// Returns the shortest time after V in which another host can start the service.
+fn shortest_grace(timing: Timing) -> u64 {
+    let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
+    let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
+    // Rounded to whole nanoseconds on the way, a few times.
+    grace as u64 + 100
 }

@@ -118,7 +118,7 @@ impl World<'_> {
         };
         let mut escape = None;
         if command == Command::Start && self.strikes(Kind::StartEscape) {
-            let t = nanos(self.sc.sites[site].timing.lock_time());
+            let t = nanos(self.sites[site].timing.lock_time());
             escape = Some(self.rng(Kind::StartEscape).below(t));
         }
         let process = &mut self.processes[id];
@@ -150,7 +150,7 @@ impl World<'_> {
     }
 
     fn check_fate(&mut self, site: usize) -> Fate {
-        let t = nanos(self.sc.sites[site].timing.lock_time());
+        let t = nanos(self.sites[site].timing.lock_time());
         let mut end = Some(self.chance.between(MS / 10, 4 * MS));
         if self.strikes(Kind::CheckHang) {
             end = None;
@@ -161,7 +161,7 @@ impl World<'_> {
     }
 
     fn start_fate(&mut self, site: usize) -> Fate {
-        let t = nanos(self.sc.sites[site].timing.lock_time());
+        let t = nanos(self.sites[site].timing.lock_time());
         let mut end = self.chance.between(MS / 10, 8 * MS);
         if self.strikes(Kind::StartSlow) {
             end = self.chance.below(3 * t);
@@ -198,7 +198,7 @@ impl World<'_> {
         let quick = self.chance.between(MS / 10, 8 * MS);
         let margin = self.chance.between(MS, 2 * MS);
         let edge = left.saturating_sub(margin);
-        let t = nanos(self.sc.sites[site].timing.lock_time());
+        let t = nanos(self.sites[site].timing.lock_time());
         let end = if self.strikes(Kind::StopEdge) && edge < 8 * t {
             edge.max(MS / 10)
         } else {
@@ -387,7 +387,7 @@ impl World<'_> {
     /// Returns how long it takes at most to bring a service down that is overdue, when stop
     /// works: a stop that began beside a start is run again.
     pub fn stop_turn(&self, site: usize) -> u64 {
-        let timing = self.sc.sites[site].timing;
+        let timing = self.sites[site].timing;
         let longest = timing.stop_budget().max(timing.renewal());
         let turn = 2 * nanos(longest + Duration::from_millis(50));
         turn * 5 / 4

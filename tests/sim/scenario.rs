@@ -49,7 +49,7 @@ pub struct Site {
     pub resort: bool,
     /// What start leaves behind can be killed by the kernel.
     pub has_cgroup: bool,
-    /// Timeout of its watchdog device.
+    /// Timeout of its watchdog device at first.
     pub device: Option<Duration>,
     pub device_use: DeviceUse,
     /// It is an agent of putex 0.2.0.

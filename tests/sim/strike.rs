@@ -118,7 +118,7 @@ impl World<'_> {
         let term = Revision(term.0.saturating_sub(u64::from(old)));
         let other = self.chance.below(self.sc.sites.len() as u64 + 1) as usize;
         let to = self.sc.sites.get(other).map_or("nobody", |site| &site.token).to_owned();
-        let lasts = self.sc.sites[site].timing.lock_time();
+        let lasts = self.sites[site].timing.lock_time();
         let until = self.clock(site).after(lasts * self.chance.below(3) as u32);
         let seat = Seat(u32::from(self.chance.chance(50)));
         self.count(Sometimes::Switchover);

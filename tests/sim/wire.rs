@@ -171,7 +171,7 @@ impl World<'_> {
         let over = self.wake(site, deadline);
         self.at(over, Happening::Agent(id, AgentEvent::AskOver(number)));
         let mut wait = self.travel();
-        let t = nanos(self.sc.sites[site].timing.lock_time());
+        let t = nanos(self.sites[site].timing.lock_time());
         if self.strikes(Kind::SlowNet) {
             wait += self.rng(Kind::SlowNet).below(t / 2);
         }
@@ -211,7 +211,7 @@ impl World<'_> {
         }
         let mut wait = self.travel();
         if self.strikes(Kind::SlowNet) {
-            let r = nanos(self.sc.sites[site].timing.renewal());
+            let r = nanos(self.sites[site].timing.renewal());
             wait += self.rng(Kind::SlowNet).below(r);
         }
         let event = AgentEvent::Reply(number, Box::new(reply));
@@ -289,7 +289,7 @@ impl World<'_> {
             }
             let mut wait = self.travel();
             if self.strikes(Kind::HintLate) {
-                let t = nanos(self.sc.sites[site].timing.lock_time());
+                let t = nanos(self.sites[site].timing.lock_time());
                 wait += self.rng(Kind::HintLate).below(t);
             }
             let times = 1 + u64::from(self.strikes(Kind::HintTwice));
@@ -363,7 +363,7 @@ impl World<'_> {
             Waiting::Change(revision) => {
                 // It is told again later.
                 let (number, site) = (self.agents[id].link.number(), self.agents[id].site);
-                let later = nanos(self.sc.sites[site].timing.attempt());
+                let later = nanos(self.sites[site].timing.attempt());
                 self.after(later, Happening::Agent(id, AgentEvent::Hint(number, revision)));
             }
         }
@@ -444,7 +444,7 @@ impl World<'_> {
         }
         let site = self.agents[id].site;
         let now = self.host(site).clock.at(self.now);
-        let deadline = now.after(self.sc.sites[site].timing.attempt());
+        let deadline = now.after(self.sites[site].timing.attempt());
         self.request(id, Waiting::Change(revision), What::Read, deadline);
     }
 

@@ -138,14 +138,14 @@ impl World<'_> {
         let site = self.agents[id].site;
         self.check_outlived(site);
         let lock = self.agents[id].writing.lock;
-        let lock_time = self.sc.sites[site].timing.lock_time();
-        let up = self.sites[site].up;
+        let timing = self.sites[site].timing;
+        let (lock_time, up) = (timing.lock_time(), self.sites[site].up);
         let acked = &mut self.sites[site].acked;
         let was_long = acked.is_some_and(|before| before.lock > lock_time);
         let before = acked.filter(|before| up && sent > before.sent + nanos(lock_time));
         if acked.is_none_or(|acked| acked.sent < sent) {
-            *acked = Some(Acked { sent, lock });
-            let (clock, timing) = (self.host(site).clock, self.sc.sites[site].timing);
+            *acked = Some(Acked { sent, lock, timing });
+            let clock = self.host(site).clock;
             let valid_until = clock.at(sent).after(timing.validity_of(lock));
             self.agents[id].valid_until = Some(valid_until);
             if lock > lock_time {
@@ -200,7 +200,7 @@ impl World<'_> {
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
         let lock = record.value.lease().map(|lease| lease.lock_time);
-        let is_long = lock > Some(self.sc.sites[site].timing.lock_time());
+        let is_long = lock > Some(self.sites[site].timing.lock_time());
         let place = &mut self.sites[site];
         place.long_from = place.long_from.or(Some(revision)).filter(|_| is_long);
         if let KeyValue::Record(Record { lease: Some(lease), .. }) = &record.value
@@ -240,7 +240,7 @@ impl World<'_> {
             let Some(acked) = self.sites[older].acked.filter(|_| holds || stops) else {
                 continue;
             };
-            let (clock, timing) = (self.host(older).clock, self.sc.sites[older].timing);
+            let (clock, timing) = (self.host(older).clock, acked.timing);
             let validity = timing.validity_of(acked.lock);
             let budget = timing.stop_budget();
             let within = if holds { validity } else { validity + budget };

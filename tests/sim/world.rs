@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use putex::core::event::Kept;
 use putex::core::time::Instant;
+use putex::core::timing::Timing;
 
 use super::agent::{Agent, AgentEvent, Thread};
 use super::client::Connection;
@@ -75,10 +76,14 @@ pub struct Acked {
     pub sent: True,
     /// The lock time that it has published.
     pub lock: Duration,
+    /// The times of the agent that wrote it.
+    pub timing: Timing,
 }
 
 /// An agent's place: its service, its way to the store, its health.
 pub struct Site {
+    /// The times with which its agent was started last.
+    pub timing: Timing,
     /// The agent that has `agent.lock`.
     pub agent: Option<usize>,
     /// The guard that has the lock, and what the previous one left to it.
@@ -176,7 +181,8 @@ impl<'a> World<'a> {
             held: Vec::new(),
             device: None,
         };
-        let site = |_: &super::scenario::Site| Site {
+        let site = |site: &super::scenario::Site| Site {
+            timing: site.timing,
             agent: None,
             guard_lock: None,
             note: Note::default(),

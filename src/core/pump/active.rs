@@ -26,7 +26,8 @@ pub(super) struct Active {
     phase: Phase,
     /// V of the last grant that was sent to the guard; `None` before the first.
     granted_until: Option<Instant>,
-    /// The latest V that the guard may act on: a shorter grant counts when the guard has answered.
+    /// The latest V that the guard may act on, and that of the previous instance's C: a shorter
+    /// grant counts when the guard has answered.
     guard_until: Instant,
     started: Started,
     /// Since when this agent is active.
@@ -67,10 +68,10 @@ impl Active {
     }
 
     /// The state after an adoption: the previous instance started the service.
-    pub(super) fn adopted(hold: Hold, grant: &Grant, now: Instant) -> Active {
+    pub(super) fn adopted(context: &Context, hold: Hold, grant: &Grant, now: Instant) -> Active {
         Active {
             started: Started::ByPreviousInstance,
-            guard_until: grant.valid_until,
+            guard_until: grant.lock_until(context.config.timing),
             ..Active::confirmed(hold, now)
         }
     }

@@ -72,7 +72,7 @@ impl Taking {
         context.turn_to(seat);
         context.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
-        let (covers, released_to) = (grant.valid_until, None);
+        let (covers, released_to) = (grant.lock_until(context.config.timing), None);
         let write = NewWrite { expected, state, term: Some(term), grace, released_to, covers };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
@@ -133,7 +133,7 @@ impl Taking {
             renewal: None,
         };
         if let Some(grant) = &self.adoption {
-            let active = Active::adopted(hold, grant, now);
+            let active = Active::adopted(context, hold, grant, now);
             return Next::Go(State::Active(active), Reason::Adopted(revision));
         }
         let (state, why) = match self.confirm {
