@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::core::{Command, Instant, LockContext, Outcome, Run};
-use crate::sys::{self, raw};
+use crate::sys::{self, kill_session, raw};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
 /// of the log.
@@ -290,6 +290,8 @@ pub struct Process {
     pub group: Pid,
     spawned: raw::SpawnedCommand,
     release: Option<PipeWriter>,
+    /// It leads a session.
+    own_session: bool,
     /// It was killed here.
     pub killed: bool,
 }
@@ -310,19 +312,21 @@ impl Process {
         };
         let own = prepared.variables.iter();
         let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
+        let own_session = prepared.command == Command::Start;
         let spawned = raw::spawn_command(raw::SpawnCommand {
             program: texts(prepared.program)?,
             shell: texts(prepared.shell)?,
             variables: own.collect::<Result<Vec<_>, _>>()?,
             inherited: inherited(),
             files: [stdin, output.as_fd(), output.as_fd()],
-            own_session: prepared.command == Command::Start,
+            own_session,
             // The main thread spawns it. Nobody has a deadline for it without the agent.
             ends_with_thread: prepared.command == Command::Check,
             waits: prepared.waits,
         })?;
         let release = pipe.map(|(_, writer)| writer);
-        Ok(Process { group: spawned.process, spawned, release, killed: false })
+        let group = spawned.process;
+        Ok(Process { group, spawned, release, own_session, killed: false })
     }
 
     /// Lets a command begin that waits for its release.
@@ -333,12 +337,16 @@ impl Process {
         }
     }
 
-    /// Kills the process with its group. A process may have left its group.
+    /// Kills the process with its group, and start with its session. A process may have left its
+    /// group.
     pub fn kill(&mut self) {
         self.killed = true;
         // Not reaped yet, so the number is still its own.
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         let _ = rustix::process::pidfd_send_signal(&self.spawned, Signal::KILL);
+        if self.own_session {
+            kill_session(self.group);
+        }
     }
 
     /// Kills the process and waits for its end, but for no debugger that reaps it first.

@@ -4,6 +4,7 @@
 pub mod host_clock;
 pub mod raw;
 pub mod safe_path;
+mod session;
 pub mod signals;
 
 use std::array;
@@ -15,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
+pub use self::session::kill_session;
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec};
 use rustix::fs::FlockOperation;

@@ -2,9 +2,13 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use rustix::process::PidfdFlags;
 
 use super::*;
 use crate::core::Role;
+use crate::sys::Alarm;
 
 /// Returns the session of a process, 0 where its leader is outside of the PID namespace.
 fn session_of(process: Pid) -> String {
@@ -155,4 +159,28 @@ fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() 
         assert_eq!(leads, command == Command::Start, "{command:?}");
         assert_eq!(signals, 0, "{command:?}");
     }
+}
+
+/// timeout(1) makes a group, and so the service came up after its stop had counted.
+#[test]
+fn start_is_killed_with_the_groups_that_it_has_made() {
+    let (command, context) = (Command::Start, LockContext::default());
+    let commands = commands("timeout 1000 sh -c 'echo $$; exec sleep 1000'; true");
+    let (now, patience) = (sys::now(), Duration::from_secs(20));
+    let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
+    let mut output = OutputPipe::new(command, None).expect("a descriptor");
+    let prepared = commands.prepare(&run, None, now);
+    let mut process = Process::spawn(prepared, output.writer()).expect("it can be run");
+    process.release();
+    let (alarm, until) = (Alarm::new().expect("a descriptor"), Some(now.after(patience)));
+    assert_eq!(alarm.wait([(output.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);
+    let mut number = None;
+    output.flush(&mut |_, line| {
+        number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
+    });
+    let sleep = number.and_then(Pid::from_raw).expect("its number");
+    assert_ne!(rustix::process::getpgid(Some(sleep)), Ok(process.group), "of coreutils?");
+    let exit = rustix::process::pidfd_open(sleep, PidfdFlags::empty()).expect("it lives");
+    process.end();
+    assert_eq!(alarm.wait([(exit.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);
 }

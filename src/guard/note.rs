@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::{Command, Instant};
-use crate::sys;
+use crate::sys::{self, kill_session};
 
 /// The first line; the boot follows.
 const FORMAT: &str = "putex guard 1 ";
@@ -161,7 +161,11 @@ impl PreviousGuard {
             if sys::is_ready(&exit) {
                 continue;
             }
-            // Its group, and the process, which may have left it. Either may have ended since.
+            // Its session or group, and the process, which may have left it. Either may have ended
+            // since.
+            if command == Command::Start {
+                kill_session(process);
+            }
             let _ = rustix::process::kill_process_group(process, Signal::KILL);
             let _ = rustix::process::pidfd_send_signal(&exit, Signal::KILL);
             if command == Command::Start {

@@ -1,0 +1,44 @@
+//! The processes of a session.
+
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// How often the processes are listed at most: each may have made another before it was killed.
+const LISTINGS_MAX: usize = 8;
+
+/// Kills the processes of a session, whatever groups they have made: timeout(1) makes one, and so
+/// does a shell for each job. Its leader runs, or was not reaped. Best effort: without /proc no
+/// process is killed.
+pub fn kill_session(session: Pid) {
+    let is_in = |process| session_of(process) == Some(session);
+    let mut killed = Vec::new();
+    for _ in 0..LISTINGS_MAX {
+        let before = killed.len();
+        let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for process in numbers.filter_map(Pid::from_raw) {
+            // A number that was given to another process meanwhile is in another session.
+            if is_in(process)
+                && !killed.contains(&process)
+                && let Ok(handle) = rustix::process::pidfd_open(process, PidfdFlags::empty())
+                && is_in(process)
+            {
+                let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
+                killed.push(process);
+            }
+        }
+        if killed.len() == before {
+            return;
+        }
+    }
+}
+
+/// Returns the session of a process; `None` if the process has ended, or if the leader is in
+/// another PID namespace, for which getsid(2) returns 0, no number of a process.
+fn session_of(process: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, which may have blanks and brackets, ends at the last bracket.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    Pid::from_raw(fields.split(' ').nth(3)?.parse().ok()?)
+}
