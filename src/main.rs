@@ -23,7 +23,7 @@ use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::doctor;
 use putex::exit::{Exit, Refusal};
 use putex::grab;
-use putex::guard;
+use putex::guard::{self, Identity};
 use putex::lease;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
@@ -118,13 +118,7 @@ fn print(text: &str) -> Result<Exit, Refusal> {
 fn reload(args: &AgentArgs) -> Reload {
     let (at_start, mut last) = (args.settings.clone(), args.settings.clone());
     Box::new(move || {
-        let environment =
-            Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
-        let args = match cli::parse(env::args_os().skip(1), &environment) {
-            Ok(Invocation::Agent(args)) => args,
-            Ok(_) => return Err("this is no agent".to_owned()),
-            Err(refusal) => return Err(refusal.text),
-        };
+        let args = read_again()?;
         let written = |name: Name| name.flag().shown();
         let is_reloadable = |name: &Name| matches!(name, Name::Priority | Name::Failback);
         let mut changed = args.settings.differences(&last);
@@ -141,6 +135,22 @@ fn reload(args: &AgentArgs) -> Reload {
         last = args.settings;
         Ok(reloaded)
     })
+}
+
+/// Reads the settings of this agent as they are now. The error is why they cannot be used.
+fn read_again() -> Result<AgentArgs, String> {
+    let environment =
+        Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
+    match cli::parse(env::args_os().skip(1), &environment) {
+        Ok(Invocation::Agent(args)) => Ok(*args),
+        Ok(_) => Err("this is no agent".to_owned()),
+        Err(refusal) => Err(refusal.text),
+    }
+}
+
+/// Returns the identity of this agent by its settings as they are now, if they can be used.
+fn identity_now() -> Option<Identity> {
+    read_again().ok().map(|args| connect::identity(&args, &variable))
 }
 
 fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
@@ -182,6 +192,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         destination,
         base: connect::runtime_base(),
         identity,
+        identity_now,
         store,
         is_local,
         service_manager,

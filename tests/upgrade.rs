@@ -52,12 +52,28 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     agent.signal(Signal::USR2);
     agent.wait_for_any(&["web.conf:2: stopp: no such key"]);
     agent.wait_for_any(&["check: exit status 78; this instance goes on"]);
-    fs::write(&file, right).expect("there is room");
+    fs::write(&file, format!("{right}bucket = another\n")).expect("there is room");
     agent.signal(Signal::USR2);
+    agent.wait_for_any(&["another agent by its settings: --bucket changed; this instance goes on"]);
+    fs::write(&file, format!("{right}last-resort = /no/such/file\n")).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["last-resort: there is no program /no/such/file"]);
     agent.wait_for_any(&["adopted as revision"]);
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!((status, said.matches("SIGUSR2: executing").count()), (Some(0), 1), "{said}");
+}
+
+/// The next check began in the turn in which the last one ended.
+#[test]
+fn an_upgrade_comes_before_the_next_of_health_checks_that_take_longer_than_r() {
+    let sandbox = Sandbox::new("slow-check");
+    let mut command = sandbox.agent("true", "true");
+    let agent = Agent::start(command.args(["-r", "200ms", "--healthcheck", "sleep 0.25"]));
+    agent.wait_for_any(&["the service runs here"]);
+    agent.wait_for_any(&["the health check takes longer than R"]);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted as revision"]);
 }
 
 /// A log that nobody reads any more would end it by SIGPIPE otherwise.

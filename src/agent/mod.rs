@@ -87,6 +87,8 @@ pub struct Setup<'a> {
     pub base: PathBuf,
     /// What all instances of this agent have in common: location, bucket, key and token.
     pub identity: Identity,
+    /// Returns the identity by the settings as they are now, if this program can read them.
+    pub identity_now: fn() -> Option<Identity>,
     /// Where the lock is kept.
     pub store: LockKey,
     /// Whether the lock is in a directory of this host.
@@ -117,7 +119,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let (events, inbox) = inbox(EVENTS_MAX)?;
-    let program = Program::find(events.clone());
+    let program = Program::find(setup.identity.clone(), setup.identity_now, events.clone());
     let startup_lines = describe_settings(&setup);
     let agent_lock = match wait_for_agent_lock(&dir, &mut setup)? {
         Ok(lock) => lock,

@@ -1,8 +1,9 @@
 //! The upgrade in place: the agent executes its program anew, with the same arguments. The
 //! guard goes on with the service meanwhile, and the new instance adopts it.
 //!
-//! An instance that refuses its settings would end, and the service with it. So `putex check` of
-//! the new program sees them first, while this instance goes on.
+//! An instance that refuses its settings would end, and the service with it; and an instance with
+//! another lock would find no guard. So `putex check` of the new program sees the settings first,
+//! while this instance goes on.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,10 +15,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use log::Level;
 
 use super::inbox::InboxSender;
 use crate::command::describe;
 use crate::core::Event;
+use crate::guard::Identity;
 use crate::sys::raw;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
@@ -28,6 +31,10 @@ pub(super) struct Program {
     /// The file, under the name that it had at the start; `None` when that is not known.
     path: Option<PathBuf>,
     arguments: Vec<OsString>,
+    /// That of this agent, and what returns the one of the settings as they are now, if this
+    /// program can read them.
+    identity: Identity,
+    identity_now: fn() -> Option<Identity>,
     /// Receives once when the check has passed; without a sender when it has not.
     check: Option<Receiver<()>>,
     events: InboxSender<Event>,
@@ -35,9 +42,14 @@ pub(super) struct Program {
 
 impl Program {
     /// Remembers the program, while its file is still there under its name.
-    pub(super) fn find(events: InboxSender<Event>) -> Program {
+    pub(super) fn find(
+        identity: Identity,
+        identity_now: fn() -> Option<Identity>,
+        events: InboxSender<Event>,
+    ) -> Program {
         let arguments = without_notify_fd(env::args_os());
-        Program { path: env::current_exe().ok(), arguments, check: None, events }
+        let path = env::current_exe().ok();
+        Program { path, arguments, identity, identity_now, check: None, events }
     }
 
     /// Returns whether the program that has the name now has found the settings right, which counts
@@ -58,12 +70,16 @@ impl Program {
         };
         let (passed, check) = bounded(1);
         let (mut command, events) = (check_of(&path, &self.arguments), self.events.clone());
+        let (identity, identity_now) = (self.identity.clone(), self.identity_now);
         let work = move || {
-            if has_passed(&path, command.output()) && passed.send(()).is_ok() {
+            if has_passed(&path, command.output())
+                && is_same(&identity, identity_now().as_ref())
+                && passed.send(()).is_ok()
+            {
                 events.tell(Event::Upgrade);
             }
         };
-        // It waits for the disk that has the program, and for files with secrets.
+        // It waits for the disk that has the program, for files with secrets, and for servers.
         match thread::Builder::new().name("putex-upgrade".to_owned()).spawn(work) {
             Ok(_) => self.check = Some(check),
             Err(error) => log::error!("SIGUSR2: the settings cannot be checked: {error}"),
@@ -88,13 +104,33 @@ impl Program {
     }
 }
 
-/// Returns `putex check` with the arguments of an agent, the name of the program first.
+/// Returns `putex check --connect` with the arguments of an agent, the name of the program first.
 fn check_of(path: &Path, arguments: &[OsString]) -> Command {
     let mut words = arguments.iter().skip(1).peekable();
     words.next_if(|word| *word == "agent");
     let mut command = Command::new(path);
-    command.arg("check").args(words).stdout(Stdio::null());
+    command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
     command
+}
+
+/// Returns whether the settings are still of the same agent; logs what is not the same. An identity
+/// that only the new program can tell counts as the same.
+fn is_same(own: &Identity, now: Option<&Identity>) -> bool {
+    let Some(now) = now.filter(|now| *now != own) else { return true };
+    let parts = [
+        ("the place of the lock", now.location != own.location),
+        ("--bucket", now.bucket != own.bucket),
+        ("--key", now.key != own.key),
+        ("--token", now.token != own.token),
+    ];
+    let changed = parts.into_iter().filter(|(_, has_changed)| *has_changed);
+    let changed: Vec<_> = changed.map(|(name, _)| name).collect();
+    log::error!(
+        "SIGUSR2: another agent by its settings: {} changed; this instance goes on; end it and \
+         start it again for that",
+        changed.join(", ")
+    );
+    false
 }
 
 /// Returns whether a check has passed; logs why not.
@@ -107,11 +143,13 @@ fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
             return false;
         }
     };
+    let level = if status.success() { Level::Warn } else { Level::Error };
+    for line in String::from_utf8_lossy(&stderr).lines() {
+        let line = line.strip_prefix("putex: ").unwrap_or(line);
+        log::log!(level, "SIGUSR2: {}", line.strip_prefix("warning: ").unwrap_or(line));
+    }
     if status.success() {
         return true;
-    }
-    for line in String::from_utf8_lossy(&stderr).lines() {
-        log::error!("SIGUSR2: {}", line.strip_prefix("putex: ").unwrap_or(line));
     }
     let ended = describe(status.code(), status.signal());
     log::error!("SIGUSR2: {path} check: {ended}; this instance goes on");

@@ -28,7 +28,7 @@ use super::socket;
 use crate::sys::{self, safe_path};
 
 /// What all instances of an agent have in common, and no two agents of a user and a host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The place of the lock: servers, or a directory.
     pub location: String,

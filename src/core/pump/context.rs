@@ -177,6 +177,11 @@ impl Context {
         self.connection == Connection::Idle
     }
 
+    /// Returns whether a health check runs, or an answer of the store is to come.
+    pub(super) fn is_busy(&self) -> bool {
+        self.check_runs || matches!(self.connection, Connection::Reading | Connection::Writing)
+    }
+
     /// Returns a number that no write of this incarnation had.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.nonce += 1;

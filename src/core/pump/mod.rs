@@ -165,17 +165,17 @@ impl State {
         matches!(self, State::Taking(taking) if taking.again)
     }
 
-    /// Returns whether another instance of this agent could go on from here: nothing is under
-    /// way that only this one knows.
-    fn is_quiet(&self, context: &Context, now: Instant) -> bool {
+    /// Returns what has to be over before another instance of this agent could go on from here,
+    /// as only this one knows of it.
+    fn upgrade_waits_for(&self, context: &Context, now: Instant) -> Option<&'static str> {
         match self {
-            State::Standby(standby) => standby.is_quiet(context),
-            State::Active(active) => active.is_quiet(context, now),
+            State::Standby(standby) => standby.upgrade_waits_for(context),
+            State::Active(active) => active.upgrade_waits_for(context, now),
             State::Looking(_)
             | State::Taking(_)
             | State::Confirming(_)
             | State::Stopping(_)
-            | State::Ended => false,
+            | State::Ended => Some("this agent is active or on standby"),
         }
     }
 
@@ -236,6 +236,10 @@ enum Next {
     /// Another state, which handles an [`Event::Tick`] at once, and the reason.
     Go(State, Reason),
 }
+
+/// What an upgrade waits for, see [`State::upgrade_waits_for`].
+const GUARD_ANSWERS: &str = "the guard answers";
+const WORK_ENDS: &str = "the health check and the request to the store have ended";
 
 /// Limit on state changes in one [`bounce`]; correct code stays below it.
 const BOUNCES_MAX: u32 = 8;
@@ -312,10 +316,21 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
         context.armed = None;
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
-                let quiet = same.is_quiet(&context, now) && !context.check_runs;
-                if context.upgrade && quiet && context.is_idle() {
-                    context.upgrade = false;
-                    context.want(Effect::Upgrade);
+                if context.upgrade {
+                    match same.upgrade_waits_for(&context, now) {
+                        None => {
+                            context.upgrade = false;
+                            context.want(Effect::Upgrade);
+                            // A stroke that was put off begins if this instance goes on.
+                            state = same;
+                            event = &Event::Tick;
+                            continue;
+                        }
+                        Some(why) if *event == Event::Upgrade => {
+                            context.report(Report::UpgradeWaits(why));
+                        }
+                        Some(_) => {}
+                    }
                 }
                 let ended = matches!(same, State::Ended);
                 let message = same.message_for_new_guard(&context);

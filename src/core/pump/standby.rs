@@ -13,7 +13,7 @@ use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
 use super::write::pause;
-use super::{Next, State};
+use super::{GUARD_ANSWERS, Next, State, WORK_ENDS};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
 use crate::core::protocol::{ServiceState, ToGuard};
@@ -249,9 +249,15 @@ impl Standby {
         }
     }
 
-    /// Returns whether nothing is under way that another instance would have to know of.
-    pub(super) fn is_quiet(&self, context: &Context) -> bool {
-        self.phase == Phase::Resting && context.guard.is_down()
+    /// See [`State::upgrade_waits_for`](super::State).
+    pub(super) fn upgrade_waits_for(&self, context: &Context) -> Option<&'static str> {
+        if !context.guard.is_down() {
+            Some(GUARD_ANSWERS)
+        } else if self.phase != Phase::Resting || context.is_busy() {
+            Some(WORK_ENDS)
+        } else {
+            None
+        }
     }
 
     /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
