@@ -149,6 +149,9 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     let why = match holder.state {
         HolderState::Active => None,
         HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
+        HolderState::Overdue if status_of_key.is_some_and(|it| it.paused.is_some()) => {
+            Some("does not renew its lock: others take it over when the pause is over")
+        }
         HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
         HolderState::Unreadable => Some("has a record that cannot be read"),
     };

@@ -48,6 +48,9 @@ pub struct AgentStatus {
     pub guard_up: bool,
     /// How the last start of its term ended, if it failed.
     pub start_failure: Option<String>,
+    /// Whether the service had to be down by now and is not known to be.
+    #[serde(default)]
+    pub may_still_run: bool,
     /// R, in seconds.
     pub renewal_seconds: f64,
     /// F.
@@ -123,6 +126,7 @@ impl AgentStatus {
             store_up: true,
             guard_up: true,
             start_failure: None,
+            may_still_run: false,
             renewal_seconds: 1.0,
             failures: 3,
             confirmations: 1,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::{
-    AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, TIMINGS, TWINS,
+    AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, STOPS_OVERDUE, TIMINGS,
+    TWINS,
 };
 use crate::core::AgentStatus;
 use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
@@ -33,6 +34,7 @@ pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding
         twins(&status.agents),
         guards(&status.agents),
         start(&status.agents),
+        stop(&status.agents),
         pause(status.paused.as_ref()),
     ];
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
@@ -50,8 +52,14 @@ fn answers(status: &KeyStatus) -> Finding {
     let answers = |holder: &&Holder| agents.iter().any(|agent| agent.token == holder.token);
     let overdue = holders.iter().filter(|holder| holder.state == HolderState::Overdue);
     let overdue = joined(overdue.map(|holder| &*holder.token));
+    let is_paused = status.paused.is_some();
     let silent = joined(holders.iter().filter(|it| !answers(it)).map(|it| &*it.token));
-    let finding = if !overdue.is_empty() {
+    let finding = if !overdue.is_empty() && is_paused {
+        let text = format!(
+            "{overdue} does not renew its lock, and nobody takes it over before the pause is over"
+        );
+        Finding::bad("agents", Level::Critical, text, "putex resume ends the pause")
+    } else if !overdue.is_empty() {
         let text = format!("{overdue} does not renew its lock: it is dead, or cut off");
         Finding::bad("agents", warning, text, "putex status says who takes over, and when")
     } else if !silent.is_empty() {
@@ -196,6 +204,23 @@ fn start(agents: &[AgentStatus]) -> Finding {
         Finding::bad("start", Level::Critical, failing.join("; "), advice)
     };
     finding.with(&STARTS_FAILING, failing.len() as u32)
+}
+
+/// Judges whether a service may run that has no lock any more.
+fn stop(agents: &[AgentStatus]) -> Finding {
+    let late: Vec<_> = agents.iter().filter(|agent| agent.may_still_run).collect();
+    let count = late.len() as u32;
+    let finding = if agents.is_empty() {
+        Finding::unknown("stop", "no agent says whether its service is down", "see agents above")
+    } else if late.is_empty() {
+        Finding::ok("stop", "no service runs that has to be down")
+    } else {
+        let tokens = joined(late.iter().map(|agent| &*agent.token));
+        let text = format!("the service had to be down, and MAY STILL RUN: {tokens}");
+        let advice = "stop it there by hand; see the log of that agent";
+        Finding::bad("stop", Level::Critical, text, advice)
+    };
+    finding.with(&STOPS_OVERDUE, count)
 }
 
 /// Judges whether a pause stands: nobody takes the lock over until it ends.

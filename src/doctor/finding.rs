@@ -85,6 +85,7 @@ measures! {
     TWINS "twin_tokens" "" "Tokens that several agents have";
     GUARDS_DOWN "guards_down" "" "Agents whose guard does not answer";
     STARTS_FAILING "starts_failing" "" "Agents whose start command fails";
+    STOPS_OVERDUE "stops_overdue" "" "Agents whose service had to be down and may still run";
     PAUSE "pause" "seconds" "For how much longer a pause stands";
     CLOCK "clock_correction" "ppm" "By how much the kernel corrects the rate of its clock";
 }

@@ -196,6 +196,10 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     let unguarded = of(HolderState::Active, vec![unguarded]);
     assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
     assert_eq!(level_of(&unguarded, "start"), Level::Ok);
+    let mut late = agent("h1", "a", false);
+    late.may_still_run = true;
+    let late = of(HolderState::Active, vec![late, agent("h2", "b", true)]);
+    assert_eq!(level_of(&late, "stop"), Level::Critical);
     let mut failing = agent("h1", "a", true);
     failing.start_failure = Some("exit status 7".to_owned());
     let failing = of(HolderState::Active, vec![failing, agent("h2", "b", true)]);

@@ -92,7 +92,9 @@ fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let rows = match status.kind {
         Kind::Agent => agent_rows(status),
         Kind::Lock => lock_rows(status),
-        Kind::Lease => status.holders.iter().map(|holder| holder_cells(holder, true)).collect(),
+        Kind::Lease => {
+            status.holders.iter().map(|holder| holder_cells(holder, Unrenewed::Free)).collect()
+        }
     };
     if rows.is_empty() {
         return rows;
@@ -117,8 +119,12 @@ fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
 /// Returns the rows of the holders that say nothing of themselves, and of the agents that do.
 fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let silent = |holder: &&Holder| !status.agents.iter().any(|agent| is_of(agent, holder));
+    let unrenewed = match status.paused {
+        Some(_) => Unrenewed::Kept,
+        None => Unrenewed::TakenOver,
+    };
     let of_record = status.holders.iter().filter(silent).map(|holder| {
-        let [token, state, term, written, why] = cells_of(holder, false);
+        let [token, state, term, written, why] = cells_of(holder, unrenewed);
         let texts = [format!("written {written}"), why, "says nothing of itself".to_owned()];
         let why = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
         vec![number(holder.seat), or_dash(&holder.priority), token, state, term, dash(), why]
@@ -134,7 +140,8 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         let why = candidate.unwrap_or_else(|| agent.why.clone());
         // It stands first: a narrow terminal cuts the end.
         let failure = agent.start_failure.as_ref().map(|how| format!("start fails: {how}"));
-        let texts = [failure, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
+        let late = agent.may_still_run.then(|| "THE SERVICE MAY STILL RUN HERE".to_owned());
+        let texts = [late, failure, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
         vec![
             number(agent.seat),
             agent.priority.clone(),
@@ -151,7 +158,7 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
 fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let of_holders = status.holders.iter().map(|holder| {
         let first = vec![dash(), holder.mode.unwrap_or("-").to_owned(), number(holder.slot)];
-        [first, holder_cells(holder, true)].concat()
+        [first, holder_cells(holder, Unrenewed::Free)].concat()
     });
     let of_waiters = status.waiters.iter().map(|waiter| {
         vec![
@@ -168,19 +175,29 @@ fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     of_holders.chain(of_waiters).collect()
 }
 
-fn holder_cells(holder: &Holder, runs_out: bool) -> Vec<String> {
-    cells_of(holder, runs_out).to_vec()
+/// What becomes of a lock that is not renewed.
+#[derive(Clone, Copy)]
+enum Unrenewed {
+    /// Another agent takes it over.
+    TakenOver,
+    /// The name is free.
+    Free,
+    /// Nobody has it before a pause is over.
+    Kept,
 }
 
-/// Returns the token, the state, the term, the age and the rest. `runs_out`: the name is free after
-/// some time, and not taken over.
-fn cells_of(holder: &Holder, runs_out: bool) -> [String; 5] {
+fn holder_cells(holder: &Holder, unrenewed: Unrenewed) -> Vec<String> {
+    cells_of(holder, unrenewed).to_vec()
+}
+
+/// Returns the token, the state, the term, the age and the rest.
+fn cells_of(holder: &Holder, unrenewed: Unrenewed) -> [String; 5] {
     [
         holder.token.clone(),
         holder.state.name().to_owned(),
         holder.term.map_or_else(dash, |term| term.to_string()),
         ago(holder.renewed_age_seconds),
-        why(holder, runs_out),
+        why(holder, unrenewed),
     ]
 }
 
@@ -201,21 +218,25 @@ fn ago(seconds: Option<f64>) -> String {
 }
 
 /// Returns what else is known of a holder.
-fn why(holder: &Holder, runs_out: bool) -> String {
+fn why(holder: &Holder, unrenewed: Unrenewed) -> String {
     let mut texts = Vec::new();
     if let Some(host) = holder.host.as_ref().filter(|host| **host != holder.token) {
         texts.push(format!("on host {host}"));
     }
-    match (holder.state, holder.expires_in_seconds) {
-        (HolderState::Overdue, _) => texts.push("not renewed: others may have it".to_owned()),
-        (_, Some(Bounds { min, .. })) if runs_out => {
-            texts.push(format!("runs out in {}", brief(min)));
+    let left = holder.expires_in_seconds.map(|Bounds { min, .. }| brief(min));
+    texts.extend(match (holder.state, unrenewed, left) {
+        (HolderState::Overdue, Unrenewed::Kept, _) => {
+            Some("not renewed; nobody takes it over before the pause is over".to_owned())
         }
-        (_, Some(Bounds { min, .. })) => {
-            texts.push(format!("taken over in {} unless renewed", brief(min)));
+        (HolderState::Overdue, Unrenewed::TakenOver | Unrenewed::Free, _) => {
+            Some("not renewed: others may have it".to_owned())
         }
-        (_, None) => {}
-    }
+        (_, Unrenewed::Free, Some(left)) => Some(format!("runs out in {left}")),
+        (_, Unrenewed::TakenOver, Some(left)) => {
+            Some(format!("taken over in {left} unless renewed"))
+        }
+        (_, Unrenewed::Kept, Some(_)) | (_, _, None) => None,
+    });
     texts.extend(holder.remark.clone());
     texts.join("; ")
 }

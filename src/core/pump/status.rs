@@ -55,6 +55,7 @@ impl Pump {
             store_up: context.is_open(),
             guard_up: context.has_guard(),
             start_failure: context.guard.start_failure().map(str::to_owned),
+            may_still_run: matches!(state, State::Stopping(stopping) if stopping.may_still_run()),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),

@@ -288,6 +288,11 @@ impl Stopping {
         }
     }
 
+    /// Returns whether the service, which had a lock, had to be down by now.
+    pub(super) fn may_still_run(&self) -> bool {
+        self.overdue && self.order.stake == Stake::Lock
+    }
+
     fn overdue_at(&self, context: &Context) -> Instant {
         if context.guard.link().is_some() { self.guard_overdue_by } else { self.order.dead_by }
     }
