@@ -2,9 +2,9 @@
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
 pub mod host_clock;
+mod processes;
 pub mod raw;
 pub mod safe_path;
-mod session;
 pub mod signals;
 
 use std::array;
@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-pub use self::session::kill_session;
+pub use self::processes::{is_zombie, kill_session, start_ticks};
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec};
 use rustix::fs::FlockOperation;

@@ -53,7 +53,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir, kept_file};
+use crate::guard::{HeldDir, Identity, InstanceDir, kept_file};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys::{self, Alarm, PollFlags};
@@ -189,7 +189,7 @@ fn wait_for_agent_lock(dir: &InstanceDir, setup: &mut Setup<'_>) -> io::Result<R
     // As a rule the previous instance is about to end.
     let mut said_at = Some(sys::now().after(AGENT_LOCK_QUIET)).filter(|at| *at < until);
     loop {
-        if let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? {
+        if let Some(lock) = dir.lock_for_agent()? {
             return Ok(Ok(lock));
         }
         if said_at.take_if(|at| sys::now() >= *at).is_some() {

@@ -14,7 +14,7 @@
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use data_encoding::HEXLOWER;
 use libc::{O_DIRECTORY, O_NOFOLLOW};
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::sockopt;
-use rustix::process::PidfdFlags;
+use rustix::process::{Pid, PidfdFlags};
 
 use super::socket;
 use crate::sys::{self, safe_path};
@@ -44,7 +44,7 @@ pub struct Identity {
 pub(super) const AGENTS_DIR: &str = ".agents";
 
 /// The file that the agent locks.
-pub const AGENT_LOCK: &str = "agent.lock";
+pub(super) const AGENT_LOCK: &str = "agent.lock";
 
 /// The file that the guard locks.
 pub(super) const GUARD_LOCK: &str = "lock";
@@ -141,6 +141,24 @@ impl InstanceDir {
                 return Ok(Some(file));
             }
         }
+    }
+
+    /// Locks the file of the agent for this process if no other agent has it, or is between two
+    /// instances: an agent that executes its program anew has the lock again at once.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made, or the file system has no locks.
+    pub fn lock_for_agent(&self) -> io::Result<Option<File>> {
+        let Some(file) = self.lock(AGENT_LOCK, Duration::ZERO)? else { return Ok(None) };
+        let own = rustix::process::getpid();
+        if owner_of(&file).is_some_and(|owner| owner != own) {
+            return Ok(None);
+        }
+        let line = format!("{own} {}\n", sys::start_ticks(own).unwrap_or_default());
+        // Without the note another agent may come between two instances, as if this one had ended.
+        let _ = file.set_len(0).and_then(|()| file.write_all_at(line.as_bytes(), 0));
+        Ok(Some(file))
     }
 
     /// Returns whether a file is still the one that has the name.
@@ -243,8 +261,20 @@ fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
     sys::check_own(path, &metadata, forbidden).map_err(io::Error::other)
 }
 
+/// Returns the agent that had its file locked last, if it lives.
+fn owner_of(file: &File) -> Option<Pid> {
+    let mut text = [0; 64];
+    let count = file.read_at(&mut text, 0).ok()?;
+    let (number, ticks) = std::str::from_utf8(&text[..count]).ok()?.trim_end().split_once(' ')?;
+    let owner = Pid::from_raw(number.parse().ok().filter(|number| *number > 0)?)?;
+    let is_same = sys::start_ticks(owner)? == ticks.parse::<u64>().ok()?;
+    (is_same && !sys::is_zombie(owner)).then_some(owner)
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags};
+
     use super::*;
 
     fn identity([location, bucket, key, token]: [&str; 4]) -> Identity {
@@ -314,5 +344,26 @@ mod tests {
         }
         let long = "k".repeat(200);
         assert!(name(["p", "b", &long, &long]).len() < 80);
+    }
+
+    /// The other agent took the service over while the first one executed its program anew.
+    #[test]
+    fn an_agent_that_is_between_two_instances_keeps_its_file() {
+        let path = directory("between");
+        let dir = open(&path);
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().expect("it runs");
+        let owner = Pid::from_child(&other);
+        let line = format!("{owner} {}\n", sys::start_ticks(owner).expect("it lives"));
+        fs::write(path.join(AGENT_LOCK), line).expect("there is room");
+        assert!(dir.lock_for_agent().expect("locks").is_none());
+        let exit = rustix::process::pidfd_open(owner, PidfdFlags::empty()).expect("it lives");
+        other.kill().expect("it lives");
+        sys::poll(&mut [PollFd::new(&exit, PollFlags::IN)]).expect("it waits");
+        let lock = dir.lock_for_agent().expect("locks");
+        assert_eq!(lock.as_ref().and_then(owner_of), Some(rustix::process::getpid()));
+        other.wait().expect("it was killed");
+        drop(lock);
+        assert!(dir.lock_for_agent().expect("locks").is_some(), "its own");
+        fs::remove_dir_all(&path).expect("it is there");
     }
 }

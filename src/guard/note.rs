@@ -5,7 +5,7 @@
 //! A command waits for its release until it is noted, so no command of a dead guard is
 //! unknown to the next one. Each note has its slot in the file and is written at once.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::{Command, Instant};
-use crate::sys::{self, kill_session};
+use crate::sys::{self, kill_session, start_ticks};
 
 /// The first line; the boot follows.
 const FORMAT: &str = "putex guard 1 ";
@@ -233,15 +233,7 @@ fn find_process(line: &str) -> Option<(Pid, OwnedFd)> {
     let (from, until): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let exit = rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()?;
     // After it was opened: a number that was given again shows another start time.
-    (from..=until).contains(&start_time(process)?).then_some((process, exit))
-}
-
-/// Returns when a process was started, in ticks since boot.
-fn start_time(process: Pid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The name, which may have blanks and brackets, ends at the last bracket.
-    let (_, fields) = text.rsplit_once(") ")?;
-    fields.split(' ').nth(19)?.parse().ok()
+    (from..=until).contains(&start_ticks(process)?).then_some((process, exit))
 }
 
 #[cfg(test)]
@@ -261,7 +253,7 @@ mod tests {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.expect("the temporary directory can be written");
-        fs::remove_file(path).expect("it is there");
+        std::fs::remove_file(path).expect("it is there");
         file
     }
 
@@ -305,7 +297,7 @@ mod tests {
     #[test]
     fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
         let own = rustix::process::getpid();
-        let born = start_time(own).expect("it lives");
+        let born = start_ticks(own).expect("it lives");
         let line = |from, until| format!("run {} {from} {until}", own.as_raw_nonzero());
         assert!(find_process(&line(born, born)).is_some());
         assert!(find_process(&line(born - 1, born + 1)).is_some());

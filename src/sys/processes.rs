@@ -1,4 +1,4 @@
-//! The processes of a session.
+//! What /proc says of processes.
 
 use std::fs;
 
@@ -37,8 +37,24 @@ pub fn kill_session(session: Pid) {
 /// Returns the session of a process; `None` if the process has ended, or if the leader is in
 /// another PID namespace, for which getsid(2) returns 0, no number of a process.
 fn session_of(process: Pid) -> Option<Pid> {
+    Pid::from_raw(field_of(process, 3)?.parse().ok()?)
+}
+
+/// Returns when a process was started, in ticks since boot. Executing another program does not
+/// change that.
+pub fn start_ticks(process: Pid) -> Option<u64> {
+    field_of(process, 19)?.parse().ok()
+}
+
+/// Returns whether a process has ended, and was not reaped.
+pub fn is_zombie(process: Pid) -> bool {
+    field_of(process, 0).is_some_and(|state| matches!(&*state, "Z" | "X"))
+}
+
+/// Returns a field of `/proc/PID/stat`, counted from the state, which is 0.
+fn field_of(process: Pid, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, which may have blanks and brackets, ends at the last bracket.
     let (_, fields) = stat.rsplit_once(") ")?;
-    Pid::from_raw(fields.split(' ').nth(3)?.parse().ok()?)
+    fields.split(' ').nth(number).map(str::to_owned)
 }
