@@ -18,7 +18,7 @@ use crate::guard::inspect_device;
 use crate::guard::metrics_file::MetricsFile;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, FirstKeys, StoreError, describe_holder};
+use crate::store::{Bucket as _, StoreError, describe_holder};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -107,12 +107,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
 /// Opens a bucket in a directory and reads the keys; creates nothing.
 fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreError> {
     let bucket = &agent.bucket.name;
-    let mut store = DirStore::new(base, bucket);
-    if !store.exists() {
+    let (mut store, deadline) = (DirStore::new(base, bucket), sys::now().after(STORE_MAX));
+    if store.open_existing(deadline)?.is_none() {
         return Ok(vec![format!("bucket {bucket}: does not exist yet")]);
     }
-    let deadline = sys::now().after(STORE_MAX);
-    store.open(FirstKeys::read(&[&agent.guard.commands.key]), deadline)?;
     let describe = |key: &String| Ok(describe_holder(key, store.get(key, deadline)?));
     agent.keys().iter().map(describe).collect()
 }

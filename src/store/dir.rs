@@ -218,11 +218,14 @@ impl Bucket for DirStore {
         self.open = None;
         // A bucket that this user may not see is not one that does not exist.
         let path = self.base.join(&self.bucket).join(EPOCH);
-        let is_hidden = |error| {
-            StoreErrorKind::Unreachable.error(format!("cannot open {}: {error}", path.display()))
-        };
-        if !path.try_exists().map_err(is_hidden)? && !self.exists() {
-            return Ok(None);
+        match path.try_exists() {
+            Ok(false) if !self.exists() => return Ok(None),
+            // A file in the place of a directory is told below.
+            Err(error) if error.kind() != io::ErrorKind::NotADirectory => {
+                let text = format!("cannot open {}: {error}", path.display());
+                return Err(StoreErrorKind::Unreachable.error(text));
+            }
+            Ok(_) | Err(_) => {}
         }
         self.open(FirstKeys::read(&[EPOCH_KEY]), deadline).map(|(info, _)| Some(info))
     }
