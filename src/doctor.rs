@@ -68,16 +68,15 @@ pub fn run(
     base: &Path,
     var: Lookup<'_>,
 ) -> Result<(String, u8), Refusal> {
-    let report = args.and_then(|args| measure(&args, base, var));
-    if format == DoctorFormat::Nagios {
-        return Ok(report.map_or_else(
-            |refusal| format::nagios_refusal(&refusal),
-            |report| format::nagios(&report),
-        ));
-    }
-    let report = report?;
+    let report = match args.and_then(|args| measure(&args, base, var)) {
+        Err(refusal) if format == DoctorFormat::Nagios => {
+            return Ok(format::nagios_refusal(&refusal));
+        }
+        report => report?,
+    };
     let text = match format {
-        DoctorFormat::Text | DoctorFormat::Nagios => format::text(&report),
+        DoctorFormat::Nagios => return Ok(format::nagios(&report)),
+        DoctorFormat::Text => format::text(&report),
         DoctorFormat::Json => format::json(&report)?,
         DoctorFormat::Prometheus => format::prometheus(&report),
     };

@@ -9,8 +9,7 @@ use std::time::Duration;
 use super::event::Times;
 use super::judge::{End, Term};
 use crate::core::{
-    DRIFT_PPM_DEFAULT, KeyState, KeyValue, Lease, Record, RecordState, Revision, Timing,
-    sanitize_field,
+    DRIFT_PPM_DEFAULT, KeyState, KeyValue, Lease, RecordState, Revision, Timing, sanitize_field,
 };
 
 /// The terms of the revisions of one key.
@@ -33,9 +32,9 @@ impl Records {
         let mut taking = None;
         for (KeyState { revision, value }, at) in revisions {
             self.revisions += 1;
-            let KeyValue::Record(Record { token, lease }) = value else { continue };
-            let Some(lease) = lease else {
-                self.plain += usize::from(!token.trim().is_empty());
+            let KeyValue::Record(record) = value else { continue };
+            let Some(lease) = &record.lease else {
+                self.plain += usize::from(!record.is_blank());
                 continue;
             };
             let goes_on =
@@ -62,7 +61,7 @@ impl Records {
             let term = match open.take() {
                 Some((term, _)) => Term { until, ..term },
                 None => {
-                    let term = self.term(seat, token, *revision, lease, *at);
+                    let term = self.term(seat, &record.token, *revision, lease, *at);
                     Term { from_is_known, ..term }
                 }
             };

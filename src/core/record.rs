@@ -85,6 +85,13 @@ pub struct Record {
     pub lease: Option<Lease>,
 }
 
+impl Record {
+    /// Returns whether it says that nobody holds the lock.
+    pub fn is_blank(&self) -> bool {
+        self.token.trim().is_empty()
+    }
+}
+
 /// What a read found under the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 // A record is what stands there nearly always.

@@ -58,7 +58,7 @@ struct Wanted {
 
 /// How the ticket stands.
 enum Inspected {
-    /// So, or it was not added.
+    /// What became of it.
     At(Added),
     /// It was not added: the requester has this one.
     Overlaps(StoredTicket),

@@ -21,7 +21,7 @@ use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
-use super::runner::Runner;
+use super::runner::{NICE_MIN, Runner};
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
@@ -37,9 +37,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long to wait until the kernel may have memory for a report.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
-
-/// The highest priority of those that are not real-time.
-const NICE_MIN: i32 = -20;
 
 /// How ready the kernel is to kill this process when memory runs out.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";

@@ -24,8 +24,9 @@ const STACK_BYTES: usize = 32 * 1024;
 /// What the thread is asked to do: a run, and a note that the service is down.
 const ORDERS_MAX: usize = 4;
 
-/// On a busy host the guard comes first, and the stop that it runs.
-const STOP_NICE: i32 = -20;
+/// The highest priority of those that are not real-time: on a busy host the guard comes first, and
+/// the stop that it runs.
+pub(super) const NICE_MIN: i32 = -20;
 
 /// An order to the thread.
 enum Order {
@@ -179,7 +180,7 @@ fn spawn(prepared: Prepared, oom_score: &str, output: &PipeWriter) -> io::Result
     // Best effort.
     let _ = fs::write(path, oom_score_of(command, oom_score));
     if command != Command::Start {
-        let _ = rustix::process::setpriority_process(Some(group), STOP_NICE);
+        let _ = rustix::process::setpriority_process(Some(group), NICE_MIN);
     }
     Ok(process)
 }

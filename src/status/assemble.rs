@@ -144,7 +144,7 @@ fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter
 /// Returns the agent that holds a key; `None` if nobody does.
 fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Holder> {
     let KeyValue::Record(record) = to_key_state(Some(entry.clone())).value else { return None };
-    if record.token.trim().is_empty() {
+    if record.is_blank() {
         return None;
     }
     let lease = record.lease.as_ref();

@@ -194,7 +194,7 @@ impl LockKey {
         let key = &mut self.keys[seat.index()];
         let written = self.bucket.compare_and_set(&key.key, expected, &content, deadline);
         if let Written::Stored(revision) = written {
-            (key.known, key.is_held) = (revision, !record.token.trim().is_empty());
+            (key.known, key.is_held) = (revision, !record.is_blank());
             // What was requested while the store was out of reach; a renewal comes first.
             if std::mem::take(&mut self.is_new) {
                 self.operator_reads.add(OperatorKey::Switchover(seat));
@@ -392,7 +392,7 @@ pub fn describe_holder(key: &str, entry: Option<Entry>) -> String {
     match value {
         KeyValue::Absent => format!("key {key}: does not exist yet"),
         KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
-        KeyValue::Record(record) if record.token.trim().is_empty() => {
+        KeyValue::Record(record) if record.is_blank() => {
             format!("key {key}: nobody holds the lock, revision {revision}")
         }
         KeyValue::Record(record) => {

@@ -16,11 +16,14 @@
 //! | [`pause`] | the pause of all agents of a key |
 //! | [`switchover`] | the request that a lock goes to another agent |
 //! | [`once`] | the IDs that have succeeded under a lock |
+//! | `lifetime` | how long an entry lasts that ends by itself |
+//! | [`reopening`] | the pauses between the attempts of an agent to open its store |
 //! | [`name`] | the names that buckets and keys may have |
 //!
 //! # Invariants
 //!
-//! 1. The only write is [`Bucket::compare_and_set`].
+//! 1. Entries are written by [`Bucket::compare_and_set`] only; [`Bucket::forget`] says of a key
+//!    that it is not used again.
 //! 2. A write has three results. A store answers [`Written::Unknown`] whenever the write
 //!    may have been stored, and it never sends a write after its answer.
 //! 3. Every call returns at its deadline at the latest.

@@ -7,14 +7,18 @@
 //! |---|---|
 //! | `$KV.<bucket>.<key>` | the entry of a key, written by compare-and-set only |
 //! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
+//! | `$KV.<bucket>.putex.read` | written under the condition that a key has not changed |
+//! | `$KV.<bucket>.<ticket>.ended` | a note that nobody writes the key of a ticket again |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
 //! | `$SRV.<request>…` | requests to the agent as a micro service, see `micro` |
 //!
 //! # Invariants
 //!
-//! 1. Every write carries the revision that it expects: `NatsStore::publish_expected`, in
-//!    `write`, is the only way to a subject under `$KV`, and the revision cannot be empty.
+//! 1. Every write of an entry carries the revision that it expects, which cannot be empty:
+//!    `NatsStore::publish_expected`, in `write`. So does `confirm`, which writes an entry that
+//!    nobody reads. Only the note of an ended ticket, in `retire`, has no condition: its owner
+//!    alone writes it, after the ticket's last write.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.

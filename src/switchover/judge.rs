@@ -23,7 +23,7 @@ pub(super) enum Seen {
 pub(super) fn judge(key_state: &KeyState, term: Revision, to: &str) -> Seen {
     let KeyValue::Record(record) = &key_state.value else { return Seen::Gone };
     let Some(lease) = &record.lease else {
-        return match record.token.trim().is_empty() {
+        return match record.is_blank() {
             true => Seen::Released,
             false => Seen::Elsewhere(sanitize_field(&record.token)),
         };

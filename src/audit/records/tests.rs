@@ -2,7 +2,7 @@ use RecordState::{Active, Released, Taking};
 
 use super::*;
 use crate::audit::judge::judge;
-use crate::core::Incarnation;
+use crate::core::{Incarnation, Record};
 
 /// R 1 s, F 3, C 2: a validity of 2.97 s and a stop budget of 1.94 s.
 fn lease(of: u128, term: Option<u64>, state: RecordState) -> Lease {

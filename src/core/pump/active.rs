@@ -97,7 +97,7 @@ impl Active {
         }
         if let (Event::CheckEnded(outcome), Phase::Checking { began, .. }) = (event, self.phase) {
             if let Some(why) = self.judge_check(context, outcome, began, now) {
-                return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
+                return Stopping::begin(context, ServiceLock::Held(self.hold, None), why, now);
             }
             self.phase = Phase::Renewing;
         }
@@ -110,7 +110,7 @@ impl Active {
             Ok(false) => {}
         }
         if let Some(why) = self.reason_to_stop(context, now) {
-            return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
+            return Stopping::begin(context, ServiceLock::Held(self.hold, None), why, now);
         }
         if context.pause.is_some() {
             self.advance(context, now);
@@ -120,14 +120,14 @@ impl Active {
             && self.started != Started::No
             && let Some(why) = context.reason_to_give(request, self.since, now)
         {
-            let lock = ServiceLock::HeldFor(self.hold, request.token.clone());
+            let lock = ServiceLock::Held(self.hold, Some(request.token.clone()));
             return Stopping::begin(context, lock, why, now);
         }
         if let Event::SwitchoverRequested(request) = event
             && self.is_to_follow(context, request, now)
         {
             let why = Reason::Switchover(sanitize_field(&request.to));
-            let lock = ServiceLock::HeldFor(self.hold, request.to.clone());
+            let lock = ServiceLock::Held(self.hold, Some(request.to.clone()));
             return Stopping::begin(context, lock, why, now);
         }
         self.advance(context, now);

@@ -211,7 +211,7 @@ impl State {
                 context.report(Report::LeftToExpire);
                 ServiceLock::None
             }
-            State::Active(active) => ServiceLock::Held(active.hold),
+            State::Active(active) => ServiceLock::Held(active.hold, None),
             State::Stopping(stopping) => return stopping.turn(context, event, now),
             State::Ended => return Next::Stay(State::Ended),
         };

@@ -23,10 +23,9 @@ use crate::core::timing::SLACK;
 pub(super) enum ServiceLock {
     /// None is known.
     None,
-    /// It is held, and given back when the service is down.
-    Held(Hold),
-    /// It is held, and given to the agent with this token when the service is down.
-    HeldFor(Hold, String),
+    /// It is held, and given back when the service is down: to the agent with this token if one
+    /// is named.
+    Held(Hold, Option<String>),
     /// It was lost. Whoever wrote over this agent's record may count from before now.
     Lost(Hold),
     /// That of the previous instance of this agent. The stop budget is what is left of it, but
@@ -50,12 +49,6 @@ enum Release {
     Wanted { revision: Revision, term: Revision, to: Option<String> },
     /// The release is with the store.
     Sent,
-}
-
-impl Release {
-    fn of(hold: &Hold, to: Option<String>) -> Release {
-        Release::Wanted { revision: hold.revision, term: hold.term, to }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +90,7 @@ impl Stopping {
         why: Reason,
         now: Instant,
     ) -> Next {
-        if context.guard.is_down() && !matches!(lock, ServiceLock::Held(_)) {
+        if context.guard.is_down() && !matches!(lock, ServiceLock::Held(..)) {
             context.kill_check();
             context.report(Report::Ends(why));
             return end(context, ending);
@@ -119,12 +112,9 @@ impl Stopping {
         let mut release = Release::No;
         let order = match lock {
             ServiceLock::None => context.stop_order(now),
-            ServiceLock::Held(hold) => {
-                release = Release::of(&hold, None);
-                of_hold(&hold, hold.valid_until)
-            }
-            ServiceLock::HeldFor(hold, token) => {
-                release = Release::of(&hold, Some(token));
+            ServiceLock::Held(hold, to) => {
+                let (revision, term) = (hold.revision, hold.term);
+                release = Release::Wanted { revision, term, to };
                 of_hold(&hold, hold.valid_until)
             }
             ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),

@@ -85,7 +85,7 @@ impl Context {
                 takeover(wait, confirm, Holder::InOlder(name(record)))
             }
             KeyValue::Record(record) => match &record.lease {
-                None if record.token.is_empty() => takeover(wait, confirm, Holder::Blanked),
+                None if record.is_blank() => takeover(wait, confirm, Holder::Blanked),
                 None => takeover(wait, confirm, Holder::Somebody(name(record))),
                 Some(lease) => match (lease.state, lease.incarnation == self.id.incarnation) {
                     // Released because it was unfit here: the others go first.
@@ -124,7 +124,7 @@ impl Context {
 
 fn name(record: &Record) -> String {
     match &record.lease {
-        Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
+        Some(_) | None if record.is_blank() => "nobody".to_owned(),
         Some(lease) if lease.host != record.token => {
             format!("{} on host {}", sanitize_field(&record.token), sanitize_field(&lease.host))
         }

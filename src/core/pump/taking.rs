@@ -39,10 +39,11 @@ impl Taking {
         let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
         let previous = match &key_state.value {
-            KeyValue::Record(record) => Some(record.token.clone()),
+            KeyValue::Record(record) => Some(record).filter(|record| !record.is_blank()),
             KeyValue::Absent | KeyValue::Marker => None,
         };
-        let previous = previous.filter(|token| !token.is_empty() && *token != context.id.token);
+        let previous = previous.map(|record| record.token.clone());
+        let previous = previous.filter(|token| *token != context.id.token);
         let confirm = takeover.confirm;
         let state = if confirm.is_some() { RecordState::Taking } else { RecordState::Active };
         let grace = confirm.unwrap_or_default();

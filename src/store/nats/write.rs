@@ -1,4 +1,4 @@
-//! Writing keys: the only way to a subject under `$KV` is a compare-and-set.
+//! Writing entries by compare-and-set.
 
 use super::{API, NatsStore, OpenBucket, answer};
 use crate::core::{Instant, Written};
