@@ -83,7 +83,7 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let leases = Leases::new(bucket);
-    let mut speaker = Speaker { level: request.level, destination };
+    let speaker = Speaker { level: request.level, destination };
     let notes = NotesFolder::open(base, sys::host_clock::name());
     let notes = notes.inspect_err(|error| speaker.warn(&no_notes(&error.text))).ok();
     let mut process = Process { request, leases, notes, epoch: String::new(), speaker };
@@ -105,7 +105,7 @@ struct Speaker {
 }
 
 impl Speaker {
-    fn warn(&mut self, text: &str) {
+    fn warn(&self, text: &str) {
         self.tell(Level::Warn, text);
     }
 

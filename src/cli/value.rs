@@ -22,7 +22,7 @@ const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s, 5m or 1h";
 
 const NO_FAILBACK: &str = "is neither never nor a time with a unit; write never, 30s, 5m, 2h or 1d";
 
-const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
+const NO_SECONDS: &str = "is not a time; write 3s or 1m, or a number of seconds";
 
 const NO_LONG_TIME: &str = "is not a time; write 30m, 2h or 1d, or a number of seconds";
 

@@ -72,7 +72,7 @@ pub fn run(
 ) -> Result<Ended, Refusal> {
     let Put { lease: name, holder, key, level, .. } = put;
     let mut value = None;
-    let mut speaker = Speaker { level: *level, destination };
+    let speaker = Speaker { level: *level, destination };
     let mut leases = Leases::new(bucket);
     let mut until = sys::now().after(REQUEST_MAX * 2);
     leases.open(until)?;

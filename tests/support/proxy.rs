@@ -85,7 +85,7 @@ struct State {
     swallowed_at: Option<At>,
     /// Grows at every cut: a connection of an older generation is reset.
     generation: u64,
-    connections: Vec<(u64, Arc<TcpStream>)>,
+    connections: Vec<Arc<TcpStream>>,
     counts: Counts,
     unanswered: HashMap<String, (At, String)>,
     passed: Vec<Passed>,
@@ -189,7 +189,7 @@ impl State {
     /// sockets are closed, and a socket that must not linger is closed by a reset.
     fn reset_all(&mut self) {
         self.generation += 1;
-        for (_, stream) in self.connections.drain(..) {
+        for stream in self.connections.drain(..) {
             let _ = set_socket_linger(&*stream, Some(Duration::ZERO));
             let _ = stream.shutdown(Shutdown::Read);
         }
@@ -235,8 +235,8 @@ impl Shared {
             let _ = set_socket_linger(&*agent, Some(Duration::ZERO));
             return;
         }
-        state.connections.push((generation, Arc::clone(&agent)));
-        state.connections.push((generation, Arc::clone(&server)));
+        state.connections.push(Arc::clone(&agent));
+        state.connections.push(Arc::clone(&server));
         drop(state);
         let (shared, from, to) = (Arc::clone(self), Arc::clone(&server), Arc::clone(&agent));
         let back = thread::spawn(move || {
@@ -298,7 +298,7 @@ impl Shared {
                 let stream: *const TcpStream = &raw const **stream;
                 std::ptr::eq(stream, one) || std::ptr::eq(stream, other)
             };
-            state.connections.retain(|(_, stream)| !ended(stream));
+            state.connections.retain(|stream| !ended(stream));
         }
     }
 
