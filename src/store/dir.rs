@@ -104,14 +104,6 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
-    /// Returns whether something stands where the bucket is to be: the bucket, or a file that
-    /// is in its way. If so, opening it writes nothing.
-    pub fn exists(&self) -> bool {
-        let is_file = |path: &Path| path.exists() && !path.is_dir();
-        let folder = self.base.join(&self.bucket);
-        folder.join(EPOCH).exists() || is_file(&self.base) || is_file(&folder)
-    }
-
     /// Returns the folder, or an error if it is not open.
     fn folder(&self) -> StoreResult<&Folder> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
@@ -219,13 +211,13 @@ impl Bucket for DirStore {
         // A bucket that this user may not see is not one that does not exist.
         let path = self.base.join(&self.bucket).join(EPOCH);
         match path.try_exists() {
-            Ok(false) if !self.exists() => return Ok(None),
+            Ok(false) => return Ok(None),
             // A file in the place of a directory is told below.
             Err(error) if error.kind() != io::ErrorKind::NotADirectory => {
                 let text = format!("cannot open {}: {error}", path.display());
                 return Err(StoreErrorKind::Unreachable.error(text));
             }
-            Ok(_) | Err(_) => {}
+            Ok(true) | Err(_) => {}
         }
         self.open(FirstKeys::read(&[EPOCH_KEY]), deadline).map(|(info, _)| Some(info))
     }
