@@ -141,8 +141,9 @@ impl World<'_> {
             let has_device = self.sc.sites[site].device.is_some();
             let is_used = |timing: &Timing| !has_device || wanted_timeout(*timing).is_ok();
             let drawn = Timing::new(r, f, c as u32, ppm).ok().filter(is_used);
-            self.sites[site].timing = drawn.unwrap_or(most);
-            self.note(Some(site), || format!("C is {c} now"));
+            let timing = drawn.unwrap_or(most);
+            self.sites[site].timing = timing;
+            self.note(Some(site), || format!("C is {} now", timing.confirmations()));
         }
     }
 
