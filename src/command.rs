@@ -17,10 +17,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, WaitOptions};
 
 use crate::core::{Command, Instant, LockContext, Outcome, Run};
-use crate::sys::{self, kill_session, raw};
+use crate::sys::{self, kill_session, kill_with_group, raw};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
 /// of the log.
@@ -342,8 +342,7 @@ impl Process {
     pub fn kill(&mut self) {
         self.killed = true;
         // Not reaped yet, so the number is still its own.
-        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
-        let _ = rustix::process::pidfd_send_signal(&self.spawned, Signal::KILL);
+        kill_with_group(self.group, &self.spawned);
         if self.own_session {
             kill_session(self.group);
         }

@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::core::{Command, Instant};
-use crate::sys::{self, kill_session, start_ticks};
+use crate::sys::{self, kill_session, kill_with_group, start_ticks};
 
 /// The first line; the boot follows.
 const FORMAT: &str = "putex guard 1 ";
@@ -161,13 +161,10 @@ impl PreviousGuard {
             if sys::is_ready(&exit) {
                 continue;
             }
-            // Its session or group, and the process, which may have left it. Either may have ended
-            // since.
             if command == Command::Start {
                 kill_session(process);
             }
-            let _ = rustix::process::kill_process_group(process, Signal::KILL);
-            let _ = rustix::process::pidfd_send_signal(&exit, Signal::KILL);
+            kill_with_group(process, &exit);
             if command == Command::Start {
                 start = Some(exit);
             }

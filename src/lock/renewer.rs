@@ -418,8 +418,7 @@ impl Command {
     }
 
     fn kill(&self) {
-        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
-        let _ = rustix::process::pidfd_send_signal(&self.leader, Signal::KILL);
+        sys::kill_with_group(self.group, &self.leader);
     }
 }
 

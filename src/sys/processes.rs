@@ -1,11 +1,19 @@
 //! What /proc says of processes.
 
 use std::fs;
+use std::os::fd::AsFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// How often the processes are listed at most: each may have made another before it was killed.
 const LISTINGS_MAX: usize = 8;
+
+/// Kills a group and a process of it, which may have left it. The leader of the group runs, or was
+/// not reaped: then the number of the group is still its own.
+pub fn kill_with_group(group: Pid, process: impl AsFd) {
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+}
 
 /// Kills the processes of a session, whatever groups they have made: timeout(1) makes one, and so
 /// does a shell for each job. Its leader runs, or was not reaped. Best effort: without /proc no
