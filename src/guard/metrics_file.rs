@@ -20,6 +20,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::instance_dir::{AGENT_LOCK, InstanceDir};
+use super::protocol::Settings;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Who may read the file: whoever collects it is another user.
@@ -59,6 +60,12 @@ impl MetricsFile {
             first_line: format!("{FIRST_LINE}{agent}\n"),
             new_name: format!(".{agent}.new"),
         }
+    }
+
+    /// Returns the file of the agent with these settings and this private directory, if it
+    /// writes one.
+    pub(super) fn of(settings: &Settings, dir: &Path) -> Option<MetricsFile> {
+        settings.metrics_file.as_ref().map(|path| MetricsFile::new(path, dir))
     }
 
     /// Writes the file anew, with this text below its first line.

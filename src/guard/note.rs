@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
 
@@ -22,14 +23,18 @@ const FORMAT: &str = "putex guard 1 ";
 /// Bytes of one slot of the file.
 const SLOT_BYTES: usize = 64;
 
-/// Slots: the head, the service, then start, stop and the last resort as in
+/// Slots: the head, the stop budget, the service, then start, stop and the last resort as in
 /// [`Command::ALL`], where the service has the slot of the health check. The control groups
 /// follow.
+const STOP_BUDGET: usize = 1;
 const SERVICE: usize = 2;
 const CGROUP: usize = SERVICE + Command::OnChange as usize;
 
 /// What the line of a control group begins with; its directory follows.
 const CGROUP_WORD: &str = "cgroup ";
+
+/// What the line of the stop budget begins with; it follows in microseconds.
+const STOP_BUDGET_WORDS: &str = "stop budget ";
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
@@ -53,6 +58,8 @@ pub(crate) struct PreviousGuard {
     pub(crate) up: bool,
     /// A guard of this boot has started the service, and none has noted since that it was down.
     pub(crate) left_up: bool,
+    /// How long the service may run on when its lock is over, by the last grant of that guard.
+    pub(crate) stop_budget: Option<Duration>,
     /// Its control groups: its own, and those of guards before it that it has not seen empty.
     pub(crate) cgroups: Vec<PathBuf>,
     /// Its commands that have not ended.
@@ -80,7 +87,9 @@ impl Note {
             note.0.set_len(0)?;
             0
         };
-        note.write(0, &format!("{FORMAT}{boot}"), SERVICE)?;
+        note.write(0, &format!("{FORMAT}{boot}"), 1)?;
+        let budget = previous.stop_budget.map(stop_budget_line).unwrap_or_default();
+        note.write(STOP_BUDGET, &budget, 1)?;
         note.write(SERVICE, service_line(&previous), 1)?;
         // So that there is room for all later notes. Commands of the previous guard stay noted
         // for the next guard, should this one be killed before it has killed them.
@@ -106,6 +115,15 @@ impl Note {
     /// When the file system fails or is full.
     pub(crate) fn service(&self, up: bool) -> io::Result<()> {
         self.write(SERVICE, if up { UP } else { DOWN }, 1)
+    }
+
+    /// Notes how long the service may run on when its lock is over.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full.
+    pub(crate) fn stop_budget(&self, budget: Duration) -> io::Result<()> {
+        self.write(STOP_BUDGET, &stop_budget_line(budget), 1)
     }
 
     /// Notes a command that was spawned between `since` and now; after a start the service may
@@ -155,9 +173,9 @@ impl PreviousGuard {
     /// has left in its group what it left on purpose.
     ///
     /// Returns what becomes readable when its start has ended, if that was killed just now.
-    pub(crate) fn kill_commands(self) -> Option<OwnedFd> {
+    pub(crate) fn kill_commands(&mut self) -> Option<OwnedFd> {
         let mut start = None;
-        for (command, process, exit) in self.running {
+        for (command, process, exit) in self.running.drain(..) {
             if sys::is_ready(&exit) {
                 continue;
             }
@@ -189,6 +207,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     PreviousGuard {
         up: line(SERVICE) != DOWN,
         left_up: line(SERVICE) == UP,
+        stop_budget: parse_stop_budget(&line(STOP_BUDGET)),
         cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
         running: running.collect(),
     }
@@ -201,6 +220,17 @@ fn service_line(previous: &PreviousGuard) -> &'static str {
         (true, false) => UNKNOWN,
         (false, _) => DOWN,
     }
+}
+
+/// Returns the line of a stop budget.
+fn stop_budget_line(budget: Duration) -> String {
+    format!("{STOP_BUDGET_WORDS}{}", budget.as_micros())
+}
+
+/// Returns the stop budget of a line, if it is such a line.
+fn parse_stop_budget(line: &str) -> Option<Duration> {
+    let micros = line.strip_prefix(STOP_BUDGET_WORDS)?;
+    micros.parse().ok().map(Duration::from_micros)
 }
 
 /// Returns the line in a slot.
@@ -281,10 +311,14 @@ mod tests {
         assert_eq!(parse_file(&file).cgroups, dirs);
         note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
         note.cgroups(iter::empty()).expect("it was noted before");
+        let budget = Duration::from_micros(2_970_001);
+        assert_eq!(parse_file(&file).stop_budget, None);
+        note.stop_budget(budget).expect("there is room");
         let again = file.try_clone().expect("a descriptor");
         let (_, previous) = Note::begin(file).expect("a note");
         assert!(previous.up && previous.left_up && parse_file(&again).left_up);
         assert_eq!(previous.cgroups, [Path::new(&short)]);
+        assert_eq!([previous.stop_budget, parse_file(&again).stop_budget], [Some(budget); 2]);
         let [(Command::Stop, process, _)] = previous.running.as_slice() else {
             panic!("{:?}", previous.running)
         };
@@ -312,7 +346,7 @@ mod tests {
         let sleep = std::process::Command::new("sleep").arg("1000").spawn();
         let mut sleep = sleep.expect("it can be run");
         note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
-        let (_, previous) = Note::begin(file).expect("a note");
+        let (_, mut previous) = Note::begin(file).expect("a note");
         let start = previous.kill_commands();
         let killed = start.is_some_and(|start| {
             let until = sys::now().after(Duration::from_secs(5));

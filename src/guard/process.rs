@@ -60,6 +60,7 @@ pub(super) struct GuardProcess {
     note: Note,
     /// The note says that the service may be up.
     noted_up: bool,
+    noted_stop_budget: Option<Duration>,
     device: WatchdogDevice,
     /// Where the log goes unless it is syslog.
     stderr: Destination,
@@ -101,7 +102,7 @@ impl GuardProcess {
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let named = |error| named(&dir.join(GUARD_LOCK))(error);
-        let (note, previous) = Note::begin(lock).map_err(named)?;
+        let (note, mut previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
@@ -110,22 +111,18 @@ impl GuardProcess {
             Err(why) if may_be_down => say(Level::Info, &format!("no control group: {why}")),
             Err(_) => {}
         }
-        for dir in &previous.cgroups {
-            if cgroups.iter().all(|known| known.dir != *dir) {
-                let elsewhere = ServiceCgroup::open(dir).ok();
-                cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
-            }
-        }
+        ServiceCgroup::open_populated(&previous.cgroups, &mut cgroups);
         // Without the note the next guard finds its own all the same, below the same parent.
         if let Err(why) = note.cgroups(cgroups.iter().map(|cgroup| &*cgroup.dir)).map_err(named) {
             say(Level::Warn, &format!("the control groups are not noted: {why}"));
         }
-        let (noted_up, down) = (previous.up, may_be_down && !previous.up);
         if previous.left_up {
             // Whoever looks for the end of the service finds no other line about it.
             say_report(&ServiceReport::GuardBeforeDead);
         }
         let previous_guard_start = previous.kill_commands();
+        let (down, start_alive) = (may_be_down && !previous.up, previous_guard_start.is_some());
+        let guard = Guard::new(settings.config(), down, start_alive, sys::now());
         let waker = Arc::new(Waker::new()?);
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
@@ -134,7 +131,7 @@ impl GuardProcess {
             Runner::start(pipe, is_configured, note, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
-            guard: Guard::new(settings.config(), down, previous_guard_start.is_some(), sys::now()),
+            guard: guard.recall(previous.stop_budget),
             commands: settings.commands.clone(),
             runners: [
                 runner(Command::Start, output, true)?,
@@ -147,10 +144,11 @@ impl GuardProcess {
             emptying: false,
             previous_guard_start,
             note,
-            noted_up,
+            noted_up: previous.up,
+            noted_stop_budget: previous.stop_budget,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             stderr,
-            metrics_file: metrics_file(settings, dir),
+            metrics_file: MetricsFile::of(settings, dir),
             listener: None,
             agent: None,
             unsent: VecDeque::new(),
@@ -319,7 +317,7 @@ impl GuardProcess {
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
         let before = std::mem::replace(
             &mut self.metrics_file,
-            metrics_file(&settings, Path::new(&settings.dir)),
+            MetricsFile::of(&settings, Path::new(&settings.dir)),
         );
         if let Some(file) = before.filter(|file| self.metrics_file.as_ref() != Some(file)) {
             file.forget();
@@ -452,6 +450,12 @@ impl GuardProcess {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.runner(Command::Start).note_down();
         }
+        if let Some(budget) = self.guard.stop_budget()
+            && self.noted_stop_budget != Some(budget)
+            && self.runner(Command::Start).note_stop_budget(budget)
+        {
+            self.noted_stop_budget = Some(budget);
+        }
         let (service, unfit) = (&report.service, &report.unfit);
         match self.unsent.back_mut() {
             Some(last) if (&last.service, &last.unfit) == (service, unfit) => *last = report,
@@ -486,9 +490,4 @@ fn say_report(report: &ServiceReport) -> (Level, String) {
     let (level, text) = (report.level(), report.to_string());
     say(level, &text);
     (level, text)
-}
-
-/// Returns the file with the metrics of the agent that was set up so, if it writes one.
-fn metrics_file(settings: &Settings, dir: &Path) -> Option<MetricsFile> {
-    settings.metrics_file.as_ref().map(|path| MetricsFile::new(path, dir))
 }

@@ -9,6 +9,7 @@ use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
@@ -21,7 +22,7 @@ use crate::sys::{self, Waker};
 /// Memory for the stack of a thread, which the guard keeps locked.
 const STACK_BYTES: usize = 32 * 1024;
 
-/// What the thread is asked to do: a run, and a note that the service is down.
+/// What the thread is ordered to do: a run, and notes.
 const ORDERS_MAX: usize = 4;
 
 /// The highest priority of those that are not real-time: on a busy host the guard comes first, and
@@ -33,6 +34,8 @@ enum Order {
     Spawn(Box<Prepared>),
     /// Note that the service is down.
     NoteDown,
+    /// Note how long the service may run on when its lock is over.
+    NoteStopBudget(Duration),
 }
 
 /// One command.
@@ -70,6 +73,7 @@ impl Runner {
                 match order {
                     // Without the note the next guard runs stop, which does no harm.
                     Order::NoteDown => drop(note.service(false)),
+                    Order::NoteStopBudget(budget) => drop(note.stop_budget(budget)),
                     Order::Spawn(prepared) => {
                         let since = sys::now();
                         let mut process = spawn(*prepared, &oom_score, &writer);
@@ -110,6 +114,11 @@ impl Runner {
     /// Has it noted that the service is down.
     pub(super) fn note_down(&self) {
         let _ = self.order(Order::NoteDown);
+    }
+
+    /// Has the stop budget noted; returns whether the thread has room for the order.
+    pub(super) fn note_stop_budget(&self, budget: Duration) -> bool {
+        self.order(Order::NoteStopBudget(budget))
     }
 
     fn order(&self, order: Order) -> bool {

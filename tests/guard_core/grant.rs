@@ -1,11 +1,12 @@
 //! When the service may run, and when the guard leaves.
 
-use putex::core::command::{Command, Outcome};
+use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, ServiceState, Stake, ToGuard};
+use putex::core::protocol::{Grant, GuardConfig, ServiceState, Stake, StopOrder, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
 use putex::core::time::Ms;
+use putex::core::timing::Timing;
 
 use super::bench::{
     Bench, EMPTY_CGROUP, KILL_CGROUP, config, context, failed, grant, kill, late_time, order, ran,
@@ -316,4 +317,21 @@ fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
     let deeds = bench.ended(Command::Stop, Outcome::Overran, until);
     assert_eq!(deeds, [run(Command::Stop, until.after(late_time()))]);
     assert_eq!(bench.stop_counts(ms(700)), [GuardAction::Exit]);
+}
+
+#[test]
+fn what_a_guard_of_a_smaller_c_has_left_is_stopped_within_its_stop_budget() {
+    let bench = Bench::up(config());
+    let budget = bench.guard.stop_budget();
+    assert_eq!(budget, Some(timing().stop_budget()));
+    // The agent is started again with a larger C, and kills a guard that does not answer it.
+    let larger = Timing::new(timing().renewal(), timing().failures(), 3, timing().drift_ppm());
+    let larger = GuardConfig { timing: larger.expect("it is safe"), ..config() };
+    let mut bench = Bench::of(Guard::new(larger, false, false, ms(100)).recall(budget));
+    bench.tell(ToGuard::Hello(larger), ms(100));
+    let dead_by = ms(110).after(larger.timing.stop_budget());
+    let stake = Stake::Assurance;
+    let sure = StopOrder { dead_by, stake, context: LockContext::default() };
+    let until = ms(110).after(timing().stop_budget());
+    assert_eq!(bench.tell(ToGuard::Stop(sure), ms(110)), [run(Command::Stop, until)]);
 }

@@ -2,6 +2,7 @@
 //! happened, then lets the time that has passed count.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
@@ -55,6 +56,8 @@ impl GuardEvent {
 pub struct Note {
     /// The service is down.
     pub down: bool,
+    /// That of the last grant.
+    pub stop_budget: Option<Duration>,
     pub processes: [Option<usize>; 4],
 }
 
@@ -185,7 +188,8 @@ impl World<'_> {
             self.fail("note", format!("{site} may be up, but the note says no"));
         }
         let down = note.down && !finishing;
-        self.guards[id].core = Some(Guard::new(config, down, start.is_some(), now));
+        let core = Guard::new(config, down, start.is_some(), now).recall(note.stop_budget);
+        self.guards[id].core = Some(core);
         if finishing {
             self.count(Sometimes::Finished);
             self.told_by_nobody(id);
@@ -311,10 +315,16 @@ impl World<'_> {
         }
     }
 
-    /// The service is down: the next guard need not stop it.
+    /// What the next guard has to know: whether the service is down, and how long a stop may take.
     fn write_note(&mut self, id: usize) {
         let guard = &self.guards[id];
         let site = guard.site;
+        if let Some(budget) = guard.core.as_ref().and_then(Guard::stop_budget)
+            && guard.alive
+        {
+            self.sites[site].note.stop_budget = Some(budget);
+        }
+        let guard = &self.guards[id];
         if guard.alive && guard.core.as_ref().is_some_and(Guard::is_down) {
             self.sites[site].note.down = true;
             self.guards[id].ending = false;

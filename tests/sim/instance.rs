@@ -127,14 +127,13 @@ impl World<'_> {
         Reloadable { priority: setup.priority, failback }
     }
 
-    /// The settings of the agent have another C now, not a larger one: how long a service may run
-    /// that a guard of a smaller C has left is not known to the next guard. Beside an agent of
-    /// putex 0.2.0, which publishes none, all have the same.
+    /// The settings of the agent have another C now. Beside an agent of putex 0.2.0, which
+    /// publishes none, all have the same.
     fn retime(&mut self, site: usize) {
         let kinds = self.sc.kinds;
         let has_kind = kinds.has(Kind::Retimed) && !kinds.has(Kind::Plain);
         if has_kind && !self.quiet && self.rng(Kind::Retimed).chance(300) {
-            let most = self.sites[site].timing;
+            let most = self.sc.sites[site].timing;
             let (r, f, ppm) = (most.renewal(), most.failures(), most.drift_ppm());
             let c = self.rng(Kind::Retimed).between(1, u64::from(most.confirmations()));
             // A device of the host has room for it.

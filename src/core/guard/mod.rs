@@ -85,15 +85,24 @@ pub enum GuardAction {
 /// What the guard knows of the service.
 #[derive(Clone, Debug)]
 enum State {
-    /// The guard of the previous instance may have left it running. It is stopped at this
-    /// instant unless a grant comes before.
-    Unknown(Instant),
+    /// The previous guard may have left it running.
+    Unknown(Unknown),
     /// It is down.
     Down,
     /// It may run.
     Up(Up),
     /// It is being stopped.
     Stopping(StopProcedure),
+}
+
+/// A service that the previous guard may have left running.
+#[derive(Clone, Copy, Debug)]
+struct Unknown {
+    /// It is stopped at this instant unless a grant comes before.
+    stop_at: Instant,
+    /// The stop budget of the last grant of the previous guard, where that is known. Other hosts
+    /// wait no longer, though the C of this guard is larger.
+    stop_budget: Option<Duration>,
 }
 
 /// A service that may run.
@@ -133,13 +142,34 @@ impl Guard {
     pub fn new(config: GuardConfig, down: bool, start_alive: bool, now: Instant) -> Guard {
         Guard {
             config,
-            state: if down { State::Down } else { State::Unknown(now) },
+            state: match down {
+                true => State::Down,
+                false => State::Unknown(Unknown { stop_at: now, stop_budget: None }),
+            },
             processes: Processes::new(start_alive),
             device: Device::new(config.device),
             heard: None,
             order: None,
             reported: None,
             actions: Vec::with_capacity(4),
+        }
+    }
+
+    /// Sets the stop budget of the last grant of the previous guard, if that is known.
+    #[must_use]
+    pub fn recall(mut self, previous: Option<Duration>) -> Guard {
+        if let State::Unknown(unknown) = &mut self.state {
+            unknown.stop_budget = previous;
+        }
+        self
+    }
+
+    /// Returns how long a service that may run can take to stop after the end of its lock: what
+    /// [`Guard::recall`] tells the next guard.
+    pub fn stop_budget(&self) -> Option<Duration> {
+        match &self.state {
+            State::Up(Up { grant, .. }) => Some(grant.dead_by.since(grant.valid_until)),
+            State::Unknown(_) | State::Down | State::Stopping(_) => None,
         }
     }
 
@@ -165,7 +195,7 @@ impl Guard {
     /// Returns when the guard wants a [`GuardInput::Tick`] if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
         let step = match &self.state {
-            State::Unknown(stop_at) => Some(*stop_at),
+            State::Unknown(unknown) => Some(unknown.stop_at),
             State::Down => None,
             State::Up(up) => Some(up.grant.valid_until),
             State::Stopping(procedure) => procedure.deadline(),
@@ -205,7 +235,7 @@ impl Guard {
 
     fn advance(&mut self, now: Instant) {
         match &self.state {
-            State::Unknown(stop_at) if now >= *stop_at => {
+            State::Unknown(unknown) if now >= unknown.stop_at => {
                 let dead_by = now.after(self.config.timing.stop_budget());
                 let context = LockContext::default();
                 self.stop(StopOrder { dead_by, stake: Stake::Assurance, context }, now);
@@ -239,12 +269,12 @@ impl Guard {
         match message {
             ToGuard::Hello(config) => {
                 self.config = config;
-                if let State::Unknown(stop_at) = &mut self.state
-                    && *stop_at <= now
+                if let State::Unknown(unknown) = &mut self.state
+                    && unknown.stop_at <= now
                 {
                     // An agent that has a lock says so at once. One that follows it has no more
                     // time: agents that come and go must not keep the service up.
-                    *stop_at = now.after(SLACK.max(config.timing.renewal() / 4));
+                    unknown.stop_at = now.after(SLACK.max(config.timing.renewal() / 4));
                 }
                 self.device.configure(config.device);
                 self.try_device();
@@ -311,6 +341,9 @@ impl Guard {
                 StopOrder { dead_by, ..order }
             }
             State::Down => StopOrder { stake: Stake::Assurance, ..order },
+            State::Unknown(Unknown { stop_budget: Some(budget), .. }) if known.is_none() => {
+                StopOrder { dead_by: order.dead_by.min(now.after(*budget)), ..order }
+            }
             State::Unknown(_) => order,
         };
         let procedure = StopProcedure::begin(self.config, order, &mut self.processes, now);

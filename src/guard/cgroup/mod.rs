@@ -85,6 +85,16 @@ impl ServiceCgroup {
         made.map_err(|error| format!("{}: {error}", own.display()))
     }
 
+    /// Adds those of `dirs` that hold processes and are not yet in `known`.
+    pub(super) fn open_populated(dirs: &[PathBuf], known: &mut Vec<ServiceCgroup>) {
+        for dir in dirs {
+            if known.iter().all(|known| known.dir != *dir) {
+                let other = ServiceCgroup::open(dir).ok();
+                known.extend(other.filter(|other| other.is_populated().unwrap_or(true)));
+            }
+        }
+    }
+
     /// Uses a directory that another process made, as the guard does.
     ///
     /// # Errors
