@@ -9,6 +9,8 @@
 //! killed, paused, cut off or upgraded needs no rule of its own: its grant runs out, or
 //! is extended in time.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::core::command::LockContext;
@@ -30,6 +32,11 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Returns how long a stop may take that begins when the lock runs out.
+    pub fn stop_budget(&self) -> Duration {
+        self.dead_by.since(self.valid_until)
+    }
+
     /// Returns the order to stop the service of this lock.
     pub fn stop_order(&self) -> StopOrder {
         let Grant { context, dead_by, .. } = self.clone();

@@ -168,7 +168,7 @@ impl Guard {
     /// [`Guard::recall`] tells the next guard.
     pub fn stop_budget(&self) -> Option<Duration> {
         match &self.state {
-            State::Up(Up { grant, .. }) => Some(grant.dead_by.since(grant.valid_until)),
+            State::Up(Up { grant, .. }) => Some(grant.stop_budget()),
             State::Unknown(_) | State::Down | State::Stopping(_) => None,
         }
     }

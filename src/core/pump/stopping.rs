@@ -119,7 +119,7 @@ impl Stopping {
             }
             ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
             ServiceLock::Inherited(grant) => StopOrder {
-                dead_by: grant.dead_by.min(now.after(budget)),
+                dead_by: grant.dead_by.min(now.after(grant.stop_budget())),
                 stake: Stake::Lock,
                 context: grant.context,
             },
