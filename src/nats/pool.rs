@@ -387,7 +387,7 @@ impl Candidates {
         faults.sort();
         let (shown, more) = faults.split_at(faults.len().min(FAULTS_SHOWN_MAX));
         match (shown, more.len()) {
-            ([], _) => "no server was tried".to_owned(),
+            ([], _) => "no server has answered yet".to_owned(),
             (_, 0) => shown.join("; "),
             (_, more) => format!("{}; and {more} more", shown.join("; ")),
         }

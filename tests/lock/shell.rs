@@ -286,7 +286,7 @@ fn a_command_whose_output_a_shell_takes_reads_the_terminal() {
 /// nor the shell noticed that.
 #[test]
 fn control_z_works_while_the_front_waits_for_what_the_command_has_left() {
-    on_both_stores_quickly(|site| {
+    on_both_stores(|site| {
         let mut terminal = Terminal::begin(site);
         terminal.enter("$P lock $S x sh -c 'sleep 1000 & echo be''gun'");
         terminal.wait_for("begun");
