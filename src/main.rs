@@ -160,11 +160,12 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let incarnation = Incarnation(number);
     let store = connect::store(&args, incarnation, &variable)?;
-    let signals = Signals::open(reload(&args)).map_err(Refusal::system("no signals: "))?;
+    let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
+    let reload = reload(&args);
     let AgentArgs { guard, start_grace, check_failures, reloadable, seats, observes, .. } = args;
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
@@ -179,7 +180,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         last_resort,
         device,
     };
-    let ended = agent::run(Setup {
+    let setup = Setup {
         config,
         id: AgentId {
             token: guard.commands.token.clone(),
@@ -197,7 +198,8 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         is_local,
         service_manager,
         signals,
-    });
+    };
+    let ended = agent::run(setup, reload);
     drop(log_queue);
     ended.map_err(Refusal::system("cannot start: "))
 }

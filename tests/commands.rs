@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use putex::command::{Commands, Process};
@@ -14,8 +15,8 @@ use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, test_kill_process};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until, until_true};
-use support::process::attach_debugger;
-use support::sandbox::{Sandbox, is_tight};
+use support::process::{attach_debugger, has_signal};
+use support::sandbox::{Sandbox, is_tight, with_own_mounts};
 
 /// Starts an agent of a directory, whose log is not read before its end. In the commands,
 /// `$D` is the folder of its sandbox.
@@ -106,6 +107,47 @@ fn a_hangup_has_the_agent_read_its_file_again() {
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
+}
+
+/// Waits until `go` is in `$D`, then makes a file system at `$0` of which nobody answers any
+/// request, for the process that this one becomes. Runs the rest meanwhile.
+const DISK_THAT_BEGINS_TO_HANG: &str = "exec 9<>/dev/fuse || exit 99
+    (until test -e \"$D/go\"; do sleep 0.02; done
+     nsenter --target $$ --mount mount -i -t fuse \
+         -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" && echo >\"$D/hangs\"
+     exec sleep 1000) 2>/dev/null & exec 9>&-; exec \"$@\"";
+
+/// Its main thread renews the lock: it reads no file.
+#[test]
+fn a_hangup_while_the_disk_of_the_settings_hangs_costs_no_lock() {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        println!("skipped: no /dev/fuse, or not root");
+        return;
+    }
+    let sandbox = Sandbox::new("reload-hangs");
+    let disk = sandbox.subfolder("disk");
+    let conf = disk.join("conf");
+    fs::write(&conf, "priority = 7\n").expect("it can be written");
+    let only_own = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(&conf, only_own).expect("they can be set");
+    let mut command = sandbox.agent("echo up >$D/up; echo up >>$D/starts", "rm -f $D/up");
+    command.args(["-r", "250ms", "-c", "1", "--config"]).arg(&conf);
+    let mut agent =
+        Agent::start(&mut with_own_mounts(DISK_THAT_BEGINS_TO_HANG, &[&disk], &command));
+    file(&sandbox, "up");
+    fs::write(sandbox.join("go"), "").expect("it can be written");
+    file(&sandbox, "hangs");
+    agent.signal(Signal::HUP);
+    until_true("the signal is read", || !has_signal(agent.id(), "ShdPnd:", Signal::HUP));
+    // Start is run at every renewal.
+    let starts = || file(&sandbox, "starts").lines().count();
+    let before = starts();
+    until_true("ten more renewals", || starts() > before + 10);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert!(status == Some(0) && !sandbox.join("up").exists(), "{said}");
+    assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
+    assert!(!said.contains("has run out"), "{said}");
 }
 
 /// As the guard ends a start that could not be noted, in the thread of all starts.

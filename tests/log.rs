@@ -21,11 +21,11 @@ const LOG_MAX: usize = 128 * 1024;
 /// The end of the line that counts the rest.
 const LEFT_OUT: &str = " lines of output were left out: more than 20 lines or 8 KiB a second";
 
-/// The line that an agent logs at a SIGHUP.
-const AT_HUP: &str = "SIGHUP: nothing to reload";
+/// The line that an agent logs at a SIGUSR1.
+const AT_USR1: &str = "SIGUSR1: it has no effect";
 
 /// More lines than the queue and a small pipe hold.
-const HUPS: u32 = 3000;
+const SIGNALS: u32 = 3000;
 
 /// The commands of an agent. In them, `$D` is the folder of the sandbox.
 struct Scripts {
@@ -209,10 +209,10 @@ fn lines_that_nobody_read_are_counted() {
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("it can be set");
     let mut agent = start_with_stderr(&sandbox, &scripts, writer);
     until_true("the service", || sandbox.join("up").exists());
-    for _ in 0..HUPS {
-        agent.signal(Signal::HUP);
+    for _ in 0..SIGNALS {
+        agent.signal(Signal::USR1);
         // Signals that come together are one.
-        wait_until_read(agent.id(), Signal::HUP);
+        wait_until_read(agent.id(), Signal::USR1);
     }
     let reading = thread::spawn(move || {
         let mut log = String::new();
@@ -223,7 +223,7 @@ fn lines_that_nobody_read_are_counted() {
     let (status, _) = agent.wait_end();
     let log = reading.join().expect("it reads");
     assert_eq!(status, Some(0), "{log}");
-    assert!(log.matches(AT_HUP).count() > 1000, "{log}");
+    assert!(log.matches(AT_USR1).count() > 1000, "{log}");
     let counts = log.matches("log lines were dropped: the log was not read");
     assert!((1..=3).contains(&counts.count()), "{log}");
 }
@@ -243,15 +243,15 @@ fn lines_that_could_not_be_written_are_not_called_unread() {
     let length = || fs::metadata(&path).expect("it is there").len();
     // A shell counts in blocks of 512 or 1024 bytes.
     until_true("a full file", || {
-        agent.signal(Signal::HUP);
+        agent.signal(Signal::USR1);
         [512, 1024].contains(&length())
     });
-    agent.signal(Signal::HUP);
+    agent.signal(Signal::USR1);
     let until = now() + Duration::from_millis(100);
     wait_until::<()>(until, || None);
     File::options().write(true).truncate(true).open(&path).expect("it is there");
     until_true("the count", || {
-        agent.signal(Signal::HUP);
+        agent.signal(Signal::USR1);
         let log = fs::read_to_string(&path).expect("it is text");
         assert!(!log.contains("was not read"), "{log}");
         log.contains("log lines were dropped: the log could not be written: File too large")

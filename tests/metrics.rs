@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::until_true;
-use support::sandbox::Sandbox;
+use support::sandbox::{Sandbox, with_own_mounts};
 
 /// How long the end of an agent may take here: its stop takes no time.
 const SOME_TIME: Duration = Duration::from_secs(3);
@@ -209,17 +209,7 @@ fn a_disk_that_hangs_holds_up_neither_a_renewal_nor_an_end() {
     let (hangs, full) = (sandbox.subfolder("hangs"), sandbox.subfolder("full"));
     let start = |file: &Path| {
         let agent = agent_of(&sandbox, "h1", file);
-        let mut command = Command::new("unshare");
-        let options: &[&str] = match rustix::process::geteuid().is_root() {
-            true => &["--mount"],
-            false => &["--mount", "--user", "--map-root-user"],
-        };
-        command.args(options).args(["sh", "-c", BAD_DISKS]).args([&hangs, &full]);
-        command.arg(agent.get_program()).args(agent.get_args());
-        for (name, value) in agent.get_envs() {
-            value.map(|value| command.env(name, value));
-        }
-        Agent::start(&mut command)
+        Agent::start(&mut with_own_mounts(BAD_DISKS, &[&hangs, &full], &agent))
     };
     if !Path::new("/dev/fuse").exists() {
         println!("skipped: no /dev/fuse");

@@ -161,7 +161,7 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
     let agent = agent.expect("there is a shell");
     host.wait_until_up();
     let guard = host.guard();
-    let say = || agent.signal(Signal::HUP);
+    let say = || agent.signal(Signal::USR1);
     // A shell counts in blocks of 512 or 1024 bytes. Each of these is logged.
     until_true("a full log", || {
         say();

@@ -42,6 +42,7 @@ use self::health_check::HealthCheck;
 use self::inbox::{Inbox, inbox};
 use self::metrics_thread::MetricsHandle;
 use self::performer::Performer;
+use self::reload::{Reload, Reloader};
 use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::StoreHandle;
@@ -107,13 +108,13 @@ const REQUIRED_FILES: [(&str, &str); 4] = [
     ("/proc/sys/kernel/random/boot_id", "without which no note is known to be of this boot"),
 ];
 
-/// Runs an agent until it is told to end.
+/// Runs an agent until it is told to end. `reload` reads the settings again.
 ///
 /// # Errors
 ///
 /// When the system has no thread, pipe or signal handler to give, or lacks a file
 /// that every agent needs.
-pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
+pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     check_required_files()?;
     reap_children_left();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
@@ -121,7 +122,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let program = Program::find(setup.identity.clone(), setup.identity_now, events.clone());
     let startup_lines = describe_settings(&setup);
-    let agent_lock = match wait_for_agent_lock(&dir, &mut setup)? {
+    let mut reloader = Reloader::new(reload, setup.config.reloadable, events.clone());
+    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut reloader)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
@@ -153,6 +155,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         notice,
         service_manager: setup.service_manager,
         signals: setup.signals,
+        reloader,
         destination: setup.destination,
         program,
         log: setup.log,
@@ -182,7 +185,11 @@ fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHand
 /// Waits up to T for `agent.lock`. If another process still holds it, that process is a second
 /// agent. No command runs meanwhile. The error is the exit status of an agent that ends without
 /// `agent.lock`.
-fn wait_for_agent_lock(dir: &InstanceDir, setup: &mut Setup<'_>) -> io::Result<Result<File, Exit>> {
+fn wait_for_agent_lock(
+    dir: &InstanceDir,
+    setup: &Setup<'_>,
+    reloader: &mut Reloader,
+) -> io::Result<Result<File, Exit>> {
     let alarm = Alarm::new()?;
     let lock_time = setup.config.timing.lock_time();
     let until = sys::now().after(lock_time);
@@ -209,12 +216,8 @@ fn wait_for_agent_lock(dir: &InstanceDir, setup: &mut Setup<'_>) -> io::Result<R
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
         // A wait that fails is a short wait.
         let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
-        let event = setup.signals.next(&setup.service_manager);
-        if let Some(Event::Shutdown(_)) = event {
+        if let Some(Event::Shutdown(_)) = setup.signals.next(reloader) {
             return Ok(Err(Exit::Success));
-        }
-        if let Some(Event::Reloaded(reloadable)) = event {
-            setup.config.reloadable = reloadable;
         }
     }
 }
@@ -287,6 +290,11 @@ fn turn_until_end(
         if let Event::Shutdown(_) = event {
             performer.service_manager.send_stopping(performer.end_within);
         }
+        if let Event::Reloaded(_) = event
+            && performer.reloader.has_ended()
+        {
+            performer.service_manager.send_reloaded();
+        }
         let now = sys::now();
         if let Event::StatusRequested(request) = &event {
             performer.send_status(request, &pump, now);
@@ -334,7 +342,7 @@ fn wait_for_events(
     inbox: &Inbox<Event>,
     latest: &mut Duration,
 ) -> VecDeque<Event> {
-    let Performer { metrics, signals, service_manager, check, guard, .. } = performer;
+    let Performer { metrics, signals, reloader, service_manager, check, guard, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
@@ -350,7 +358,7 @@ fn wait_for_events(
         let mut arrived = VecDeque::new();
         // A signal comes first: an upgrade that is handled before it would lose it. One that is not
         // read yet stays pending for the next instance.
-        arrived.extend(is_signalled.then(|| signals.next(service_manager)).flatten());
+        arrived.extend(is_signalled.then(|| signals.next(reloader)).flatten());
         arrived.extend(inbox.take_all());
         arrived.extend(check.tend([check_has_written, check_has_ended]));
         arrived.extend(guard.tend(guard_is_ready, now));

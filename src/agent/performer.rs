@@ -9,6 +9,7 @@ use super::change_thread::ChangeHandle;
 use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
 use super::metrics_thread::MetricsHandle;
+use super::reload::Reloader;
 use super::service_manager::ServiceManager;
 use super::signals::Signals;
 use super::store_thread::{StoreHandle, StoreRequest};
@@ -36,6 +37,7 @@ pub(super) struct Performer<'a> {
     pub(super) notice: Notice,
     pub(super) service_manager: ServiceManager,
     pub(super) signals: Signals,
+    pub(super) reloader: Reloader,
     pub(super) destination: Destination,
     pub(super) program: Program,
     pub(super) log: &'a LogQueue,
@@ -191,19 +193,21 @@ impl Performer<'_> {
         }
         let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
         loop {
-            let signalled = self.signals.next(&self.service_manager);
+            let signalled = self.signals.next(&mut self.reloader);
             if let Some(Event::Shutdown(_)) = signalled {
                 return self.queued_events.extend(signalled);
             }
-            // This upgrade is that of another SIGUSR2 too. What a SIGHUP has changed counts if the
-            // program cannot be executed.
-            self.queued_events.extend(signalled.filter(|event| *event != Event::Upgrade));
+            // This upgrade is that of another SIGUSR2 too.
             let Ok(alarm) = &alarm else { break };
             if sys::now() >= until {
                 break;
             }
             // A wait that fails is a short wait.
             let _ = alarm.wait([(self.signals.as_fd(), PollFlags::IN)], Some(until));
+        }
+        if !self.reloader.is_idle() {
+            // The next instance reads all settings.
+            self.service_manager.send_reloaded();
         }
         self.program.announce();
         self.log.flush();

@@ -5,14 +5,12 @@
 //! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
 //! read yet waits for the next instance where the program is executed anew.
 
-use std::cell::RefCell;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::reload::{Reload, reload};
-use super::service_manager::ServiceManager;
+use super::reload::Reloader;
 use crate::core::Event;
 use crate::sys::{self, raw};
 
@@ -20,27 +18,25 @@ use crate::sys::{self, raw};
 pub struct Signals {
     descriptor: OwnedFd,
     on_terminal: bool,
-    reload: RefCell<Reload>,
 }
 
 impl Signals {
     /// Takes the signals over. Called before any thread is started: all threads block them. A
     /// SIGINT or SIGHUP that is ignored stays ignored: the agent is not to hear of the terminal.
-    /// `reload` reads the settings again.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor to give.
-    pub fn open(reload: Reload) -> io::Result<Signals> {
+    pub fn open() -> io::Result<Signals> {
         let mut taken = vec![SIGTERM, SIGUSR1, SIGUSR2];
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
         let on_terminal = io::stdin().is_terminal();
-        Ok(Signals { descriptor, on_terminal, reload: RefCell::new(reload) })
+        Ok(Signals { descriptor, on_terminal })
     }
 
-    /// Reads the next signal, if there is one. The settings are read again here.
-    pub(super) fn next(&self, manager: &ServiceManager) -> Option<Event> {
+    /// Reads the next signal, if there is one. The settings are read again by `reloader`.
+    pub(super) fn next(&self, reloader: &mut Reloader) -> Option<Event> {
         match sys::next_signal(&self.descriptor)? {
             SIGUSR2 => Some(Event::Upgrade),
             SIGTERM => Some(Event::Shutdown("SIGTERM")),
@@ -52,9 +48,8 @@ impl Signals {
             // Nobody is there any more who could press Control-C.
             _ if self.on_terminal => Some(Event::Shutdown("SIGHUP")),
             _ => {
-                let event = reload(&mut self.reload.borrow_mut());
-                manager.send_reloaded();
-                event
+                reloader.begin();
+                None
             }
         }
     }

@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Read;
 use std::ops::Deref;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
@@ -182,6 +183,22 @@ impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill_all();
     }
+}
+
+/// Returns a command in a mount namespace of its own: `sh -c script`, with these arguments, then
+/// the words of `command`.
+pub(crate) fn with_own_mounts(script: &str, arguments: &[&Path], command: &Command) -> Command {
+    let mut own = Command::new("unshare");
+    let options: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["--mount"],
+        false => &["--mount", "--user", "--map-root-user"],
+    };
+    own.args(options).args(["sh", "-c", script]).args(arguments);
+    own.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        value.map(|value| own.env(name, value));
+    }
+    own
 }
 
 /// Returns whether an agent writes nothing outside of its sandbox; prints why not.
