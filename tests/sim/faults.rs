@@ -117,7 +117,7 @@ listed! {
         Late,
         /// Clocks run at the ends of the bound on their rate.
         Drift,
-        /// An agent is started with a smaller C.
+        /// An agent is started with another R, F and C.
         Retimed,
     }
 }

@@ -1,6 +1,7 @@
 //! How an agent's process begins and ends.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use putex::core::event::Reloadable;
 use putex::core::pump::{AgentId, Config, Pump};
@@ -127,22 +128,25 @@ impl World<'_> {
         Reloadable { priority: setup.priority, failback }
     }
 
-    /// The settings of the agent have another C now. Beside an agent of putex 0.2.0, which
-    /// publishes none, all have the same.
+    /// The settings of the agent have another R, F and C now, not larger than at first. Beside an
+    /// agent of putex 0.2.0, which publishes none, all have the same.
     fn retime(&mut self, site: usize) {
         let kinds = self.sc.kinds;
         let has_kind = kinds.has(Kind::Retimed) && !kinds.has(Kind::Plain);
         if has_kind && !self.quiet && self.rng(Kind::Retimed).chance(300) {
             let most = self.sc.sites[site].timing;
-            let (r, f, ppm) = (most.renewal(), most.failures(), most.drift_ppm());
-            let c = self.rng(Kind::Retimed).between(1, u64::from(most.confirmations()));
+            let rng = self.rng(Kind::Retimed);
+            let r = (most.renewal() / rng.pick(&[1, 1, 2])).max(Duration::from_millis(50));
+            let f = rng.between(2, u64::from(most.failures())) as u32;
+            let c = rng.between(1, u64::from(most.confirmations())) as u32;
             // A device of the host has room for it.
             let has_device = self.sc.sites[site].device.is_some();
             let is_used = |timing: &Timing| !has_device || wanted_timeout(*timing).is_ok();
-            let drawn = Timing::new(r, f, c as u32, ppm).ok().filter(is_used);
+            let drawn = Timing::new(r, f, c, most.drift_ppm()).ok().filter(is_used);
             let timing = drawn.unwrap_or(most);
+            self.lock_times_differ |= timing.lock_time() != most.lock_time();
             self.sites[site].timing = timing;
-            self.note(Some(site), || format!("C is {} now", timing.confirmations()));
+            self.note(Some(site), || format!("the times are {timing:?} now"));
         }
     }
 

@@ -215,7 +215,7 @@ impl World<'_> {
         let agent = self.sites[newer].agent;
         // Lock times differ, of agents or in a pause.
         let long_from = self.sites[older].long_from;
-        let mixed = self.sc.kinds.has(super::faults::Kind::Mixed) || long_from.is_some();
+        let mixed = self.lock_times_differ || long_from.is_some();
         // putex 0.2.0 takes at once what is blank, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         // Whose times are its own was known, if its record was shown before.

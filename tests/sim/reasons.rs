@@ -54,7 +54,8 @@ impl World<'_> {
     /// Returns by when a guard has decided on its own what becomes of the service.
     fn decision_over(&self, id: usize) -> True {
         let guard = &self.guards[id];
-        let r = self.sites[guard.site].timing.renewal();
+        // An earlier agent may have had a larger R.
+        let r = self.sc.sites[guard.site].timing.renewal();
         let wait = nanos(r / 4).max(20 * MS) * 3 / 2;
         // Where nobody is told of the decision it shows with the first command, which waits for
         // the end of a start that was killed.

@@ -10,7 +10,6 @@ use putex::core::report::{Holder, LockLoss, Reason, Report};
 use super::agent::Agent;
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
-use super::faults::Kind;
 use super::store::Loss;
 use super::world::{Acked, World};
 
@@ -210,7 +209,7 @@ impl World<'_> {
             self.sites[site].term_at = self.now;
             self.sites[site].term = revision;
             self.sites[site].terms.push(revision);
-            let mixed = self.sc.kinds.has(Kind::Mixed);
+            let mixed = self.lock_times_differ;
             for loss in &mut self.store.losses {
                 let term = if mixed { loss.lost_to } else { 0 };
                 loss.taken |= !loss.may_be_known_to(id, term) || sent < loss.at;

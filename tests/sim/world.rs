@@ -161,6 +161,8 @@ pub struct World<'a> {
     /// Agents and guards that were begun, services that went up or down, and both when
     /// nothing went wrong any more.
     pub births: u64,
+    /// The agents have, or had, different lock times.
+    pub lock_times_differ: bool,
     pub changes: u64,
     pub calm_since: Option<(u64, u64)>,
     /// When somebody wrote to the key by hand.
@@ -239,6 +241,7 @@ impl<'a> World<'a> {
             terms: Terms::default(),
             incarnations: 0,
             births: 0,
+            lock_times_differ: sc.kinds.has(Kind::Mixed),
             changes: 0,
             calm_since: None,
             hands: Vec::new(),
