@@ -102,7 +102,7 @@ impl World<'_> {
             AgentEvent::Reply(number, reply) => self.reply(id, number, *reply),
             AgentEvent::AskOver(number) => self.ask_over(id, number),
             AgentEvent::OpenAgain => self.open(id),
-            AgentEvent::Hint(link, revision) => self.hint(id, link, revision),
+            AgentEvent::Hint(link, seat, revision) => self.hint(id, link, seat, revision),
             AgentEvent::LinkLost(link) => self.link_lost(id, link),
         }
     }
@@ -243,14 +243,14 @@ impl World<'_> {
 
     fn perform(&mut self, id: usize, effect: Effect) {
         match effect {
-            Effect::Read { deadline, .. } => {
-                self.request_of_store(id, Operation::Read { deadline })
+            Effect::Read { seat, deadline } => {
+                self.request_of_store(id, Operation::Read { seat, deadline })
             }
-            Effect::Write { expected, record, deadline, .. } => {
-                self.on_write(id, &record);
+            Effect::Write { seat, expected, record, deadline } => {
+                self.on_write(id, seat, &record);
                 self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
-                let operation = Operation::Write { expected, record, deadline };
+                let operation = Operation::Write { seat, expected, record, deadline };
                 self.request_of_store(id, operation);
             }
             Effect::Announce => self.request_of_store(id, Operation::Announce),
@@ -347,9 +347,10 @@ impl World<'_> {
         match event {
             Event::Opened(opened) => {
                 self.agents[id].bucket = Some(opened.bucket.id.clone());
-                let key_state = &opened.key_states[0];
-                self.note_revision(id, opened.bucket.last.0.max(key_state.revision.0));
-                self.saw(id, key_state);
+                self.note_revision(id, opened.bucket.last.0);
+                for key_state in &opened.key_states {
+                    self.saw(id, key_state);
+                }
             }
             Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
@@ -463,7 +464,8 @@ impl World<'_> {
         let agent = &mut self.agents[id];
         (agent.known, agent.known_key) = match event {
             Event::Opened(opened) => {
-                let key = opened.key_states[0].revision.0;
+                let revisions = opened.key_states.iter().map(|it| it.revision.0);
+                let key = revisions.max().unwrap_or_default();
                 (opened.bucket.last.0.max(key), key)
             }
             Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => {

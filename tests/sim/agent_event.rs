@@ -1,6 +1,7 @@
 //! What happens to an agent, in one of its threads.
 
 use putex::core::event::{FailbackRequest, Notice};
+use putex::core::seat::Seat;
 
 use super::wire::{Reply, StoreRequest};
 
@@ -26,7 +27,7 @@ pub enum AgentEvent {
     Reply(u64, Box<Reply>),
     AskOver(u64),
     OpenAgain,
-    Hint(u64, u64),
+    Hint(u64, Seat, u64),
     LinkLost(u64),
     /// Another has this agent's token.
     Noticed(Box<Notice>),

@@ -25,6 +25,13 @@ pub struct Options {
     limits: Limits,
 }
 
+impl Options {
+    /// Whether some of what is counted need not happen.
+    fn is_partial(&self) -> bool {
+        self.brief || self.limits.beyond_drift || self.limits.with.has(Kind::Seated)
+    }
+}
+
 /// In so many seeds everything that is counted must have happened.
 const ENOUGH: u64 = 20_000;
 
@@ -182,7 +189,7 @@ fn campaign(options: &Options) -> ExitCode {
         show_failure(seed, &options.limits);
         return ExitCode::FAILURE;
     }
-    if sum.seeds >= ENOUGH && !options.limits.beyond_drift && !options.brief {
+    if sum.seeds >= ENOUGH && !options.is_partial() {
         let never: Vec<_> = Sometimes::ALL
             .into_iter()
             .filter(|what| sum.counters.of(*what) == 0 && !what.may_lack())

@@ -6,6 +6,8 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Sometimes {
         Takeover,
+        /// Of a seat that is not the first.
+        OtherSeat,
         Confirmed,
         TakenFree,
         NotTaken,

@@ -119,6 +119,8 @@ listed! {
         Drift,
         /// An agent is started with another R, F and C.
         Retimed,
+        /// The agents have several seats.
+        Seated,
     }
 }
 
@@ -159,6 +161,7 @@ impl Kind {
             | SlowNet | HintLost | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow
             | StartHang | StartFail | StartStuck | StartEscape | StopFail | StopHang
             | SpawnFail | SpawnHang | MessageLate | Mixed | Retimed => 220,
+            Seated => 100,
         }
     }
 }
@@ -168,6 +171,10 @@ impl Kind {
 pub struct Kinds(u64);
 
 impl Kinds {
+    pub fn of(kinds: &[Kind]) -> Kinds {
+        kinds.iter().fold(Kinds::default(), |all, kind| all.with(*kind))
+    }
+
     pub fn has(self, kind: Kind) -> bool {
         self.0 >> (kind as u64) & 1 == 1
     }

@@ -135,7 +135,9 @@ impl World<'_> {
         let has_kind = kinds.has(Kind::Retimed) && !kinds.has(Kind::Plain);
         if has_kind && !self.quiet && self.rng(Kind::Retimed).chance(300) {
             let most = self.sc.sites[site].timing;
+            let seats = self.sc.seats;
             let rng = self.rng(Kind::Retimed);
+            let seats = if rng.chance(700) { seats } else { 1 };
             let r = (most.renewal() / rng.pick(&[1, 1, 2])).max(Duration::from_millis(50));
             let f = rng.between(2, u64::from(most.failures())) as u32;
             let c = rng.between(1, u64::from(most.confirmations())) as u32;
@@ -146,6 +148,7 @@ impl World<'_> {
             let timing = drawn.unwrap_or(most);
             self.lock_times_differ |= timing.lock_time() != most.lock_time();
             self.sites[site].timing = timing;
+            self.sites[site].seats = seats;
             self.note(Some(site), || format!("the times are {timing:?} now"));
         }
     }
@@ -158,7 +161,7 @@ impl World<'_> {
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,
             reloadable: self.reloadable(site),
-            seats: 1,
+            seats: self.sites[site].seats,
             observes: false,
             last_resort: setup.resort,
             device: setup.device_use,

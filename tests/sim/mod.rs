@@ -26,6 +26,7 @@ pub mod device;
 pub mod excuse;
 pub mod faults;
 pub mod guard;
+pub mod hints;
 pub mod instance;
 pub mod lanes;
 pub mod liveness;

@@ -42,7 +42,11 @@ impl World<'_> {
         let Event::FailbackRequested(request) = event else { return false };
         let (site, own) = (self.agents[id].site, self.agents[id].reloadable);
         let given = own.failback.is_some_and(|least| request.fit_for >= least);
-        given && request.priority < own.priority && request.token != self.sc.sites[site].token
+        let is_own = request.seat == self.sites[site].seat;
+        is_own
+            && given
+            && request.priority < own.priority
+            && request.token != self.sc.sites[site].token
     }
 
     /// Whether an operator wants another agent to have this very lock, in time.
@@ -53,7 +57,10 @@ impl World<'_> {
         // A store that has lost its entries does not tell the term any more.
         let lost = !self.store.losses.is_empty();
         let is_own = lost || self.last_term(id).is_some_and(|term| term == request.term);
-        in_time && is_own && request.seat == Seat(0) && request.to != self.sc.sites[site].token
+        in_time
+            && is_own
+            && request.seat == self.sites[site].seat
+            && request.to != self.sc.sites[site].token
     }
 
     /// Returns the term of the last record of this agent that was stored.
@@ -168,7 +175,7 @@ impl World<'_> {
             lost || key_state.value.lease().is_none_or(|lease| lease.incarnation != me)
         };
         match event {
-            Event::Opened(opened) => foreign(&opened.key_states[0]),
+            Event::Opened(opened) => opened.key_states.iter().all(foreign),
             Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => foreign(key_state),
             Event::Written(Written::Moved(_)) => true,
             _ => false,
@@ -200,8 +207,10 @@ impl World<'_> {
         let stale = [Kind::StaleOpen, Kind::StaleRead, Kind::LateRequest, Kind::Rejected];
         let blind = stale.iter().any(|kind| self.sc.kinds.has(*kind));
         let over = self.clock(agent.site) >= grant.valid_until;
-        let current = self.store.current();
-        let stands = is_granted(&current, grant);
+        let seat = grant.context.seat.unwrap_or(Seat::FIRST);
+        // An agent that is started with fewer seats gives up the service of another.
+        let known = seat.0 < self.sites[agent.site].seats;
+        let stands = known && is_granted(&self.store.current(seat), grant);
         stands && !over && !blind && self.store.losses.is_empty()
     }
 }

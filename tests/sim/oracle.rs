@@ -1,6 +1,6 @@
 //! What must hold in every run, and what a run may be excused for.
 //!
-//! * `overlap`: at most one service is up at any instant of true time.
+//! * `overlap`: at most one service of a seat is up at any instant of true time.
 //! * `outlived`: a service is down by V + C·R after its lock's last acknowledged renewal.
 //! * `unsaid`: a guard says so when a service outlives its lock.
 //! * `late`: no guard says so of a service that it could have stopped in time.
@@ -188,6 +188,9 @@ impl World<'_> {
     }
 
     fn overlap(&mut self, one: usize, other: usize) {
+        if self.sites[one].seat != self.sites[other].seat {
+            return;
+        }
         // A slow start can be the later one of the earlier lock.
         let [older, newer] = if self.sites[one].term_at <= self.sites[other].term_at {
             [one, other]

@@ -4,6 +4,7 @@
 //! no drift; its stop takes less than half of C·R.
 
 use putex::core::record::{KeyValue, Record};
+use putex::core::seat::Seat;
 
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
@@ -101,7 +102,7 @@ impl World<'_> {
         if !self.plain_reaches(site) {
             return;
         }
-        let key_state = self.store.current();
+        let key_state = self.store.current(Seat::FIRST);
         let plain = &mut self.sites[site].plain;
         if plain.seen != Some(key_state.revision.0) {
             plain.seen = Some(key_state.revision.0);
@@ -138,13 +139,13 @@ impl World<'_> {
         }
         let record = Record { token: token.to_owned(), lease: None };
         let expected = self.sites[site].plain.revision;
-        let Ok(revision) = self.store.write(expected, record, self.now) else {
+        let Ok(revision) = self.store.write(Seat::FIRST, expected, record, self.now) else {
             return false;
         };
         let plain = &mut self.sites[site].plain;
         plain.revision = revision;
         plain.sent = self.now;
-        self.hint_all(revision);
+        self.hint_all(Seat::FIRST, revision);
         true
     }
 }

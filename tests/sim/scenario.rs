@@ -193,14 +193,24 @@ pub struct Scenario {
     /// No fault begins from here on.
     pub until: True,
     pub drift_ppm: u32,
+    /// How many agents may be active at once.
+    pub seats: u32,
     /// How much older than the run the bucket is.
     pub older: u64,
 }
 
 impl Scenario {
+    /// Returns how many services are up when nothing goes wrong.
+    pub fn expected(&self) -> usize {
+        let candidates = self.sites.iter().filter(|site| site.priority.is_candidate());
+        candidates.count().min(self.seats as usize)
+    }
+
     pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         let mut rng = Random::stream(seed, 1);
         let kinds = draw_kinds(seed).and(limits.with).without(limits.without);
+        let seated = kinds.has(Kind::Seated);
+        let kinds = if seated { kinds.without(Kinds::of(&OF_ONE_KEY)) } else { kinds };
         let drift_ppm = rng.pick(&[0, 100, 10_000, 10_000, 50_000, 200_000]);
         let shared = draw_timing(&mut rng, drift_ppm);
         let store = match rng.below(6) {
@@ -245,10 +255,18 @@ impl Scenario {
             quiet_at,
             until,
             drift_ppm,
+            seats: if seated { SEATS as u32 } else { 1 },
             older: rng.pick(&[0, 3600 * 1000 * MS]),
         }
     }
 }
+
+/// Seats of a group that has several.
+pub const SEATS: usize = 2;
+
+/// Kinds that are judged for one key alone.
+const OF_ONE_KEY: [Kind; 7] =
+    [Kind::Rollback, Kind::Wipe, Kind::Delete, Kind::Blank, Kind::Typed, Kind::Plain, Kind::Twins];
 
 /// T + C·R.
 pub fn failover(timing: Timing) -> u64 {

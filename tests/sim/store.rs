@@ -1,7 +1,8 @@
-//! The model of a store: one key of one bucket, revisions, compare-and-set, and all
+//! The model of a store: the keys of all seats in one bucket, revisions, compare-and-set, and all
 //! that can be wrong with a server's memory.
 
 use putex::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use putex::core::seat::Seat;
 
 use super::clock::True;
 
@@ -14,9 +15,10 @@ pub enum Kind {
     Dir,
 }
 
-/// One message of the key.
+/// One message of a key.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    pub seat: Seat,
     pub revision: u64,
     pub value: KeyValue,
     pub at: True,
@@ -83,7 +85,7 @@ impl Store {
             log: Vec::new(),
         };
         if let Some(value) = first {
-            store.put(value, 0);
+            store.put(Seat::FIRST, value, 0);
         }
         store
     }
@@ -92,38 +94,49 @@ impl Store {
         BucketId { epoch: format!("e{}", self.epoch), created: format!("c{}", self.epoch) }
     }
 
-    /// Returns what stands under the key.
-    pub fn current(&self) -> KeyState {
-        key_state(self.log.last())
+    /// Returns what stands under the key of a seat.
+    pub fn current(&self, seat: Seat) -> KeyState {
+        key_state(self.last_of(seat))
     }
 
     /// Returns when that was written.
-    pub fn written_at(&self) -> True {
-        self.log.last().map_or(0, |entry| entry.at)
+    pub fn written_at(&self, seat: Seat) -> True {
+        self.last_of(seat).map_or(0, |entry| entry.at)
     }
 
     /// Returns what a replica shows that has seen nothing since `at`.
-    pub fn as_of(&self, at: True) -> KeyState {
-        key_state(self.log.iter().rev().find(|entry| entry.at <= at))
+    pub fn as_of(&self, seat: Seat, at: True) -> KeyState {
+        let mut entries = self.log.iter().rev();
+        key_state(entries.find(|entry| entry.seat == seat && entry.at <= at))
     }
 
     /// Stores a record if the key stands at `expected`; says where it stands if not.
-    pub fn write(&mut self, expected: u64, record: Record, now: True) -> Result<u64, u64> {
-        let stands = self.log.last().map_or(0, |entry| entry.revision);
+    pub fn write(
+        &mut self,
+        seat: Seat,
+        expected: u64,
+        record: Record,
+        now: True,
+    ) -> Result<u64, u64> {
+        let stands = self.last_of(seat).map_or(0, |entry| entry.revision);
         if stands != expected {
             return Err(stands);
         }
-        Ok(self.put(KeyValue::Record(record), now))
+        Ok(self.put(seat, KeyValue::Record(record), now))
     }
 
     /// Stores whatever stood there before: what a person does by hand.
-    pub fn put(&mut self, value: KeyValue, now: True) -> u64 {
+    pub fn put(&mut self, seat: Seat, value: KeyValue, now: True) -> u64 {
         self.last += 1;
-        self.log.push(Entry { revision: self.last, value, at: now });
+        self.log.push(Entry { seat, revision: self.last, value, at: now });
         self.last
     }
 
-    /// Loses the last writes of the key; returns the highest revision that is left.
+    fn last_of(&self, seat: Seat) -> Option<&Entry> {
+        self.log.iter().rev().find(|entry| entry.seat == seat)
+    }
+
+    /// Loses the last writes; returns the highest revision that is left.
     pub fn roll_back(&mut self, writes: u64) -> u64 {
         for _ in 0..writes {
             self.log.pop();

@@ -111,7 +111,8 @@ impl World<'_> {
     /// Has the agent of a site be asked to give its lock to another.
     fn request_switchover(&mut self, site: usize) {
         let Some(id) = self.living(site) else { return };
-        let current = self.store.current();
+        let own = self.sites[site].seat;
+        let current = self.store.current(own);
         let lease = current.value.lease();
         let term = lease.and_then(|lease| lease.term).unwrap_or(current.revision);
         let old = self.chance.chance(100);
@@ -120,7 +121,7 @@ impl World<'_> {
         let to = self.sc.sites.get(other).map_or("nobody", |site| &site.token).to_owned();
         let lasts = self.sites[site].timing.lock_time();
         let until = self.clock(site).after(lasts * self.chance.below(3) as u32);
-        let seat = Seat(u32::from(self.chance.chance(50)));
+        let seat = Seat(own.0 + u32::from(self.chance.chance(50)));
         self.count(Sometimes::Switchover);
         self.tell(id, Event::SwitchoverRequested(SwitchoverRequest { seat, term, to, until }));
     }
@@ -176,8 +177,8 @@ impl World<'_> {
 
     fn put(&mut self, value: KeyValue) {
         self.hands.push(self.now);
-        let revision = self.store.put(value, self.now);
-        self.hint_all(revision);
+        let revision = self.store.put(Seat::FIRST, value, self.now);
+        self.hint_all(Seat::FIRST, revision);
     }
 
     /// Returns the agent of a site, if it lives.

@@ -17,7 +17,7 @@ use super::agent::AgentEvent;
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
-use super::scenario::Step;
+use super::scenario::{SEATS, Step};
 use super::store;
 use super::world::{Happening, World};
 
@@ -30,8 +30,8 @@ pub struct StoreRequest {
 
 #[derive(Debug)]
 pub enum Operation {
-    Read { deadline: Instant },
-    Write { expected: u64, record: Record, deadline: Instant },
+    Read { seat: Seat, deadline: Instant },
+    Write { seat: Seat, expected: u64, record: Record, deadline: Instant },
     Announce,
     RequestFailback(FailbackRequest),
 }
@@ -51,10 +51,10 @@ pub struct Request {
 #[derive(Debug)]
 // Writes are half of all.
 #[allow(clippy::large_enum_variant)]
-enum What {
+pub enum What {
     Open,
-    Read,
-    Write(u64, Record),
+    Read(Seat),
+    Write(Seat, u64, Record),
 }
 
 /// What comes back.
@@ -69,29 +69,30 @@ pub enum Reply {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
+pub enum Waiting {
     Open,
-    Read,
-    Write,
+    Read(Seat),
+    Write(Seat),
     /// To a read that follows a hint of this revision at once.
-    Change(u64),
+    Change(Seat, u64),
 }
 
 /// The store thread's end.
 #[derive(Default)]
 pub struct Link {
-    open: bool,
+    pub open: bool,
     /// Which connection this is.
-    link: u64,
+    pub link: u64,
     generation: u64,
     pump_generation: u64,
-    waiting: Option<(u64, Waiting)>,
+    pub waiting: Option<(u64, Waiting)>,
     queue: VecDeque<StoreRequest>,
     requests: u64,
     reported: Option<&'static str>,
     unanswered: Option<True>,
-    seen: u64,
-    hinted: u64,
+    /// Of each seat.
+    pub seen: [u64; SEATS],
+    pub hinted: [u64; SEATS],
 }
 
 impl Link {
@@ -106,7 +107,8 @@ impl Link {
 
     /// Whether a request of the pump is under way.
     pub fn is_asked(&self) -> bool {
-        self.waiting.is_some_and(|(_, waiting)| !matches!(waiting, Waiting::Change(_))) && self.open
+        self.waiting.is_some_and(|(_, waiting)| !matches!(waiting, Waiting::Change(..)))
+            && self.open
     }
 
     pub fn is_open(&self) -> bool {
@@ -140,10 +142,12 @@ impl World<'_> {
             return;
         }
         match request.operation {
-            Operation::Read { deadline } => self.request(id, Waiting::Read, What::Read, deadline),
-            Operation::Write { expected, record, deadline } => {
-                let what = What::Write(expected, record);
-                self.request(id, Waiting::Write, what, deadline);
+            Operation::Read { seat, deadline } => {
+                self.request(id, Waiting::Read(seat), What::Read(seat), deadline);
+            }
+            Operation::Write { seat, expected, record, deadline } => {
+                let what = What::Write(seat, expected, record);
+                self.request(id, Waiting::Write(seat), what, deadline);
             }
             Operation::Announce => {
                 let notice = self.notice(id);
@@ -156,12 +160,12 @@ impl World<'_> {
     }
 
     /// Returns how long a message is under way.
-    fn travel(&mut self) -> u64 {
+    pub fn travel(&mut self) -> u64 {
         let hop = self.sc.hop;
         hop / 2 + self.chance.below(hop)
     }
 
-    fn request(&mut self, id: usize, waiting: Waiting, what: What, deadline: Instant) {
+    pub fn request(&mut self, id: usize, waiting: Waiting, what: What, deadline: Instant) {
         let site = self.agents[id].site;
         let link = &mut self.agents[id].link;
         link.requests += 1;
@@ -176,7 +180,7 @@ impl World<'_> {
             wait += self.rng(Kind::SlowNet).below(t / 2);
         }
         let mut outlives = false;
-        if waiting == Waiting::Write && self.strikes(Kind::LateRequest) {
+        if matches!(waiting, Waiting::Write(_)) && self.strikes(Kind::LateRequest) {
             let rng = self.rng(Kind::LateRequest);
             outlives = rng.chance(300);
             wait += rng.below(3 * t);
@@ -200,10 +204,10 @@ impl World<'_> {
         let reply = match what {
             What::Open if self.sites[site].rejected > 0 => Reply::Rejected,
             What::Open => Reply::Opened(self.opened(site)),
-            What::Read | What::Write(..) if self.store.gone => Reply::NoBucket,
-            What::Read => Reply::Read(self.read(Kind::StaleRead)),
-            What::Write(expected, record) => {
-                Reply::Written(self.write(agent, expected, record, sent))
+            What::Read(_) | What::Write(..) if self.store.gone => Reply::NoBucket,
+            What::Read(seat) => Reply::Read(self.read(seat, Kind::StaleRead)),
+            What::Write(seat, expected, record) => {
+                Reply::Written(self.write(agent, (seat, expected), record, sent))
             }
         };
         if self.sites[site].cut_in > 0 || self.strikes(Kind::LostReply) {
@@ -223,9 +227,15 @@ impl World<'_> {
             self.store.make(self.now);
             self.note(None, || "the bucket is made anew".to_owned());
         }
-        let key_state = self.read(Kind::StaleOpen);
-        let stale = key_state.revision != self.store.current().revision;
-        let last = if stale { key_state.revision } else { Revision(self.store.last) };
+        let mut key_states = Vec::new();
+        let mut stale = false;
+        for seat in Seat::all(self.sites[site].seats) {
+            let key_state = self.read(seat, Kind::StaleOpen);
+            stale |= key_state.revision != self.store.current(seat).revision;
+            key_states.push(key_state);
+        }
+        let seen = key_states.iter().map(|it| it.revision).max().unwrap_or(Revision(0));
+        let last = if stale { seen } else { Revision(self.store.last) };
         let age = match self.store.kind {
             store::Kind::Nats => None,
             store::Kind::Dir => {
@@ -234,23 +244,29 @@ impl World<'_> {
                 Some(age + Duration::from_nanos(self.store.older))
             }
         };
-        let (id, last) = (self.store.id(), last.max(key_state.revision));
+        let (id, last) = (self.store.id(), last.max(seen));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        Opened { bucket, key_states: vec![key_state] }
+        Opened { bucket, key_states }
     }
 
-    fn read(&mut self, stale: Kind) -> KeyState {
+    fn read(&mut self, seat: Seat, stale: Kind) -> KeyState {
         if self.store.kind == store::Kind::Nats && self.strikes(stale) {
             let t = nanos(self.sc.sites[0].timing.lock_time());
             let lag = self.rng(stale).below(2 * t);
             let at = self.now.saturating_sub(lag);
-            return self.store.as_of(at);
+            return self.store.as_of(seat, at);
         }
-        self.store.current()
+        self.store.current(seat)
     }
 
-    fn write(&mut self, agent: usize, expected: u64, record: Record, sent: True) -> Written {
+    fn write(
+        &mut self,
+        agent: usize,
+        (seat, expected): (Seat, u64),
+        record: Record,
+        sent: True,
+    ) -> Written {
         if self.strikes(Kind::Denied) {
             return Written::Denied("full".to_owned());
         }
@@ -258,13 +274,13 @@ impl World<'_> {
         if busy && self.rng(Kind::Busy).chance(500) {
             return Written::Unknown("busy".to_owned());
         }
-        let (replaced, stood_since) = (self.store.current(), self.store.written_at());
-        let written = self.store.write(expected, record, self.now);
+        let (replaced, stood_since) = (self.store.current(seat), self.store.written_at(seat));
+        let written = self.store.write(seat, expected, record, self.now);
         if let Ok(revision) = written {
             self.on_replaced(agent, &replaced, stood_since, sent);
-            self.on_stored(agent, revision, sent);
+            self.on_stored(agent, seat, revision, sent);
             self.step(Step::Applied, self.agents[agent].site);
-            self.hint_all(revision);
+            self.hint_all(seat, revision);
         }
         match written {
             _ if busy => Written::Unknown("busy".to_owned()),
@@ -272,30 +288,6 @@ impl World<'_> {
             Err(stands) => {
                 let named = self.chance.chance(700);
                 Written::Moved(named.then_some(Revision(stands)))
-            }
-        }
-    }
-
-    /// Tells all who listen that the key has changed.
-    pub fn hint_all(&mut self, revision: u64) {
-        for agent in 0..self.agents.len() {
-            let other = &self.agents[agent];
-            if !other.alive || !other.link.open || self.sites[other.site].cut_in > 0 {
-                continue;
-            }
-            let (site, link) = (other.site, other.link.link);
-            if self.strikes(Kind::HintLost) {
-                continue;
-            }
-            let mut wait = self.travel();
-            if self.strikes(Kind::HintLate) {
-                let t = nanos(self.sites[site].timing.lock_time());
-                wait += self.rng(Kind::HintLate).below(t);
-            }
-            let times = 1 + u64::from(self.strikes(Kind::HintTwice));
-            for again in 0..times {
-                let event = AgentEvent::Hint(link, revision);
-                self.after(wait * (1 + again), Happening::Agent(agent, event));
             }
         }
     }
@@ -324,8 +316,10 @@ impl World<'_> {
                 link.open = true;
                 link.generation += 1;
                 link.reported = None;
-                link.seen = opened.key_states[0].revision.0;
-                link.hinted = 0;
+                for (seen, key_state) in link.seen.iter_mut().zip(&opened.key_states) {
+                    *seen = key_state.revision.0;
+                }
+                link.hinted = Default::default();
                 self.tell(id, Event::Opened(opened));
             }
             Reply::Rejected => {
@@ -333,16 +327,22 @@ impl World<'_> {
                 return self.not_opened(id, "rejected", Event::Rejected(error));
             }
             Reply::Read(key_state) => {
-                link.seen = key_state.revision.0;
                 let event = match waiting {
-                    Waiting::Change(_) => Event::Changed(Seat::FIRST, key_state),
-                    _ => Event::Read(Ok(key_state)),
+                    Waiting::Change(seat, _) => {
+                        link.seen[seat.index()] = key_state.revision.0;
+                        Event::Changed(seat, key_state)
+                    }
+                    Waiting::Read(seat) => {
+                        link.seen[seat.index()] = key_state.revision.0;
+                        Event::Read(Ok(key_state))
+                    }
+                    Waiting::Open | Waiting::Write(_) => Event::Read(Ok(key_state)),
                 };
                 self.tell(id, event);
             }
             Reply::Written(written) => {
-                if let Written::Stored(revision) = &written {
-                    link.seen = revision.0;
+                if let (Written::Stored(revision), Waiting::Write(seat)) = (&written, waiting) {
+                    link.seen[seat.index()] = revision.0;
                 }
                 self.tell(id, Event::Written(written));
             }
@@ -358,13 +358,13 @@ impl World<'_> {
         let why = why.to_owned();
         match waiting {
             Waiting::Open => {}
-            Waiting::Read => self.tell(id, Event::Read(Err(why))),
-            Waiting::Write => self.tell(id, Event::Written(Written::Unknown(why))),
-            Waiting::Change(revision) => {
+            Waiting::Read(_) => self.tell(id, Event::Read(Err(why))),
+            Waiting::Write(_) => self.tell(id, Event::Written(Written::Unknown(why))),
+            Waiting::Change(seat, revision) => {
                 // It is told again later.
                 let (number, site) = (self.agents[id].link.number(), self.agents[id].site);
                 let later = nanos(self.sites[site].timing.attempt());
-                self.after(later, Happening::Agent(id, AgentEvent::Hint(number, revision)));
+                self.after(later, Happening::Agent(id, AgentEvent::Hint(number, seat, revision)));
             }
         }
     }
@@ -425,36 +425,9 @@ impl World<'_> {
         self.rest(id);
     }
 
-    pub fn hint(&mut self, id: usize, number: u64, revision: u64) {
-        let link = &mut self.agents[id].link;
-        if !link.open || link.link != number || revision <= link.seen {
-            return;
-        }
-        if link.waiting.is_some() {
-            link.hinted = link.hinted.max(revision);
-            return;
-        }
-        self.follow_hint(id, revision);
-    }
-
-    /// Tells the pump of a hint. As a rule the key is read first for a standby.
-    fn follow_hint(&mut self, id: usize, revision: u64) {
-        if self.agents[id].state != "standby" || self.chance.chance(200) {
-            return self.tell(id, Event::Hint(Seat::FIRST, Some(Revision(revision))));
-        }
-        let site = self.agents[id].site;
-        let now = self.host(site).clock.at(self.now);
-        let deadline = now.after(self.sites[site].timing.attempt());
-        self.request(id, Waiting::Change(revision), What::Read, deadline);
-    }
-
     /// What waited while a request was under way.
     fn next_ask(&mut self, id: usize) {
-        let link = &mut self.agents[id].link;
-        let hinted = std::mem::take(&mut link.hinted);
-        if hinted > link.seen {
-            self.follow_hint(id, hinted);
-        }
+        self.follow_hints(id);
         while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {
             let Some(request) = self.agents[id].link.queue.pop_front() else {
                 break;

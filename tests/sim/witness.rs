@@ -6,10 +6,12 @@ use putex::core::command::{LockContext, Outcome};
 use putex::core::event::{Event, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
 use putex::core::report::{Holder, LockLoss, Reason, Report};
+use putex::core::seat::Seat;
 
 use super::agent::Agent;
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
+use super::scenario::SEATS;
 use super::store::Loss;
 use super::world::{Acked, World};
 
@@ -17,6 +19,8 @@ use super::world::{Acked, World};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writing {
     nonce: u64,
+    /// The key that it writes.
+    seat: Option<Seat>,
     first: True,
     last: True,
     /// The lock time that it publishes.
@@ -40,8 +44,9 @@ pub struct Writing {
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     epoch: String,
-    highest: u64,
-    site: usize,
+    /// Of each seat.
+    highest: [u64; SEATS],
+    site: [usize; SEATS],
     /// Revisions were given twice: nothing can be told from them.
     spoilt: bool,
 }
@@ -63,7 +68,7 @@ fn mark_of(incarnation: Incarnation, nonce: u64) -> u64 {
 }
 
 impl World<'_> {
-    pub fn on_write(&mut self, id: usize, record: &Record) {
+    pub fn on_write(&mut self, id: usize, seat: Seat, record: &Record) {
         let now = self.now;
         let site = self.agents[id].site;
         let Some(lease) = &record.lease else { return };
@@ -74,6 +79,7 @@ impl World<'_> {
         writing.adopts = lease.term.is_some() && (writing.adopts || writing.nonce == 0);
         if new {
             writing.nonce = lease.nonce;
+            writing.seat = Some(seat);
             writing.acked = false;
             writing.outcome_unknown = false;
         }
@@ -136,7 +142,8 @@ impl World<'_> {
     fn acked(&mut self, id: usize, sent: True) {
         let site = self.agents[id].site;
         self.check_outlived(site);
-        let lock = self.agents[id].writing.lock;
+        let Writing { lock, seat, .. } = self.agents[id].writing;
+        self.sites[site].seat = seat.unwrap_or(Seat::FIRST);
         let timing = self.sites[site].timing;
         let (lock_time, up) = (timing.lock_time(), self.sites[site].up);
         let acked = &mut self.sites[site].acked;
@@ -188,9 +195,9 @@ impl World<'_> {
     }
 
     /// A write was stored, whether its writer learns of it or not.
-    pub fn on_stored(&mut self, id: usize, revision: u64, sent: True) {
+    pub fn on_stored(&mut self, id: usize, seat: Seat, revision: u64, sent: True) {
         let site = self.agents[id].site;
-        let record = self.store.current();
+        let record = self.store.current(seat);
         // A copy that was lost had the same number, and was seen: nobody can tell.
         let own = mark(&record.value);
         let shown = |(_, at, shown): &(_, _, _)| (*at, *shown) == (revision, own);
@@ -205,7 +212,7 @@ impl World<'_> {
         if let KeyValue::Record(Record { lease: Some(lease), .. }) = &record.value
             && lease.term.is_none()
         {
-            self.two_locks(site);
+            self.two_locks(site, seat);
             self.sites[site].term_at = self.now;
             self.sites[site].term = revision;
             self.sites[site].terms.push(revision);
@@ -227,9 +234,12 @@ impl World<'_> {
 
     /// Somebody takes the lock: nobody else may still count on it. After a loss a take
     /// may be stored that its writer does not believe; but who follows it believes it.
-    fn two_locks(&mut self, newer: usize) {
+    fn two_locks(&mut self, newer: usize, seat: Seat) {
         let believed = self.store.losses.is_empty();
         for older in (0..self.sites.len()).filter(|older| *older != newer) {
+            if self.sites[older].seat != seat {
+                continue;
+            }
             let agent = self.sites[older].agent.map(|agent| &self.agents[agent]);
             let state = agent.filter(|agent| agent.alive);
             let state = state.map_or("", |agent| agent.state);
@@ -299,9 +309,13 @@ impl World<'_> {
         }
         if self.terms.epoch != *epoch {
             self.terms.epoch.clone_from(epoch);
-            self.terms.highest = 0;
+            self.terms.highest = Default::default();
         }
-        let Terms { highest, site: of, .. } = self.terms;
+        let seat = self.sites[site].seat;
+        if context.seat.is_some_and(|told| told != seat) {
+            return self.fail("seat", format!("{site} starts for {:?}, not {seat}", context.seat));
+        }
+        let (highest, of) = (self.terms.highest[seat.index()], self.terms.site[seat.index()]);
         if term.0 < highest && self.unknowable(site, of) {
             return self.count(Sometimes::ExcusedOverlap);
         }
@@ -309,8 +323,11 @@ impl World<'_> {
             let text = format!("{site} starts under {term}, {of} did under {highest}");
             return self.fail("term", text);
         }
-        self.terms.highest = term.0;
-        self.terms.site = site;
+        if seat != Seat::FIRST {
+            self.count(Sometimes::OtherSeat);
+        }
+        self.terms.highest[seat.index()] = term.0;
+        self.terms.site[seat.index()] = site;
     }
 
     pub fn on_event(&mut self, id: usize, event: &Event) {

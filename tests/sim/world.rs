@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use putex::core::event::Kept;
+use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
@@ -89,6 +90,9 @@ pub struct Site {
     /// The guard that has the lock, and what the previous one left to it.
     pub guard_lock: Option<usize>,
     pub note: Note,
+    /// How many seats its agent knows, and that of its lock, or of its last one.
+    pub seats: u32,
+    pub seat: Seat,
     pub up: bool,
     pub excuse: Excuse,
     /// Since when no guard is there that can act, or one is.
@@ -188,6 +192,8 @@ impl<'a> World<'a> {
             agent: None,
             guard_lock: None,
             note: Note::default(),
+            seats: sc.seats,
+            seat: Seat::FIRST,
             up: false,
             excuse: Excuse::default(),
             away_since: Some(0),
