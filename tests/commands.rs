@@ -109,6 +109,26 @@ fn a_hangup_has_the_agent_read_its_file_again() {
     assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
 }
 
+/// Its guard was started without one.
+#[test]
+fn a_last_resort_that_was_added_while_the_service_runs_is_run() {
+    let sandbox = Sandbox::new("resort-added");
+    let start = |options: &[&str]| {
+        let mut command = sandbox.agent("echo up >$D/up", "test ! -e $D/hang || exec sleep 1000");
+        Agent::start(command.args(["-r", "250ms", "-c", "1"]).args(options))
+    };
+    let agent = start(&[]);
+    file(&sandbox, "up");
+    fs::write(sandbox.join("hang"), "").expect("it can be written");
+    agent.kill();
+    let agent = start(&["--last-resort", "echo run >$D/resort; rm -f $D/up"]);
+    agent.wait_for_any(&["adopted"]);
+    agent.signal(Signal::STOP);
+    file(&sandbox, "resort");
+    until_true("no service", || !sandbox.join("up").exists());
+    sandbox.kill_all();
+}
+
 /// Waits until `go` is in `$D`, then makes a file system at `$0` of which nobody answers any
 /// request, for the process that this one becomes. Runs the rest meanwhile.
 const DISK_THAT_BEGINS_TO_HANG: &str = "exec 9<>/dev/fuse || exit 99

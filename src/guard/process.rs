@@ -126,17 +126,17 @@ impl GuardProcess {
         let waker = Arc::new(Waker::new()?);
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
-        let runner = |command, output, is_configured| {
+        let runner = |command, output| {
             let (pipe, note) = (OutputPipe::new(command, output)?, note.try_clone()?);
-            Runner::start(pipe, is_configured, note, Arc::clone(&waker), oom_score.clone())
+            Runner::start(pipe, note, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
             guard: guard.recall(previous.stop_budget),
             commands: settings.commands.clone(),
             runners: [
-                runner(Command::Start, output, true)?,
-                runner(Command::Stop, None, true)?,
-                runner(Command::LastResort, None, settings.commands.last_resort.is_some())?,
+                runner(Command::Start, output)?,
+                runner(Command::Stop, None)?,
+                runner(Command::LastResort, None)?,
             ],
             waker,
             cgroups,

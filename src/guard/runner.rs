@@ -43,15 +43,14 @@ pub(super) struct Runner {
     command: Command,
     pub(super) output: OutputPipe,
     orders: Sender<Order>,
-    /// The thread, unless the command is not configured. It is woken for each order.
-    thread: Option<Thread>,
+    /// Is woken for each order.
+    thread: Thread,
     spawned: Receiver<io::Result<Process>>,
     process: Option<Process>,
 }
 
 impl Runner {
-    /// Starts the thread, unless the command is not configured and never run. `waker` is woken
-    /// when a process was spawned. `oom_score` is what the file of this name in /proc says of the
+    /// Starts the thread. `waker` is woken when a process was spawned. `oom_score` is what the file of this name in /proc says of the
     /// agent.
     ///
     /// # Errors
@@ -59,7 +58,6 @@ impl Runner {
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
         output: OutputPipe,
-        is_configured: bool,
         note: Note,
         waker: Arc<Waker>,
         oom_score: String,
@@ -97,12 +95,8 @@ impl Runner {
                 }
             }
         };
-        let mut thread = None;
-        if is_configured {
-            let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
-            let handle = builder.stack_size(STACK_BYTES).spawn(serve)?;
-            thread = Some(handle.thread().clone());
-        }
+        let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
+        let thread = builder.stack_size(STACK_BYTES).spawn(serve)?.thread().clone();
         Ok(Runner { command, output, orders, thread, spawned, process: None })
     }
 
@@ -123,7 +117,7 @@ impl Runner {
 
     fn order(&self, order: Order) -> bool {
         let has_room = self.orders.try_send(order).is_ok();
-        self.thread.iter().for_each(Thread::unpark);
+        self.thread.unpark();
         has_room
     }
 
