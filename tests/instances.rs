@@ -25,7 +25,7 @@ use support::agent::Agent;
 use support::clock::{PATIENCE, now, observe_for, until_true};
 use support::process::{self, lives, parent_of, signal};
 use support::programs;
-use support::sandbox::Run;
+use support::sandbox::{Run, Sandbox};
 
 /// How often a program is executed anew in a row.
 const UPGRADES: usize = 20;
@@ -69,6 +69,25 @@ fn an_agent_that_is_killed_and_started_again_does_not_touch_the_service() {
 }
 
 /// A time namespace has clocks of its own: a deadline of that agent is a day late here.
+/// The lock of the service is over long before R of the new instance is.
+#[test]
+fn a_guard_that_hangs_is_killed_in_the_time_of_the_instance_before() {
+    let sandbox = Sandbox::new("larger-r");
+    let start = |r: &str| {
+        let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
+        Agent::start(command.args(["-r", r, "-c", "1"]))
+    };
+    let agent = start("300ms");
+    until_true("a service", || sandbox.join("up").exists());
+    let guard = sandbox.guard("web");
+    until_true("noted times", || agent.log.text().contains("the service runs here"));
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    let _agent = start("60s");
+    until_true("no service", || !sandbox.join("up").exists());
+    sandbox.kill_all();
+}
+
 #[test]
 fn a_guard_takes_no_grant_of_an_agent_with_another_clock() {
     let other = ["unshare", "--time", "--boottime", "100000", "--fork"];

@@ -39,7 +39,7 @@ use rustix::process::WaitOptions;
 use self::change_thread::ChangeHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
-use self::inbox::{Inbox, inbox};
+use self::inbox::{Inbox, InboxSender, inbox};
 use self::metrics_thread::MetricsHandle;
 use self::performer::Performer;
 use self::reload::{Reload, Reloader};
@@ -54,7 +54,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{HeldDir, Identity, InstanceDir, kept_file};
+use crate::guard::{HeldDir, Identity, InstanceDir, kept_file, note};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys::{self, Alarm, PollFlags};
@@ -123,13 +123,14 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     let program = Program::find(setup.identity.clone(), setup.identity_now, events.clone());
     let startup_lines = describe_settings(&setup);
     let mut reloader = Reloader::new(reload, setup.config.reloadable, events.clone());
-    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut reloader)? {
+    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut reloader, &events)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path.display().to_string();
     let dir_path = dir.path.clone();
     let kept = kept_file::read(&dir_path)?;
+    let times = note::times_in(&dir_path);
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = HealthCheck::new(setup.guard.commands.clone())?;
     let on_change = match setup.guard.commands.on_change {
@@ -145,7 +146,7 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         host: setup.id.host.clone(),
     };
     let timing = setup.config.timing;
-    let pump = Pump::new(setup.config, setup.id, sys::now()).recall(kept);
+    let pump = Pump::new(setup.config, setup.id, sys::now()).recall(kept).recall_times(times);
     let performer = Performer {
         check,
         on_change,
@@ -189,6 +190,7 @@ fn wait_for_agent_lock(
     dir: &InstanceDir,
     setup: &Setup<'_>,
     reloader: &mut Reloader,
+    events: &InboxSender<Event>,
 ) -> io::Result<Result<File, Exit>> {
     let alarm = Alarm::new()?;
     let lock_time = setup.config.timing.lock_time();
@@ -216,8 +218,11 @@ fn wait_for_agent_lock(
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
         // A wait that fails is a short wait.
         let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
-        if let Some(Event::Shutdown(_)) = setup.signals.next(reloader) {
-            return Ok(Err(Exit::Success));
+        match setup.signals.next(reloader) {
+            Some(Event::Shutdown(_)) => return Ok(Err(Exit::Success)),
+            // It is performed when this agent has begun. One that has no room has others before it.
+            Some(event) => drop(events.offer(event)),
+            None => {}
         }
     }
 }

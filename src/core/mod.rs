@@ -59,7 +59,8 @@ pub use self::level::Level;
 pub use self::metrics::Metrics;
 pub use self::priority::Priority;
 pub use self::protocol::{
-    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
+    DeviceUse, Grant, GrantTimes, GuardConfig, GuardReport, ServiceState, Stake, StartState,
+    StopOrder, ToGuard,
 };
 pub use self::pump::{AgentId, Config, Deadline, Pump, bounce};
 pub use self::record::{
@@ -71,6 +72,6 @@ pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{
     COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, LOCK_TIME_MAX, PAUSE_MAX, Percent, R_MAX, SLACK,
-    Timing,
+    Timing, guard_answer_time,
 };
 pub use self::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};

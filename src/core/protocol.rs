@@ -50,6 +50,16 @@ impl Grant {
     }
 }
 
+/// The times under which a guard lets a service run: what the next guard and the next instance of
+/// the agent have to know, whose settings may be others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantTimes {
+    /// R of the agent with the grant.
+    pub renewal: Duration,
+    /// The stop budget of the grant.
+    pub stop_budget: Duration,
+}
+
 /// What is at stake when the service is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stake {

@@ -216,12 +216,6 @@ impl Timing {
         (self.renewal / 2).max(ATTEMPT_MIN)
     }
 
-    /// Returns the time in which a guard has to answer before it is killed: R, but at least
-    /// 250 ms.
-    pub fn guard_answer_time(self) -> Duration {
-        self.renewal.max(GUARD_ANSWER_MIN)
-    }
-
     /// Returns the longest timeout with which a watchdog device that is kicked at
     /// every renewal resets the host before the service must be dead, with R to
     /// spare for the next renewal: T·(1 − e) + stop budget − R.
@@ -272,6 +266,12 @@ impl fmt::Display for Percent {
         }
         write!(f, "{}.{digits} %", self.0 / 10_000)
     }
+}
+
+/// Returns the time in which a guard has to answer an agent of this R before it is killed: R, but
+/// at least 250 ms.
+pub fn guard_answer_time(renewal: Duration) -> Duration {
+    renewal.max(GUARD_ANSWER_MIN)
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::core::{Command, Instant};
+use super::instance_dir::GUARD_LOCK;
+use super::private_file;
+use crate::core::{Command, GrantTimes, Instant};
 use crate::sys::{self, kill_session, kill_with_group, start_ticks};
 
 /// The first line; the boot follows.
@@ -23,18 +25,18 @@ const FORMAT: &str = "putex guard 1 ";
 /// Bytes of one slot of the file.
 const SLOT_BYTES: usize = 64;
 
-/// Slots: the head, the stop budget, the service, then start, stop and the last resort as in
+/// Slots: the head, the times, the service, then start, stop and the last resort as in
 /// [`Command::ALL`], where the service has the slot of the health check. The control groups
 /// follow.
-const STOP_BUDGET: usize = 1;
+const TIMES: usize = 1;
 const SERVICE: usize = 2;
 const CGROUP: usize = SERVICE + Command::OnChange as usize;
 
 /// What the line of a control group begins with; its directory follows.
 const CGROUP_WORD: &str = "cgroup ";
 
-/// What the line of the stop budget begins with; it follows in microseconds.
-const STOP_BUDGET_WORDS: &str = "stop budget ";
+/// What the line of the times begins with; R and the stop budget follow in microseconds.
+const TIMES_WORD: &str = "times ";
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
@@ -58,8 +60,8 @@ pub(crate) struct PreviousGuard {
     pub(crate) up: bool,
     /// A guard of this boot has started the service, and none has noted since that it was down.
     pub(crate) left_up: bool,
-    /// How long the service may run on when its lock is over, by the last grant of that guard.
-    pub(crate) stop_budget: Option<Duration>,
+    /// The times of the last grant of that guard.
+    pub(crate) times: Option<GrantTimes>,
     /// Its control groups: its own, and those of guards before it that it has not seen empty.
     pub(crate) cgroups: Vec<PathBuf>,
     /// Its commands that have not ended.
@@ -88,8 +90,8 @@ impl Note {
             0
         };
         note.write(0, &format!("{FORMAT}{boot}"), 1)?;
-        let budget = previous.stop_budget.map(stop_budget_line).unwrap_or_default();
-        note.write(STOP_BUDGET, &budget, 1)?;
+        let times = previous.times.map(times_line).unwrap_or_default();
+        note.write(TIMES, &times, 1)?;
         note.write(SERVICE, service_line(&previous), 1)?;
         // So that there is room for all later notes. Commands of the previous guard stay noted
         // for the next guard, should this one be killed before it has killed them.
@@ -117,13 +119,13 @@ impl Note {
         self.write(SERVICE, if up { UP } else { DOWN }, 1)
     }
 
-    /// Notes how long the service may run on when its lock is over.
+    /// Notes the times of a grant.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn stop_budget(&self, budget: Duration) -> io::Result<()> {
-        self.write(STOP_BUDGET, &stop_budget_line(budget), 1)
+    pub(crate) fn times(&self, times: GrantTimes) -> io::Result<()> {
+        self.write(TIMES, &times_line(times), 1)
     }
 
     /// Notes a command that was spawned between `since` and now; after a start the service may
@@ -207,7 +209,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     PreviousGuard {
         up: line(SERVICE) != DOWN,
         left_up: line(SERVICE) == UP,
-        stop_budget: parse_stop_budget(&line(STOP_BUDGET)),
+        times: parse_times(&line(TIMES)),
         cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
         running: running.collect(),
     }
@@ -222,15 +224,24 @@ fn service_line(previous: &PreviousGuard) -> &'static str {
     }
 }
 
-/// Returns the line of a stop budget.
-fn stop_budget_line(budget: Duration) -> String {
-    format!("{STOP_BUDGET_WORDS}{}", budget.as_micros())
+/// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
+pub(crate) fn times_in(dir: &Path) -> Option<GrantTimes> {
+    let mut text = vec![0; (TIMES + 1) * SLOT_BYTES];
+    let count = private_file::open(&dir.join(GUARD_LOCK)).ok()?.read_at(&mut text, 0).ok()?;
+    let text = &text[..count];
+    is_of_boot(text, &sys::boot_id()).then(|| parse_times(&line_at(text, TIMES))).flatten()
 }
 
-/// Returns the stop budget of a line, if it is such a line.
-fn parse_stop_budget(line: &str) -> Option<Duration> {
-    let micros = line.strip_prefix(STOP_BUDGET_WORDS)?;
-    micros.parse().ok().map(Duration::from_micros)
+/// Returns the line of times.
+fn times_line(GrantTimes { renewal, stop_budget }: GrantTimes) -> String {
+    format!("{TIMES_WORD}{} {}", renewal.as_micros(), stop_budget.as_micros())
+}
+
+/// Returns the times of a line, if it is such a line.
+fn parse_times(line: &str) -> Option<GrantTimes> {
+    let (renewal, budget) = line.strip_prefix(TIMES_WORD)?.split_once(' ')?;
+    let micros = |text: &str| text.parse().ok().map(Duration::from_micros);
+    Some(GrantTimes { renewal: micros(renewal)?, stop_budget: micros(budget)? })
 }
 
 /// Returns the line in a slot.
@@ -311,14 +322,15 @@ mod tests {
         assert_eq!(parse_file(&file).cgroups, dirs);
         note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
         note.cgroups(iter::empty()).expect("it was noted before");
-        let budget = Duration::from_micros(2_970_001);
-        assert_eq!(parse_file(&file).stop_budget, None);
-        note.stop_budget(budget).expect("there is room");
+        let micros = Duration::from_micros;
+        let times = GrantTimes { renewal: micros(3_000_000), stop_budget: micros(2_970_001) };
+        assert_eq!(parse_file(&file).times, None);
+        note.times(times).expect("there is room");
         let again = file.try_clone().expect("a descriptor");
         let (_, previous) = Note::begin(file).expect("a note");
         assert!(previous.up && previous.left_up && parse_file(&again).left_up);
         assert_eq!(previous.cgroups, [Path::new(&short)]);
-        assert_eq!([previous.stop_budget, parse_file(&again).stop_budget], [Some(budget); 2]);
+        assert_eq!([previous.times, parse_file(&again).times], [Some(times); 2]);
         let [(Command::Stop, process, _)] = previous.running.as_slice() else {
             panic!("{:?}", previous.running)
         };

@@ -26,8 +26,8 @@ use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
 use crate::core::{
-    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
-    SLACK, ServiceAction, ToGuard,
+    Command, GrantTimes, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome,
+    Role, Run, SLACK, ServiceAction, ToGuard,
 };
 use crate::log::{Destination, LogQueue, count_left_out, say};
 use crate::sys::{self, Alarm, Waker};
@@ -60,7 +60,7 @@ pub(super) struct GuardProcess {
     note: Note,
     /// The note says that the service may be up.
     noted_up: bool,
-    noted_stop_budget: Option<Duration>,
+    noted_times: Option<GrantTimes>,
     device: WatchdogDevice,
     /// Where the log goes unless it is syslog.
     stderr: Destination,
@@ -131,7 +131,7 @@ impl GuardProcess {
             Runner::start(pipe, note, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
-            guard: guard.recall(previous.stop_budget),
+            guard: guard.recall(previous.times),
             commands: settings.commands.clone(),
             runners: [
                 runner(Command::Start, output)?,
@@ -145,7 +145,7 @@ impl GuardProcess {
             previous_guard_start,
             note,
             noted_up: previous.up,
-            noted_stop_budget: previous.stop_budget,
+            noted_times: previous.times,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             stderr,
             metrics_file: MetricsFile::of(settings, dir),
@@ -450,11 +450,11 @@ impl GuardProcess {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.runner(Command::Start).note_down();
         }
-        if let Some(budget) = self.guard.stop_budget()
-            && self.noted_stop_budget != Some(budget)
-            && self.runner(Command::Start).note_stop_budget(budget)
+        if let Some(times) = self.guard.times()
+            && self.noted_times != Some(times)
+            && self.runner(Command::Start).note_times(times)
         {
-            self.noted_stop_budget = Some(budget);
+            self.noted_times = Some(times);
         }
         let (service, unfit) = (&report.service, &report.unfit);
         match self.unsent.back_mut() {

@@ -9,13 +9,12 @@ use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process, not_run};
-use crate::core::{Command, GuardInput, Outcome};
+use crate::core::{Command, GrantTimes, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::{self, Waker};
 
@@ -34,8 +33,8 @@ enum Order {
     Spawn(Box<Prepared>),
     /// Note that the service is down.
     NoteDown,
-    /// Note how long the service may run on when its lock is over.
-    NoteStopBudget(Duration),
+    /// Note the times of a grant.
+    NoteTimes(GrantTimes),
 }
 
 /// One command.
@@ -50,8 +49,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Starts the thread. `waker` is woken when a process was spawned. `oom_score` is what the file of this name in /proc says of the
-    /// agent.
+    /// Starts the thread. `waker` is woken when a process was spawned. `oom_score` is what the file
+    /// of this name in /proc says of the agent.
     ///
     /// # Errors
     ///
@@ -71,7 +70,7 @@ impl Runner {
                 match order {
                     // Without the note the next guard runs stop, which does no harm.
                     Order::NoteDown => drop(note.service(false)),
-                    Order::NoteStopBudget(budget) => drop(note.stop_budget(budget)),
+                    Order::NoteTimes(times) => drop(note.times(times)),
                     Order::Spawn(prepared) => {
                         let since = sys::now();
                         let mut process = spawn(*prepared, &oom_score, &writer);
@@ -110,9 +109,9 @@ impl Runner {
         let _ = self.order(Order::NoteDown);
     }
 
-    /// Has the stop budget noted; returns whether the thread has room for the order.
-    pub(super) fn note_stop_budget(&self, budget: Duration) -> bool {
-        self.order(Order::NoteStopBudget(budget))
+    /// Has the times of a grant noted; returns whether the thread has room for the order.
+    pub(super) fn note_times(&self, times: GrantTimes) -> bool {
+        self.order(Order::NoteTimes(times))
     }
 
     fn order(&self, order: Order) -> bool {

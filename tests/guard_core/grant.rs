@@ -2,7 +2,9 @@
 
 use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, GuardConfig, ServiceState, Stake, StopOrder, ToGuard};
+use putex::core::protocol::{
+    Grant, GrantTimes, GuardConfig, ServiceState, Stake, StopOrder, ToGuard,
+};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
 use putex::core::time::Ms;
@@ -322,12 +324,13 @@ fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
 #[test]
 fn what_a_guard_of_a_smaller_c_has_left_is_stopped_within_its_stop_budget() {
     let bench = Bench::up(config());
-    let budget = bench.guard.stop_budget();
-    assert_eq!(budget, Some(timing().stop_budget()));
+    let times = bench.guard.times();
+    let (renewal, stop_budget) = (timing().renewal(), timing().stop_budget());
+    assert_eq!(times, Some(GrantTimes { renewal, stop_budget }));
     // The agent is started again with a larger C, and kills a guard that does not answer it.
     let larger = Timing::new(timing().renewal(), timing().failures(), 3, timing().drift_ppm());
     let larger = GuardConfig { timing: larger.expect("it is safe"), ..config() };
-    let mut bench = Bench::of(Guard::new(larger, false, false, ms(100)).recall(budget));
+    let mut bench = Bench::of(Guard::new(larger, false, false, ms(100)).recall(times));
     bench.tell(ToGuard::Hello(larger), ms(100));
     let dead_by = ms(110).after(larger.timing.stop_budget());
     let stake = Stake::Assurance;

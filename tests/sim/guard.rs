@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, GuardReport, ServiceState, Stake, StopOrder, ToGuard};
+use putex::core::protocol::{
+    Grant, GrantTimes, GuardReport, ServiceState, Stake, StopOrder, ToGuard,
+};
 use putex::core::service::ServiceAction;
 use putex::core::service_report::ServiceReport;
 
@@ -56,8 +58,8 @@ impl GuardEvent {
 pub struct Note {
     /// The service is down.
     pub down: bool,
-    /// That of the last grant.
-    pub stop_budget: Option<Duration>,
+    /// Those of the last grant.
+    pub times: Option<GrantTimes>,
     pub processes: [Option<usize>; 4],
 }
 
@@ -188,7 +190,7 @@ impl World<'_> {
             self.fail("note", format!("{site} may be up, but the note says no"));
         }
         let down = note.down && !finishing;
-        let core = Guard::new(config, down, start.is_some(), now).recall(note.stop_budget);
+        let core = Guard::new(config, down, start.is_some(), now).recall(note.times);
         self.guards[id].core = Some(core);
         if finishing {
             self.count(Sometimes::Finished);
@@ -315,14 +317,14 @@ impl World<'_> {
         }
     }
 
-    /// What the next guard has to know: whether the service is down, and how long a stop may take.
+    /// What the next guard has to know: whether the service is down, and the times of its lock.
     fn write_note(&mut self, id: usize) {
         let guard = &self.guards[id];
         let site = guard.site;
-        if let Some(budget) = guard.core.as_ref().and_then(Guard::stop_budget)
+        if let Some(times) = guard.core.as_ref().and_then(Guard::times)
             && guard.alive
         {
-            self.sites[site].note.stop_budget = Some(budget);
+            self.sites[site].note.times = Some(times);
         }
         let guard = &self.guards[id];
         if guard.alive && guard.core.as_ref().is_some_and(Guard::is_down) {

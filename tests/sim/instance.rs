@@ -113,6 +113,7 @@ impl World<'_> {
             boot: format!("h{}-b{boot}", setup.host),
         };
         let pump = Pump::new(config, me, self.clock(site)).recall(self.sites[site].kept.clone());
+        let pump = pump.recall_times(self.sites[site].note.times);
         self.agents[id].pump = Some(pump);
         self.agents[id].reloadable = self.reloadable(site);
         self.agents[id].state = "looking";

@@ -27,7 +27,8 @@ use std::time::Duration;
 use self::device::Device;
 use crate::core::command::{Command, LockContext, Outcome};
 use crate::core::protocol::{
-    Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
+    Grant, GrantTimes, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder,
+    ToGuard,
 };
 use crate::core::record::Revision;
 use crate::core::service::{Processes, ServiceAction};
@@ -100,15 +101,17 @@ enum State {
 struct Unknown {
     /// It is stopped at this instant unless a grant comes before.
     stop_at: Instant,
-    /// The stop budget of the last grant of the previous guard, where that is known. Other hosts
-    /// wait no longer, though the C of this guard is larger.
-    stop_budget: Option<Duration>,
+    /// The times of the last grant of the previous guard, where they are known. Other hosts wait
+    /// no longer, though R or C of this guard are larger.
+    times: Option<GrantTimes>,
 }
 
 /// A service that may run.
 #[derive(Clone, Debug)]
 struct Up {
     grant: Grant,
+    /// R of the agent with the grant.
+    renewal: Duration,
     /// The starts of this term.
     start: StartState,
     /// How the last of them ended.
@@ -144,7 +147,7 @@ impl Guard {
             config,
             state: match down {
                 true => State::Down,
-                false => State::Unknown(Unknown { stop_at: now, stop_budget: None }),
+                false => State::Unknown(Unknown { stop_at: now, times: None }),
             },
             processes: Processes::new(start_alive),
             device: Device::new(config.device),
@@ -155,20 +158,22 @@ impl Guard {
         }
     }
 
-    /// Sets the stop budget of the last grant of the previous guard, if that is known.
+    /// Sets the times of the last grant of the previous guard, if they are known.
     #[must_use]
-    pub fn recall(mut self, previous: Option<Duration>) -> Guard {
+    pub fn recall(mut self, previous: Option<GrantTimes>) -> Guard {
         if let State::Unknown(unknown) = &mut self.state {
-            unknown.stop_budget = previous;
+            unknown.times = previous;
         }
         self
     }
 
-    /// Returns how long a service that may run can take to stop after the end of its lock: what
-    /// [`Guard::recall`] tells the next guard.
-    pub fn stop_budget(&self) -> Option<Duration> {
+    /// Returns the times of the grant of a service that may run: what [`Guard::recall`] tells the
+    /// next guard.
+    pub fn times(&self) -> Option<GrantTimes> {
         match &self.state {
-            State::Up(Up { grant, .. }) => Some(grant.stop_budget()),
+            State::Up(Up { grant, renewal, .. }) => {
+                Some(GrantTimes { renewal: *renewal, stop_budget: grant.stop_budget() })
+            }
             State::Unknown(_) | State::Down | State::Stopping(_) => None,
         }
     }
@@ -274,7 +279,9 @@ impl Guard {
                 {
                     // An agent that has a lock says so at once. One that follows it has no more
                     // time: agents that come and go must not keep the service up.
-                    unknown.stop_at = now.after(SLACK.max(config.timing.renewal() / 4));
+                    let renewal = config.timing.renewal();
+                    let renewal = unknown.times.map_or(renewal, |it| it.renewal.min(renewal));
+                    unknown.stop_at = now.after(SLACK.max(renewal / 4));
                 }
                 self.device.configure(config.device);
                 self.try_device();
@@ -296,10 +303,15 @@ impl Guard {
         match &mut self.state {
             State::Stopping(_) => return,
             State::Down if now >= grant.valid_until => return,
-            State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
+            State::Up(up) if up.grant.context.term == grant.context.term => {
+                up.grant = grant;
+                up.renewal = self.config.timing.renewal();
+            }
             State::Unknown(_) | State::Down | State::Up(_) => {
                 self.device.retry();
-                self.state = State::Up(Up { grant, start: StartState::NotRun, outcome: None });
+                let renewal = self.config.timing.renewal();
+                let start = StartState::NotRun;
+                self.state = State::Up(Up { grant, renewal, start, outcome: None });
             }
         }
         if self.device.wants_opening(self.reset_before(), self.device_timeout(), now) {
@@ -341,8 +353,8 @@ impl Guard {
                 StopOrder { dead_by, ..order }
             }
             State::Down => StopOrder { stake: Stake::Assurance, ..order },
-            State::Unknown(Unknown { stop_budget: Some(budget), .. }) if known.is_none() => {
-                StopOrder { dead_by: order.dead_by.min(now.after(*budget)), ..order }
+            State::Unknown(Unknown { times: Some(times), .. }) if known.is_none() => {
+                StopOrder { dead_by: order.dead_by.min(now.after(times.stop_budget)), ..order }
             }
             State::Unknown(_) => order,
         };

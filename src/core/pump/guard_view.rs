@@ -9,10 +9,12 @@ use std::time::Duration;
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, GuardEvent};
-use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, ToGuard};
+use crate::core::protocol::{
+    Grant, GrantTimes, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
+};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::SLACK;
+use crate::core::timing::{SLACK, guard_answer_time};
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
@@ -34,6 +36,8 @@ pub(super) struct GuardView {
     reported_loss: Option<String>,
     /// There is none: this agent only observes, and runs no service.
     is_without: bool,
+    /// R with which the previous instance may have left the service running.
+    previous_renewal: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,7 +85,19 @@ impl Present {
 impl GuardView {
     pub(super) fn new(is_without: bool, now: Instant) -> GuardView {
         let (present, number, reported_loss) = (None, 0, None);
-        GuardView { present, start_at: now, number, pause: PAUSE_MIN, reported_loss, is_without }
+        GuardView {
+            present,
+            start_at: now,
+            number,
+            pause: PAUSE_MIN,
+            reported_loss,
+            is_without,
+            previous_renewal: None,
+        }
+    }
+
+    pub(super) fn recall_times(&mut self, previous: Option<GrantTimes>) {
+        self.previous_renewal = previous.map(|times| times.renewal);
     }
 
     /// Returns the last report if it answers all messages.
@@ -171,6 +187,12 @@ impl Context {
         let complete = report.heard >= present.sent_count;
         present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
         let before = present.report.replace(report.clone());
+        let is_own = |grant: &Grant| grant.holder == self.id.incarnation;
+        match &report.service {
+            ServiceState::Up(grant, _) if !is_own(grant) => {}
+            ServiceState::Unknown | ServiceState::Stopping { .. } => {}
+            ServiceState::Up(..) | ServiceState::Down => self.guard.previous_renewal = None,
+        }
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
         {
@@ -242,7 +264,7 @@ impl Context {
             present.reply = Reply::Overdue(now);
             return false;
         }
-        self.report(Report::GuardKilled(Ms(self.config.timing.guard_answer_time())));
+        self.report(Report::GuardKilled(Ms(self.guard_answer_time())));
         self.want(Effect::KillGuard);
         self.forget_guard(now);
         true
@@ -264,6 +286,13 @@ impl Context {
         self.want(Effect::ConnectGuard(self.guard.number, messages));
     }
 
+    /// Returns the time in which the guard has to answer before it is killed.
+    pub(super) fn guard_answer_time(&self) -> Duration {
+        let renewal = self.config.timing.renewal();
+        let least = self.guard.previous_renewal.map_or(renewal, |previous| previous.min(renewal));
+        guard_answer_time(least)
+    }
+
     /// Returns when [`Context::tend_guard`] has something to do.
     pub(super) fn guard_deadline(&self) -> Option<Deadline> {
         if self.guard.is_without {
@@ -272,7 +301,7 @@ impl Context {
         let Some(present) = &self.guard.present else {
             return Some(Timer::GuardStart.at(self.guard.start_at));
         };
-        let answer_time = self.config.timing.guard_answer_time();
+        let answer_time = self.guard_answer_time();
         match present.reply {
             Reply::Awaited(since) => Some(Timer::GuardAnswer.at(since.after(answer_time))),
             Reply::Overdue(since) => Some(Timer::GuardAnswer.at(since.after(SLACK / 2))),

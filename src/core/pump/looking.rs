@@ -16,17 +16,14 @@ use crate::core::time::Instant;
 pub(super) struct Looking {
     /// A store that cannot be read by then counts as another's.
     until: Instant,
-    /// A guard that has not answered by then is not waited for any more: whether it lets a
-    /// service run that could be adopted is not known before.
-    guard_by: Instant,
+    /// From here on the guard has its time to answer: whether it lets a service run that could be
+    /// adopted is not known before.
+    since: Instant,
 }
 
 impl Looking {
     pub(super) fn new(context: &Context, now: Instant) -> Looking {
-        Looking {
-            until: now.after(context.config.timing.renewal()),
-            guard_by: now.after(context.config.timing.guard_answer_time()),
-        }
+        Looking { until: now.after(context.config.timing.renewal()), since: now }
     }
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
@@ -63,7 +60,7 @@ impl Looking {
         match inherited(context) {
             Some(grant) => grant.valid_until,
             None if context.guard.is_known() => self.until,
-            None => self.until.max(self.guard_by),
+            None => self.until.max(self.since.after(context.guard_answer_time())),
         }
     }
 }

@@ -78,7 +78,7 @@ use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event, Kept, Reloadable};
 use crate::core::level::Level;
-use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
+use crate::core::protocol::{DeviceUse, GrantTimes, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
@@ -264,6 +264,15 @@ impl Pump {
     #[must_use]
     pub fn recall(mut self, kept: Option<Kept>) -> Pump {
         self.context.kept = kept;
+        self
+    }
+
+    /// Sets the times under which the guard of the previous instance may let the service run, if
+    /// they are known: until they are those of this agent, a guard has to answer in the shorter
+    /// time.
+    #[must_use]
+    pub fn recall_times(mut self, previous: Option<GrantTimes>) -> Pump {
+        self.context.guard.recall_times(previous);
         self
     }
 
