@@ -244,6 +244,8 @@ pub enum Reason {
     Predecessor(Revision),
     /// the lock is not the previous instance's any more
     NotPredecessors,
+    /// the previous instance held seat {0}, and --seats is smaller now
+    SeatGone(Seat),
     /// the lock of the previous instance has run out
     PredecessorOver,
     /// adopted as revision {0}, the service goes on

@@ -2,7 +2,6 @@
 //! happened, then lets the time that has passed count.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};

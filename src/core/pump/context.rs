@@ -9,7 +9,7 @@ use super::store_view::{KeyView, StoreView};
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, Kept, Pause, StoreError, Written};
-use crate::core::protocol::{Stake, StopOrder};
+use crate::core::protocol::{Grant, Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::{LockName, Report};
 use crate::core::seat::Seat;
@@ -142,6 +142,11 @@ impl Context {
     /// Returns what is known of the key of the seat of this agent, or that it asked for last.
     pub(super) fn key(&self) -> &KeyView {
         &self.store.keys[self.seat.index()]
+    }
+
+    /// Returns the seat of a grant if this agent has fewer seats.
+    pub(super) fn seat_gone(&self, grant: &Grant) -> Option<Seat> {
+        grant.context.seat.filter(|seat| seat.0 >= self.config.seats)
     }
 
     /// Returns the lock of a seat in a text.

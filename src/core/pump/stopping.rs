@@ -118,11 +118,15 @@ impl Stopping {
                 of_hold(&hold, hold.valid_until)
             }
             ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
-            ServiceLock::Inherited(grant) => StopOrder {
-                dead_by: grant.dead_by.min(now.after(grant.stop_budget())),
-                stake: Stake::Lock,
-                context: grant.context,
-            },
+            ServiceLock::Inherited(grant) => {
+                // That of a seat that this agent does not have any more is not lost.
+                let latest = if context.seat_gone(&grant).is_some() { latest } else { now };
+                StopOrder {
+                    dead_by: grant.valid_until.min(latest).after(grant.stop_budget()),
+                    stake: Stake::Lock,
+                    context: grant.context,
+                }
+            }
         };
         context.kill_check();
         context.tell_guard(ToGuard::Stop(order.clone()), now);

@@ -67,8 +67,8 @@ impl Taking {
     /// run: a record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
         let Some((seat, expected, term)) = adoptable(context) else {
-            let lock = ServiceLock::Inherited(grant);
-            return Stopping::begin(context, lock, Reason::NotPredecessors, now);
+            let why = context.seat_gone(&grant).map_or(Reason::NotPredecessors, Reason::SeatGone);
+            return Stopping::begin(context, ServiceLock::Inherited(grant), why, now);
         };
         context.turn_to(seat);
         context.forget_other_seats();
