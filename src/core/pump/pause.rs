@@ -13,6 +13,7 @@
 
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
+use super::holders::Times;
 use super::store_view::Seen;
 use crate::core::event::{Effect, Kept, Pause, PauseEntry};
 use crate::core::record::KeyState;
@@ -45,9 +46,14 @@ impl Context {
     /// bucket, of before the one that is known, or none, shows that the store has lost that one.
     fn handle_kept(&mut self, entry: &PauseEntry, now: Instant) {
         let timing = self.config.timing;
+        // A holder with larger times than these runs its service for longer after the pause.
+        let holders = self.store.keys.iter().map(|key| key.holders.last());
+        let slowest = holders.fold(Times::default(), Times::slower);
+        let longer = slowest.grace.saturating_sub(timing.confirmation());
         let shown = entry.kept_until.and_then(|at| {
-            let left = at.after(timing.validity()).since(now);
-            let wait = timing.takeover_wait(timing.lock_time_of(left));
+            let left =
+                at.after(timing.validity_of(timing.lock_time().max(slowest.usual_lock))).since(now);
+            let wait = timing.takeover_wait(timing.lock_time_of(left) + longer);
             let (epoch, revision, until) = (entry.epoch.clone(), entry.revision, now.after(wait));
             (!left.is_zero()).then_some(Kept { epoch, revision, until })
         });

@@ -59,7 +59,7 @@ impl Context {
         let timing = self.config.timing;
         let key = &self.store.keys[seat.index()];
         let older = key.is_older(key_state);
-        let Times { lock, grace } = key.holders.binding(key_state, older, now);
+        let Times { lock, grace, .. } = key.holders.binding(key_state, older, now);
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let no_wait = Duration::ZERO;
