@@ -19,7 +19,7 @@ pub(super) struct Times {
 
 impl Times {
     fn of(lease: &Lease) -> Times {
-        let usual_lock = lease.renewal * lease.failures;
+        let usual_lock = lease.renewal.saturating_mul(lease.failures);
         Times { lock: lease.lock_time, grace: lease.grace, usual_lock }
     }
 
