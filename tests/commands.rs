@@ -115,7 +115,7 @@ fn a_last_resort_that_was_added_while_the_service_runs_is_run() {
     let sandbox = Sandbox::new("resort-added");
     let start = |options: &[&str]| {
         let mut command = sandbox.agent("echo up >$D/up", "test ! -e $D/hang || exec sleep 1000");
-        Agent::start(command.args(["-r", "250ms", "-c", "1"]).args(options))
+        Agent::start(command.args(["-r", "250ms", "-f", "8", "-c", "1"]).args(options))
     };
     let agent = start(&[]);
     file(&sandbox, "up");
@@ -151,7 +151,7 @@ fn a_hangup_while_the_disk_of_the_settings_hangs_costs_no_lock() {
     let only_own = fs::Permissions::from_mode(0o600);
     fs::set_permissions(&conf, only_own).expect("they can be set");
     let mut command = sandbox.agent("echo up >$D/up; echo up >>$D/starts", "rm -f $D/up");
-    command.args(["-r", "250ms", "-c", "1", "--config"]).arg(&conf);
+    command.args(["-r", "250ms", "-f", "8", "-c", "1", "--config"]).arg(&conf);
     let mut agent =
         Agent::start(&mut with_own_mounts(DISK_THAT_BEGINS_TO_HANG, &[&disk], &command));
     file(&sandbox, "up");
