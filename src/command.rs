@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub struct Prepared {
     shell: Vec<String>,
     /// Its own variables and their values; it inherits others.
     pub variables: Vec<(&'static str, String)>,
+    /// Those that it inherits, unless they are those of this process.
+    environment: Option<Environment>,
     /// Which it is. Start gets a session of its own: the service is not scheduled like the guard.
     pub command: Command,
     /// The script waits for its release.
@@ -85,6 +87,37 @@ pub struct Commands {
     pub key: String,
     /// The agent's token.
     pub token: String,
+    /// What the commands of the guard inherit, where that is known: the agent that has started the
+    /// guard may have had other variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+}
+
+/// The variables that commands inherit, `NAME=value` each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Environment(Arc<[CString]>);
+
+impl Environment {
+    /// Returns that of this process; `None` if it is not text.
+    pub fn own() -> Option<Environment> {
+        let is_text = |variable: &CString| variable.to_str().is_ok();
+        Some(inherited()).filter(|Environment(variables)| variables.iter().all(is_text))
+    }
+}
+
+impl TryFrom<Vec<String>> for Environment {
+    type Error = NulError;
+
+    fn try_from(variables: Vec<String>) -> Result<Environment, NulError> {
+        Ok(Environment(texts(variables)?.into()))
+    }
+}
+
+impl From<Environment> for Vec<String> {
+    fn from(Environment(variables): Environment) -> Vec<String> {
+        variables.iter().map(|variable| variable.to_string_lossy().into_owned()).collect()
+    }
 }
 
 impl Commands {
@@ -119,7 +152,8 @@ impl Commands {
         let is_direct = !waits && entry.is_empty();
         let program = if is_direct { plain_words(&script) } else { Vec::new() };
         let shell = shell_words(entry, script, command, role);
-        Prepared { program, shell, variables, command, waits }
+        let environment = self.environment.clone();
+        Prepared { program, shell, variables, environment, command, waits }
     }
 
     /// Returns `sh -c COMMAND on-change NEW` with what on-change is told of a change in its
@@ -132,7 +166,8 @@ impl Commands {
         let script = self.script(command).to_owned();
         let program = plain_words(&script);
         let shell = shell_words(Vec::new(), script, command, new.to_owned());
-        Prepared { program, shell, variables, command, waits: false }
+        let environment = self.environment.clone();
+        Prepared { program, shell, variables, environment, command, waits: false }
     }
 
     /// Returns the variables of [`TOLD`]; `more` are the last ones.
@@ -189,17 +224,21 @@ pub struct Change {
     pub context: LockContext,
 }
 
-/// Returns the variables that every command inherits. They are read once.
-fn inherited() -> &'static [CString] {
-    static INHERITED: LazyLock<Vec<CString>> = LazyLock::new(|| {
+/// Returns the variables of this process that a command inherits. They are read once.
+fn inherited() -> Environment {
+    static INHERITED: LazyLock<Environment> = LazyLock::new(|| {
         let is_inherited = |name: &OsStr| {
             let own = AGENTS_OWN.iter().chain(&TOLD).chain([&JOURNAL]);
             own.into_iter().all(|own| name != *own)
         };
         let kept = env::vars_os().filter(|(name, _)| is_inherited(name));
-        kept.filter_map(|(name, value)| variable(name.as_bytes(), value.as_bytes()).ok()).collect()
+        let variables = kept.filter_map(|(name, value)| {
+            // The system gives none with a zero in it.
+            variable(name.as_bytes(), value.as_bytes()).ok()
+        });
+        Environment(variables.collect())
     });
-    &INHERITED
+    INHERITED.clone()
 }
 
 fn texts(words: Vec<String>) -> Result<Vec<CString>, NulError> {
@@ -317,7 +356,7 @@ impl Process {
             program: texts(prepared.program)?,
             shell: texts(prepared.shell)?,
             variables: own.collect::<Result<Vec<_>, _>>()?,
-            inherited: inherited(),
+            inherited: prepared.environment.unwrap_or_else(inherited).0,
             files: [stdin, output.as_fd(), output.as_fd()],
             own_session,
             // The main thread spawns it. Nobody has a deadline for it without the agent.

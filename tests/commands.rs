@@ -109,6 +109,29 @@ fn a_hangup_has_the_agent_read_its_file_again() {
     assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
 }
 
+/// A stop that finds another variable than its agent may leave the service running.
+#[test]
+fn the_commands_of_a_guard_have_the_environment_of_its_present_agent() {
+    let sandbox = Sandbox::new("environment");
+    let start = |value: &str| {
+        let stop = "echo $NUMBER${ONLY_first-none}$NATS_TOKEN >$D/stopped; rm -f $D/up";
+        let mut command = sandbox.agent("echo $NUMBER >$D/up", stop);
+        command.args(["-r", "250ms", "-f", "8", "-c", "1"]);
+        command.env("NUMBER", value).env(format!("ONLY_{value}"), "").env("NATS_TOKEN", "hunter2");
+        Agent::start(&mut command)
+    };
+    let agent = start("first");
+    assert_eq!(file(&sandbox, "up"), "first\n");
+    agent.kill();
+    let mut agent = start("second");
+    agent.wait_for_any(&["adopted"]);
+    until_true("a start of the second agent", || file(&sandbox, "up") == "second\n");
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(file(&sandbox, "stopped"), "secondnone\n");
+}
+
 /// Its guard was started without one.
 #[test]
 fn a_last_resort_that_was_added_while_the_service_runs_is_run() {
@@ -175,8 +198,16 @@ fn a_hangup_while_the_disk_of_the_settings_hangs_costs_no_lock() {
 fn a_process_that_is_traced_is_ended_without_waiting_for_its_debugger() {
     let (_reader, output) = std::io::pipe().expect("a pipe");
     let [start, stop, key, token] = ["true", "true", "web", "one"].map(str::to_owned);
-    let commands =
-        Commands { check: None, start, stop, last_resort: None, on_change: None, key, token };
+    let commands = Commands {
+        check: None,
+        start,
+        stop,
+        last_resort: None,
+        on_change: None,
+        key,
+        token,
+        environment: None,
+    };
     let (command, role, deadline) = (core::Command::Start, Role::Active, sys::now());
     let run = Run { command, role, deadline, starting: false, context: LockContext::default() };
     let process = Process::spawn(commands.prepare(&run, None, deadline), &output);

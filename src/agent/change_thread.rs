@@ -234,6 +234,7 @@ mod tests {
             start: "true".to_owned(),
             stop: "true".to_owned(),
             last_resort: None,
+            environment: None,
             on_change: Some(format!("F={}; {script}", file.display())),
             key: "web".to_owned(),
             token: "one".to_owned(),

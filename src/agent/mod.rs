@@ -47,6 +47,7 @@ use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
+use crate::command::Environment;
 use crate::core::report::SettingsLine;
 use crate::core::{
     AgentId, Config, Deadline, Effect, Event, Instant, LockContext, Metrics, Ms, Notice, Priority,
@@ -138,7 +139,7 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         None => None,
     };
     let metrics = start_metrics(&setup, &dir_path)?;
-    let guard = GuardClient::new(dir, setup.guard)?;
+    let guard = GuardClient::new(dir, with_environment(setup.guard))?;
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let notice = Notice {
         token: setup.id.token.clone(),
@@ -172,6 +173,19 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, &inbox, startup_lines))
+}
+
+/// Returns the settings of the guard with the environment of this agent, if they fit a packet.
+fn with_environment(mut settings: Settings) -> Settings {
+    settings.commands.environment = Environment::own();
+    let why = match settings.commands.environment {
+        None => "it is not UTF-8",
+        Some(_) if !settings.fits_a_packet() => "it is too large",
+        Some(_) => return settings,
+    };
+    log::warn!("the guard cannot have this environment: {why}; one that runs keeps its own");
+    settings.commands.environment = None;
+    settings
 }
 
 /// Starts the thread that writes the metrics, if there is a file for them.

@@ -127,8 +127,7 @@ pub(super) fn resolve(
     if let (Some((_, true)), Some(Err(why))) = (&device, timing.map(wanted_timeout)) {
         faults.refuse::<()>(Name::Watchdog, Exit::Unsafe, &why);
     }
-    let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
-    let check = faults.text(Name::Healthcheck);
+    let commands = commands(&mut faults, key.as_ref().zip(token.as_ref()));
     let priority = faults.parse(Name::Priority, priority);
     let failback = faults.parse(Name::Failback, failback);
     let seats = faults.parse(Name::Seats, seats);
@@ -136,14 +135,11 @@ pub(super) fn resolve(
     last_key.and_then(|key| faults.collect(Name::Key, valid_key(&key)));
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
-    let last_resort = faults.text(Name::LastResort);
-    let on_change = faults.text(Name::OnChange);
     let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {
         faults.collect(Name::MetricsFile, file(&path).map_err(|why| format!("{path}: {why}")))
     });
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
-        let (start, stop, key, token) = (start?, stop?, key?, token?);
         // `putex finish` needs the arguments even if a setting that stop does not need is
         // faulty.
         Some(AgentArgs {
@@ -162,7 +158,7 @@ pub(super) fn resolve(
             guard: protocol::Settings {
                 dir: String::new(),
                 timing: timing?,
-                commands: Commands { check, start, stop, last_resort, on_change, key, token },
+                commands: commands?,
                 device: device.clone(),
                 level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),
@@ -178,6 +174,24 @@ pub(super) fn resolve(
     }
     let faults = faults.found;
     Resolved { args, location, device, faults }
+}
+
+/// Resolves the commands of an agent with this key and token.
+fn commands(faults: &mut Faults<'_>, agent: Option<(&String, &String)>) -> Option<Commands> {
+    let (start, stop) = (required(faults, Name::Start), required(faults, Name::Stop));
+    let check = faults.text(Name::Healthcheck);
+    let (last_resort, on_change) = (faults.text(Name::LastResort), faults.text(Name::OnChange));
+    let (key, token) = agent?;
+    Some(Commands {
+        check,
+        start: start?,
+        stop: stop?,
+        last_resort,
+        on_change,
+        key: key.clone(),
+        token: token.clone(),
+        environment: None,
+    })
 }
 
 /// Resolves the bucket of a command.

@@ -23,6 +23,7 @@ fn commands(script: &str) -> Commands {
         start: script.to_owned(),
         stop: script.to_owned(),
         last_resort: None,
+        environment: None,
         on_change: None,
         key: "web".to_owned(),
         token: "one".to_owned(),

@@ -85,6 +85,7 @@ impl World {
                     start: "true".to_owned(),
                     stop: "true".to_owned(),
                     last_resort: Some("true".to_owned()),
+                    environment: None,
                     on_change: None,
                     key: "web".to_owned(),
                     token: "alpha".to_owned(),

@@ -404,6 +404,7 @@ fn some_settings() -> Settings {
             start: "true".to_owned(),
             stop: "true".to_owned(),
             last_resort: None,
+            environment: None,
             on_change: None,
             key: "web".to_owned(),
             token: "alpha".to_owned(),

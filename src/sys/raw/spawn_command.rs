@@ -8,8 +8,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitOptions};
@@ -27,7 +27,7 @@ pub struct SpawnCommand<'a> {
     /// Its own variables.
     pub variables: Vec<CString>,
     /// Its other variables.
-    pub inherited: &'static [CString],
+    pub inherited: Arc<[CString]>,
     /// Its stdin, stdout and stderr.
     pub files: [BorrowedFd<'a>; 3],
     /// Whether it has a session of its own, and not only a process group.
@@ -66,6 +66,7 @@ struct Copied {
     failure: AtomicI32,
     /// What the lists point into.
     _texts: [Vec<CString>; 3],
+    _inherited: Arc<[CString]>,
     _stack: Vec<u128>,
 }
 
@@ -95,6 +96,7 @@ pub fn spawn_command(spawn: SpawnCommand<'_>) -> io::Result<SpawnedCommand> {
         parent: rustix::process::getpid(),
         failure: AtomicI32::new(0),
         _texts: [program, shell, variables],
+        _inherited: inherited,
         _stack: stack,
     })));
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
