@@ -220,6 +220,8 @@ impl Context {
     /// Another guard is started at once after one that has lived for a while.
     fn forget_guard(&mut self, now: Instant) {
         let guard = self.guard.present.take();
+        // The next one runs no service that it was not told of.
+        self.guard.previous_renewal = None;
         if guard.is_some_and(|present| now.since(present.since) > PAUSE_MAX) {
             self.guard.pause = PAUSE_MIN;
             self.guard.start_at = now;
