@@ -209,7 +209,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     PreviousGuard {
         up: line(SERVICE) != DOWN,
         left_up: line(SERVICE) == UP,
-        times: parse_times(&line(TIMES)),
+        times: times(text),
         cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
         running: running.collect(),
     }
@@ -226,10 +226,15 @@ fn service_line(previous: &PreviousGuard) -> &'static str {
 
 /// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
 pub(crate) fn times_in(dir: &Path) -> Option<GrantTimes> {
-    let mut text = vec![0; (TIMES + 1) * SLOT_BYTES];
+    let mut text = vec![0; (SERVICE + 1) * SLOT_BYTES];
     let count = private_file::open(&dir.join(GUARD_LOCK)).ok()?.read_at(&mut text, 0).ok()?;
     let text = &text[..count];
-    is_of_boot(text, &sys::boot_id()).then(|| parse_times(&line_at(text, TIMES))).flatten()
+    is_of_boot(text, &sys::boot_id()).then(|| times(text)).flatten()
+}
+
+/// Returns the times of a note. Those of a service that is down count no more.
+fn times(text: &[u8]) -> Option<GrantTimes> {
+    parse_times(&line_at(text, TIMES)).filter(|_| line_at(text, SERVICE) != DOWN)
 }
 
 /// Returns the line of times.
@@ -335,6 +340,19 @@ mod tests {
             panic!("{:?}", previous.running)
         };
         assert_eq!(*process, own);
+    }
+
+    #[test]
+    fn the_times_of_a_service_that_is_down_bind_nobody() {
+        let file = file("times");
+        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        let (renewal, stop_budget) = (Duration::from_secs(3), Duration::from_secs(2));
+        note.times(GrantTimes { renewal, stop_budget }).expect("there is room");
+        assert!(parse_file(&file).times.is_some());
+        note.service(false).expect("there is room");
+        assert_eq!(parse_file(&file).times, None);
+        note.service(true).expect("there is room");
+        assert!(parse_file(&file).times.is_some());
     }
 
     #[test]

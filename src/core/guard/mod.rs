@@ -304,12 +304,18 @@ impl Guard {
             State::Stopping(_) => return,
             State::Down if now >= grant.valid_until => return,
             State::Up(up) if up.grant.context.term == grant.context.term => {
+                if grant.holder != up.grant.holder {
+                    up.renewal = self.config.timing.renewal();
+                }
                 up.grant = grant;
-                up.renewal = self.config.timing.renewal();
             }
             State::Unknown(_) | State::Down | State::Up(_) => {
                 self.device.retry();
-                let renewal = self.config.timing.renewal();
+                let mut renewal = self.config.timing.renewal();
+                // The grant may be that of an agent before.
+                if let State::Unknown(Unknown { times: Some(times), .. }) = &self.state {
+                    renewal = renewal.min(times.renewal);
+                }
                 let start = StartState::NotRun;
                 self.state = State::Up(Up { grant, renewal, start, outcome: None });
             }
