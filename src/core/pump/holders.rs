@@ -24,7 +24,7 @@ impl Times {
     }
 
     /// Returns what covers both.
-    pub(super) fn slower(self, other: Times) -> Times {
+    fn slower(self, other: Times) -> Times {
         Times {
             lock: self.lock.max(other.lock),
             grace: self.grace.max(other.grace),

@@ -11,9 +11,10 @@
 //! takes such a lock before the service of a holder is down that this pause, or one before it,
 //! kept running.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
-use super::holders::Times;
 use super::store_view::Seen;
 use crate::core::event::{Effect, Kept, Pause, PauseEntry};
 use crate::core::record::KeyState;
@@ -46,13 +47,14 @@ impl Context {
     /// bucket, of before the one that is known, or none, shows that the store has lost that one.
     fn handle_kept(&mut self, entry: &PauseEntry, now: Instant) {
         let timing = self.config.timing;
-        // A holder with larger times than these runs its service for longer after the pause.
-        let holders = self.store.keys.iter().map(|key| key.holders.last());
-        let slowest = holders.fold(Times::default(), Times::slower);
-        let longer = slowest.grace.saturating_sub(timing.confirmation());
+        let slowest = self.slowest_holder();
+        let is_slower = self.kept_by != Some(slowest);
+        self.kept_by = Some(slowest);
+        self.kept_entry = entry.kept_until.map(|_| entry.clone());
+        let (lock_time, grace) = slowest;
+        let longer = grace.saturating_sub(timing.confirmation());
         let shown = entry.kept_until.and_then(|at| {
-            let left =
-                at.after(timing.validity_of(timing.lock_time().max(slowest.usual_lock))).since(now);
+            let left = at.after(timing.validity_of(lock_time)).since(now);
             let wait = timing.takeover_wait(timing.lock_time_of(left) + longer);
             let (epoch, revision, until) = (entry.epoch.clone(), entry.revision, now.after(wait));
             (!left.is_zero()).then_some(Kept { epoch, revision, until })
@@ -64,7 +66,10 @@ impl Context {
                 let until = shown.map_or(known.until, |shown| shown.until.max(known.until));
                 Some(Kept { until, ..known })
             }
-            (Some(known), _) if entry.revision == known.revision => Some(known),
+            (Some(known), shown) if entry.revision == known.revision => {
+                let shown = shown.filter(|_| is_slower).map_or(known.until, |shown| shown.until);
+                Some(Kept { until: shown.max(known.until), ..known })
+            }
             (_, shown) => shown,
         };
         let lost = kept.as_ref().is_some_and(is_lost);
@@ -80,6 +85,26 @@ impl Context {
             let takeover = self.takeover(seat, &seen.key_state, now);
             self.store.keys[seat.index()].seen = Some(Seen { takeover, ..seen });
         }
+    }
+
+    /// A record may show that a holder runs its service for longer after the pause than the entry
+    /// did.
+    pub(super) fn extend_kept(&mut self, now: Instant) {
+        let is_slower = self.kept_by.is_some_and(|known| known != self.slowest_holder());
+        if let Some(entry) = self.kept_entry.take_if(|_| is_slower) {
+            self.handle_kept(&entry, now);
+        }
+    }
+
+    /// Returns the largest F*R and C*R of this agent and of all holders that were seen since it
+    /// knows a pause.
+    fn slowest_holder(&self) -> (Duration, Duration) {
+        let timing = self.config.timing;
+        let known = self.kept_by.unwrap_or((timing.lock_time(), timing.confirmation()));
+        let holders = self.store.keys.iter().map(|key| key.holders.last());
+        holders.fold(known, |(lock, grace), times| {
+            (lock.max(times.usual_lock), grace.max(times.grace))
+        })
     }
 
     /// Returns until when a holder whose record `key_state` does not show may run its service
