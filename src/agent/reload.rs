@@ -53,16 +53,19 @@ impl Reloader {
     pub(super) fn begin(&mut self) {
         if self.state != State::Idle {
             self.state = State::Again;
-            return;
+            return log::info!("SIGHUP: the settings are still being read; then once more");
         }
+        self.state = State::Reading;
         let (settings, events) = (Arc::clone(&self.settings), self.events.clone());
         let work = move || {
             let reloadable = settings.lock().unwrap_or_else(PoisonError::into_inner).reload();
             events.tell(Event::Reloaded(reloadable));
         };
-        match thread::Builder::new().name("putex-reload".to_owned()).spawn(work) {
-            Ok(_) => self.state = State::Reading,
-            Err(error) => log::error!("SIGHUP: the settings cannot be read: {error}"),
+        if let Err(error) = thread::Builder::new().name("putex-reload".to_owned()).spawn(work) {
+            log::error!("SIGHUP: the settings stay as they are: {error}");
+            let last = self.settings.lock().unwrap_or_else(PoisonError::into_inner).last;
+            // One that has no room has others before it.
+            let _ = self.events.offer(Event::Reloaded(last));
         }
     }
 
