@@ -139,9 +139,12 @@ impl World<'_> {
             let seats = self.sc.seats;
             let rng = self.rng(Kind::Retimed);
             let seats = if rng.chance(700) { seats } else { 1 };
-            let r = (most.renewal() / rng.pick(&[1, 1, 2])).max(Duration::from_millis(50));
-            let f = rng.between(2, u64::from(most.failures())) as u32;
             let c = rng.between(1, u64::from(most.confirmations())) as u32;
+            let (mut r, mut f) = (most.renewal(), most.failures());
+            if rng.chance(500) {
+                r = (r / rng.pick(&[1, 1, 2])).max(Duration::from_millis(50));
+                f = rng.between(2, u64::from(f)) as u32;
+            }
             // A device of the host has room for it.
             let has_device = self.sc.sites[site].device.is_some();
             let is_used = |timing: &Timing| !has_device || wanted_timeout(*timing).is_ok();
