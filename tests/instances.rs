@@ -68,7 +68,6 @@ fn an_agent_that_is_killed_and_started_again_does_not_touch_the_service() {
     assert_eq!(site.running(), before);
 }
 
-/// A time namespace has clocks of its own: a deadline of that agent is a day late here.
 /// The lock of the service is over long before R of the new instance is.
 #[test]
 fn a_guard_that_hangs_is_killed_in_the_time_of_the_instance_before() {
@@ -88,6 +87,7 @@ fn a_guard_that_hangs_is_killed_in_the_time_of_the_instance_before() {
     sandbox.kill_all();
 }
 
+/// A time namespace has clocks of its own: a deadline of that agent is a day late here.
 #[test]
 fn a_guard_takes_no_grant_of_an_agent_with_another_clock() {
     let other = ["unshare", "--time", "--boottime", "100000", "--fork"];
