@@ -60,6 +60,13 @@ pub struct GrantTimes {
     pub stop_budget: Duration,
 }
 
+impl GrantTimes {
+    /// Returns the smaller R: that of `times`, if they are known, or `renewal`.
+    pub fn smaller_renewal(times: Option<GrantTimes>, renewal: Duration) -> Duration {
+        times.map_or(renewal, |times| times.renewal.min(renewal))
+    }
+}
+
 /// What is at stake when the service is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stake {

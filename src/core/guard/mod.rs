@@ -280,7 +280,7 @@ impl Guard {
                     // An agent that has a lock says so at once. One that follows it has no more
                     // time: agents that come and go must not keep the service up.
                     let renewal = config.timing.renewal();
-                    let renewal = unknown.times.map_or(renewal, |it| it.renewal.min(renewal));
+                    let renewal = GrantTimes::smaller_renewal(unknown.times, renewal);
                     unknown.stop_at = now.after(SLACK.max(renewal / 4));
                 }
                 self.device.configure(config.device);
@@ -311,11 +311,12 @@ impl Guard {
             }
             State::Unknown(_) | State::Down | State::Up(_) => {
                 self.device.retry();
-                let mut renewal = self.config.timing.renewal();
                 // The grant may be that of an agent before.
-                if let State::Unknown(Unknown { times: Some(times), .. }) = &self.state {
-                    renewal = renewal.min(times.renewal);
-                }
+                let times = match &self.state {
+                    State::Unknown(unknown) => unknown.times,
+                    State::Down | State::Up(_) | State::Stopping(_) => None,
+                };
+                let renewal = GrantTimes::smaller_renewal(times, self.config.timing.renewal());
                 let start = StartState::NotRun;
                 self.state = State::Up(Up { grant, renewal, start, outcome: None });
             }

@@ -36,8 +36,8 @@ pub(super) struct GuardView {
     reported_loss: Option<String>,
     /// There is none: this agent only observes, and runs no service.
     is_without: bool,
-    /// R with which the previous instance may have left the service running.
-    previous_renewal: Option<Duration>,
+    /// The times under which the previous instance may have left the service running.
+    previous_times: Option<GrantTimes>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,12 +92,12 @@ impl GuardView {
             pause: PAUSE_MIN,
             reported_loss,
             is_without,
-            previous_renewal: None,
+            previous_times: None,
         }
     }
 
     pub(super) fn recall_times(&mut self, previous: Option<GrantTimes>) {
-        self.previous_renewal = previous.map(|times| times.renewal);
+        self.previous_times = previous;
     }
 
     /// Returns the last report if it answers all messages.
@@ -191,7 +191,7 @@ impl Context {
         match &report.service {
             ServiceState::Up(grant, _) if !is_own(grant) => {}
             ServiceState::Unknown | ServiceState::Stopping { .. } => {}
-            ServiceState::Up(..) | ServiceState::Down => self.guard.previous_renewal = None,
+            ServiceState::Up(..) | ServiceState::Down => self.guard.previous_times = None,
         }
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
@@ -220,8 +220,8 @@ impl Context {
     /// Another guard is started at once after one that has lived for a while.
     fn forget_guard(&mut self, now: Instant) {
         let guard = self.guard.present.take();
-        // The next one runs no service that it was not told of.
-        self.guard.previous_renewal = None;
+        // The next guard starts now, for which the host may need the present R.
+        self.guard.previous_times = None;
         if guard.is_some_and(|present| now.since(present.since) > PAUSE_MAX) {
             self.guard.pause = PAUSE_MIN;
             self.guard.start_at = now;
@@ -291,8 +291,7 @@ impl Context {
     /// Returns the time in which the guard has to answer before it is killed.
     pub(super) fn guard_answer_time(&self) -> Duration {
         let renewal = self.config.timing.renewal();
-        let least = self.guard.previous_renewal.map_or(renewal, |previous| previous.min(renewal));
-        guard_answer_time(least)
+        guard_answer_time(GrantTimes::smaller_renewal(self.guard.previous_times, renewal))
     }
 
     /// Returns when [`Context::tend_guard`] has something to do.
