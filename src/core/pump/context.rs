@@ -51,7 +51,7 @@ pub(super) struct Context {
     pub(super) pause: Option<Pause>,
     /// Until when a pause may keep a service running whose record is lost.
     pub(super) kept: Option<Kept>,
-    /// The entry that was read last, and the F*R and C*R by which `kept` was computed from it.
+    /// The last entry of that pause, and the F*R and C*R by which `kept` was computed from it.
     pub(super) kept_entry: Option<PauseEntry>,
     pub(super) kept_by: Option<(Duration, Duration)>,
     /// The store has lost the entry of that pause.

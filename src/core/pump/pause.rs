@@ -90,8 +90,10 @@ impl Context {
     /// A record may show that a holder runs its service for longer after the pause than the entry
     /// did.
     pub(super) fn extend_kept(&mut self, now: Instant) {
-        let is_slower = self.kept_by.is_some_and(|known| known != self.slowest_holder());
-        if let Some(entry) = self.kept_entry.take_if(|_| is_slower) {
+        if self.kept_entry.is_some()
+            && self.kept_by != Some(self.slowest_holder())
+            && let Some(entry) = self.kept_entry.take()
+        {
             self.handle_kept(&entry, now);
         }
     }
