@@ -319,15 +319,13 @@ impl World<'_> {
     /// What the next guard has to know: whether the service is down, and the times of its lock.
     fn write_note(&mut self, id: usize) {
         let guard = &self.guards[id];
-        let site = guard.site;
-        if let Some(times) = guard.core.as_ref().and_then(Guard::times)
-            && guard.alive
-        {
-            self.sites[site].note.times = Some(times);
-        }
-        let guard = &self.guards[id];
-        if guard.alive && guard.core.as_ref().is_some_and(Guard::is_down) {
-            self.sites[site].note.down = true;
+        let Some(core) = guard.core.as_ref().filter(|_| guard.alive) else {
+            return;
+        };
+        let note = &mut self.sites[guard.site].note;
+        note.times = core.times().or(note.times).filter(|_| !core.is_down());
+        if core.is_down() {
+            note.down = true;
             self.guards[id].ending = false;
         }
     }
