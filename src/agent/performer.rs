@@ -193,11 +193,11 @@ impl Performer<'_> {
         }
         let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
         loop {
+            // This upgrade is that of another SIGUSR2 too.
             let signalled = self.signals.next(&mut self.reloader);
             if let Some(Event::Shutdown(_)) = signalled {
                 return self.queued_events.extend(signalled);
             }
-            // This upgrade is that of another SIGUSR2 too.
             let Ok(alarm) = &alarm else { break };
             if sys::now() >= until {
                 break;
