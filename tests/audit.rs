@@ -171,10 +171,11 @@ fn planted_in_logs(operator: &Operator, one: &[Line], two: &[Line]) {
 
     // A clock that is wrong is no overlap where the store has ordered the two.
     let down = line_with(one, "the service is down", 1);
-    let ahead = two[line_with(two, "taking -> active", 1)].at - one[down].at + 40;
+    // The guard may write its line after those of the agent: the first one ends the term.
+    let ended = one[down.min(line_with(one, "stopping -> standby", 1))].at;
+    let ahead = two[line_with(two, "taking -> active", 1)].at - ended + 40;
     let released = line_with(one, "the lock is released", 1);
     let mut fast = one.to_vec();
-    // The guard may write its line after that of the agent.
     let last = released.max(down);
     fast[..=last].iter_mut().for_each(|line| line.at += ahead);
     let run = operator.audit_logs(&[("fast.log", &fast), ("h2.log", two)]);
