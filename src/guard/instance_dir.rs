@@ -18,7 +18,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use libc::{O_DIRECTORY, O_NOFOLLOW};
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::sockopt;
@@ -82,7 +81,7 @@ impl Identity {
 /// When there are to be more than 32 bytes.
 pub fn digest(text: &str, bytes: usize) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    HEXLOWER.encode(&digest.as_ref()[..bytes])
+    digest.as_ref()[..bytes].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The private directory, open.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use data_encoding::BASE64URL_NOPAD;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Value, json};
 
 use super::file;
@@ -146,7 +146,7 @@ fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn claims(jwt: &str) -> Option<Value> {
     let parts: Vec<_> = jwt.splitn(4, '.').collect();
     let [_, claims, _] = parts[..] else { return None };
-    let claims = BASE64URL_NOPAD.decode(claims.as_bytes()).ok()?;
+    let claims = Base64UrlUnpadded::decode_vec(claims).ok()?;
     serde_json::from_slice(&claims).ok().filter(Value::is_object)
 }
 

@@ -15,7 +15,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use data_encoding::BASE64;
+use base64ct::{Base64, Encoding as _};
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -285,14 +285,9 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         let data = format!("(too large to be read, revision {seq})").into_bytes();
         return Ok(Some(Stored { seq, headers: Vec::new(), data }));
     }
-    // The library reads two texts with padding, one behind the other, as one.
-    let decode = |coded: &str| {
-        let bytes = BASE64.decode(coded.as_bytes()).ok();
-        bytes.filter(|bytes| BASE64.encode(bytes) == coded)
-    };
     let bytes = |name: &str| match (&message[name], message[name].as_str()) {
         (Value::Null, _) => Ok(Vec::new()),
-        (_, Some(coded)) => decode(coded).ok_or_else(|| malformed("damaged base64")),
+        (_, Some(coded)) => Base64::decode_vec(coded).map_err(|_| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
     Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")? }))

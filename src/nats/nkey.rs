@@ -3,7 +3,8 @@
 //! The text of a key is the base32 of its kind, its 32 bytes, and a CRC16 of both,
 //! low byte first. A seed has one more prefix, S.
 
-use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
+use base32ct::{Base32UpperUnpadded, Encoding as _};
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 /// Marks the key of a user.
@@ -27,7 +28,7 @@ impl KeyPair {
         if !text.is_empty() && !text.starts_with('S') {
             return Err("it is not a seed, which begins with SU");
         }
-        let bytes = BASE32_NOPAD.decode(text.as_bytes()).map_err(|_| "it is not in base32")?;
+        let bytes = Base32UpperUnpadded::decode_vec(text).map_err(|_| "it is not in base32")?;
         let ([first, second, key @ ..], crc) =
             bytes.split_first_chunk::<34>().ok_or("it is too short")?;
         if crc != crc16(&bytes[..34]).to_le_bytes() {
@@ -40,12 +41,12 @@ impl KeyPair {
         let signer = signer.map_err(|_| "it is not an Ed25519 key")?;
         let public = [&[USER], signer.public_key().as_ref()].concat();
         let checked = [&*public, &crc16(&public).to_le_bytes()].concat();
-        Ok(KeyPair { signer, public: BASE32_NOPAD.encode(&checked) })
+        Ok(KeyPair { signer, public: Base32UpperUnpadded::encode_string(&checked) })
     }
 
     /// Signs the nonce of a server; returns the signature in base64url.
     pub(super) fn sign(&self, nonce: &str) -> String {
-        BASE64URL_NOPAD.encode(self.signer.sign(nonce.as_bytes()).as_ref())
+        Base64UrlUnpadded::encode_string(self.signer.sign(nonce.as_bytes()).as_ref())
     }
 }
 
@@ -71,7 +72,7 @@ mod tests {
         let mut bytes = vec![18 << 3 | kind >> 5, kind << 3];
         bytes.extend_from_slice(&[7; 32]);
         bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
-        BASE32_NOPAD.encode(&bytes)
+        Base32UpperUnpadded::encode_string(&bytes)
     }
 
     #[test]
@@ -85,8 +86,8 @@ mod tests {
     fn a_signature_can_be_verified() {
         let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
         let signature = pair.sign("riH__bqO4wOcMYQ");
-        let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).expect("base64url");
-        let public = BASE32_NOPAD.decode(pair.public.as_bytes()).expect("base32");
+        let signature = Base64UrlUnpadded::decode_vec(&signature).expect("base64url");
+        let public = Base32UpperUnpadded::decode_vec(&pair.public).expect("base32");
         let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);
         assert!(public.verify(b"riH__bqO4wOcMYQ", &signature).is_ok());
         assert!(public.verify(b"riH__bqO4wOcMYq", &signature).is_err());

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use data_encoding::HEXLOWER_PERMISSIVE;
-
 use super::auth::{Login, Secret};
 
 /// Port of a server that is named without one.
@@ -136,7 +134,9 @@ pub(crate) fn percent_decode(text: &str) -> Result<String, &'static str> {
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
         let (digits, rest) = part.as_bytes().split_at_checked(2).ok_or(bad)?;
-        bytes.extend(HEXLOWER_PERMISSIVE.decode(digits).map_err(|_| bad)?);
+        let value = |digit: u8| char::from(digit).to_digit(16);
+        let byte = value(digits[0]).zip(value(digits[1])).ok_or(bad)?;
+        bytes.push((byte.0 << 4 | byte.1) as u8);
         bytes.extend(rest);
     }
     String::from_utf8(bytes).map_err(|_| "what stands before the @ is not UTF-8")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 
-use data_encoding::BASE64;
+use base64ct::{Base64, Encoding as _};
 use rustix::process::Signal;
 
 use crate::record::{self, Held, WORKER};
@@ -122,8 +122,8 @@ impl Site {
         let mut client = Client::connect(self.server().port()).expect("a connection");
         let epoch = r#"{"last_by_subj":"$KV.putex.putex.epoch"}"#;
         let epoch = client.call("STREAM.MSG.GET.KV_putex", epoch).expect("an epoch");
-        let epoch = epoch["message"]["data"].as_str().expect("data").as_bytes();
-        let epoch = String::from_utf8(BASE64.decode(epoch).expect("base64")).expect("a text");
+        let epoch = epoch["message"]["data"].as_str().expect("data");
+        let epoch = String::from_utf8(Base64::decode_vec(epoch).expect("base64")).expect("a text");
         let head = format!("Putex-Life: 600000\r\nPutex-Epoch: {epoch}");
         let written = client.request("$KV.putex.putex.settled", &head, "").expect("an answer");
         let written = String::from_utf8_lossy(written.payload()).into_owned();

@@ -29,7 +29,7 @@ impl Drop for File {
 }
 
 fn jwt(claims: &str) -> String {
-    format!("eyJ0eXAiOiJKV1QifQ.{}.c2ln", BASE64URL_NOPAD.encode(claims.as_bytes()))
+    format!("eyJ0eXAiOiJKV1QifQ.{}.c2ln", Base64UrlUnpadded::encode_string(claims.as_bytes()))
 }
 
 fn creds(jwt: &str, seed: &str) -> String {

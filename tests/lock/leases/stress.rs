@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use data_encoding::BASE64;
+use base64ct::{Base64, Encoding as _};
 use putex::core::lease::{LeaseEntry, StoredLease};
 use putex::core::tickets::Name;
 use putex::core::{Revision, Written};
@@ -73,8 +73,8 @@ fn history(site: &Site) -> Vec<(u64, String, String, String)> {
         let body = format!(r#"{{"seq":{seq}}}"#);
         let read = client.call("STREAM.MSG.GET.KV_putex", &body).expect("an entry");
         let field = |name: &str| {
-            let text = read["message"][name].as_str().unwrap_or_default().as_bytes();
-            String::from_utf8(BASE64.decode(text).expect("base64")).expect("a text")
+            let text = read["message"][name].as_str().unwrap_or_default();
+            String::from_utf8(Base64::decode_vec(text).expect("base64")).expect("a text")
         };
         let subject = read["message"]["subject"].as_str().expect("a subject").to_owned();
         all.push((seq, subject, field("hdrs"), field("data")));

@@ -1,5 +1,7 @@
 //! Entries that a listing reads beside the names, or from any copy of the bucket.
 
+use base64ct::{Base64, Encoding as _};
+
 use super::*;
 
 const END: [&str; 3] = ["NATS/1.0 204 EOB", "Nats-Num-Pending: 0", "Nats-UpTo-Sequence: 7"];
@@ -103,7 +105,7 @@ fn entries_of_a_copy_count_if_it_has_all_that_the_leader_has_named() {
 fn of_the_entries_that_are_read_beside_the_names_the_tombstone_of_an_ended_key_counts() {
     let tombstone = |key: &str| {
         let headers = "NATS/1.0\r\nKV-Operation: DEL\r\n\r\n".as_bytes();
-        let headers = data_encoding::BASE64.encode(headers);
+        let headers = Base64::encode_string(headers);
         let message = format!(r#"{{"subject":"$KV.locks.{key}","seq":6,"hdrs":"{headers}"}}"#);
         format!(r#"{{"message":{message}}}"#)
     };
@@ -129,7 +131,7 @@ fn whoever_reads_a_tombstone_that_its_owner_has_not_had_purged_has_it_purged() {
     let fake = FakeServer::once(|peer| {
         peer.accept_client();
         peer.answer(&subjects(LEADER, r#""$KV.locks.lock.b":1"#));
-        let headers = data_encoding::BASE64.encode(b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n");
+        let headers = Base64::encode_string(b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n");
         peer.answer(&format!(
             r#"{{"message":{{"subject":"$KV.locks.lock.b","seq":6,"hdrs":"{headers}"}}}}"#
         ));

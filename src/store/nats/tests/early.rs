@@ -1,5 +1,7 @@
 //! Opening a bucket: what is sent with the login, and what is made of the answers.
 
+use base64ct::{Base64, Encoding as _};
+
 use super::*;
 use crate::core::BucketId;
 use crate::nats::fake::{Frame, Peer};
@@ -20,14 +22,14 @@ fn fit(created: &str, last: u64, more: &str) -> String {
 
 /// MSG.GET of an entry with this value.
 fn message(key: &str, seq: u64, value: &str) -> String {
-    let data = data_encoding::BASE64.encode(value.as_bytes());
+    let data = Base64::encode_string(value.as_bytes());
     format!(r#"{{"message":{{"subject":"$KV.locks.{key}","seq":{seq},"data":"{data}"}}}}"#)
 }
 
 /// MSG.GET of an epoch that was written into the bucket of that creation time.
 fn epoch_entry(value: &str, created: &str) -> String {
     let headers = format!("NATS/1.0\r\nPutex-Created: {created}\r\n\r\n");
-    let headers = data_encoding::BASE64.encode(headers.as_bytes());
+    let headers = Base64::encode_string(headers.as_bytes());
     message("putex.epoch", 1, value)
         .replace(r#","data""#, &format!(r#","hdrs":"{headers}","data""#))
 }
