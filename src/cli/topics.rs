@@ -3,78 +3,69 @@
 //! The text is the output of mandoc for the pages in `man`, in plain ASCII. After a
 //! change of a page, `PUTEX_REWRITE=1 cargo test --test manual` writes it again.
 
+use miniz_oxide::inflate;
+
 use super::help::help;
 use super::usage;
 use crate::exit::Refusal;
 
-/// The text of a manual page.
+/// The texts of all pages, as `build.rs` compresses them.
+const MANUAL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/manual"));
+
+/// A manual page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     /// The name of its file in `man`.
     pub file: &'static str,
-    /// Its text, as `build.rs` packs it.
-    packed: &'static [u8],
-}
-
-/// The page whose file in `man` has this name.
-macro_rules! page {
-    ($file:literal) => {
-        Page { file: $file, packed: include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".txt")) }
-    };
 }
 
 /// putex(8).
-pub const AGENT: Page = page!("putex.8");
+pub const AGENT: Page = Page { file: "putex.8" };
 
 /// putex(7).
-pub const THEORY: Page = page!("putex.7");
+pub const THEORY: Page = Page { file: "putex.7" };
 
 /// putex-tutorial(7).
-pub const TUTORIAL: Page = page!("putex-tutorial.7");
+pub const TUTORIAL: Page = Page { file: "putex-tutorial.7" };
 
 /// putex-lock(1).
-pub const LOCK: Page = page!("putex-lock.1");
+pub const LOCK: Page = Page { file: "putex-lock.1" };
 
 /// putex-grab(1).
-pub const GRAB: Page = page!("putex-grab.1");
+pub const GRAB: Page = Page { file: "putex-grab.1" };
 
 /// putex-lease(1).
-pub const LEASE: Page = page!("putex-lease.1");
+pub const LEASE: Page = Page { file: "putex-lease.1" };
 
 /// putex-status(1).
-pub const STATUS: Page = page!("putex-status.1");
+pub const STATUS: Page = Page { file: "putex-status.1" };
 
 /// putex-switchover(1).
-pub const SWITCHOVER: Page = page!("putex-switchover.1");
+pub const SWITCHOVER: Page = Page { file: "putex-switchover.1" };
 /// putex-pause(1).
-pub const PAUSE: Page = page!("putex-pause.1");
+pub const PAUSE: Page = Page { file: "putex-pause.1" };
 
 /// putex-doctor(1).
-pub const DOCTOR: Page = page!("putex-doctor.1");
+pub const DOCTOR: Page = Page { file: "putex-doctor.1" };
 
 /// putex-audit(1).
-pub const AUDIT: Page = page!("putex-audit.1");
+pub const AUDIT: Page = Page { file: "putex-audit.1" };
 
 /// putex.conf(5).
-pub const CONFIG: Page = page!("putex.conf.5");
+pub const CONFIG: Page = Page { file: "putex.conf.5" };
 
 impl Page {
-    /// Returns its text. A byte above 127 stands for two others, which the first 256 bytes
-    /// list.
+    /// Returns its text.
+    ///
+    /// # Panics
+    ///
+    /// When the manual has no such page.
     pub fn text(&self) -> String {
-        let (pairs, packed) = self.packed.split_at(256);
-        let mut text = String::new();
-        let mut due: Vec<u8> = packed.iter().rev().copied().collect();
-        while let Some(byte) = due.pop() {
-            match byte.checked_sub(128) {
-                None => text.push(char::from(byte)),
-                Some(index) => {
-                    let at = 2 * usize::from(index);
-                    due.extend([pairs[at + 1], pairs[at]]);
-                }
-            }
-        }
-        text
+        let manual = inflate::decompress_to_vec(MANUAL).unwrap_or_default();
+        let manual = String::from_utf8_lossy(&manual);
+        let page =
+            |named: &str| Some(named.strip_prefix(self.file)?.strip_prefix('\n')?.to_owned());
+        manual.split('\0').find_map(page).expect("the manual has a text of each page")
     }
 }
 
