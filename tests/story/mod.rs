@@ -5,7 +5,7 @@
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [start-grace=2000]
 //!       [check-failures=2] [device=required] [guard=told|down] [inherited=1485]
-//!       [start=runs] [spawn=slow] [cgroup=busy]           first line of a story
+//!       [start=runs] [previous-r=500] [spawn=slow] [cgroup=busy]   first line of a story
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
@@ -25,7 +25,8 @@
 //! Incarnation `a` is the pump's own. The guard is the real one. It answers at once, and does
 //! not know at first whether the service runs; `guard=down` is one that knows that it does not.
 //! `inherited` is one that has run start under the lock of incarnation `b`: term 8, after beta,
-//! valid until then; with `start=runs` that start has not ended.
+//! valid until then; with `start=runs` that start has not ended. `previous-r` is the R of that
+//! instance, as its guard has noted it.
 //!
 //! A step is one event and all that follows from it at once; the guard looks at its deadlines
 //! last. A process that freezes takes in nothing until it thaws.
@@ -106,6 +107,7 @@ impl Story {
         let (config, id) = parse::agent(words)?;
         let host = Host::new(words, &config)?;
         let pump = Pump::new(config.clone(), id.clone(), ms(0));
+        let pump = pump.recall_times(parse::previous_times(words)?);
         let mut story = Story { pump: Some(pump), config, id, agent_frozen: false, host };
         if !story.host.is_told() {
             story.host.events.push_back(Event::Tick);
