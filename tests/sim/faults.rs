@@ -66,7 +66,7 @@ listed! {
         LateRequest,
         /// The server does not know what became of a write.
         Busy,
-        /// The server refuses to store.
+        /// The server says that it does not store a write, which may be stored all the same.
         Denied,
         /// A read is answered by a leader that was replaced and has older entries.
         StaleRead,

@@ -267,7 +267,8 @@ impl World<'_> {
         record: Record,
         sent: True,
     ) -> Written {
-        if self.strikes(Kind::Denied) {
+        let denied = self.strikes(Kind::Denied);
+        if denied && self.rng(Kind::Denied).chance(700) {
             return Written::Denied("full".to_owned());
         }
         let busy = self.strikes(Kind::Busy);
@@ -283,6 +284,8 @@ impl World<'_> {
             self.hint_all(seat, revision);
         }
         match written {
+            // The refusal is of another write, or a server that is replaced has sent it.
+            _ if denied => Written::Denied("not by this leader".to_owned()),
             _ if busy => Written::Unknown("busy".to_owned()),
             Ok(revision) => Written::Stored(Revision(revision)),
             Err(stands) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use putex::core::command::{LockContext, Outcome};
-use putex::core::event::{Event, Written};
+use putex::core::event::Event;
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
 use putex::core::report::{Holder, LockLoss, Reason, Report};
 use putex::core::seat::Seat;
@@ -21,6 +21,7 @@ pub struct Writing {
     nonce: u64,
     /// The key that it writes.
     seat: Option<Seat>,
+    /// When its first copy was sent.
     first: True,
     last: True,
     /// The lock time that it publishes.
@@ -30,10 +31,6 @@ pub struct Writing {
     term: Option<Revision>,
     /// Its writer knows that it was stored.
     acked: bool,
-    /// The last copy was not answered yet.
-    open: bool,
-    /// What became of a copy is not known. A copy that was denied is none.
-    outcome_unknown: bool,
     /// The last lock was had by going on with that of the previous instance.
     pub adopts: bool,
     /// Health checks that failed since one passed.
@@ -81,14 +78,10 @@ impl World<'_> {
             writing.nonce = lease.nonce;
             writing.seat = Some(seat);
             writing.acked = false;
-            writing.outcome_unknown = false;
-        }
-        if !writing.outcome_unknown {
             writing.first = now;
         }
         writing.last = now;
         writing.lock = lease.lock_time;
-        writing.open = true;
         let term = std::mem::replace(&mut writing.term, lease.term);
         if term.is_some() && lease.term.is_some() && term != lease.term {
             let text = format!("{site} writes {:?} after {term:?}", lease.term);
@@ -332,12 +325,6 @@ impl World<'_> {
 
     pub fn on_event(&mut self, id: usize, event: &Event) {
         let writing = &mut self.agents[id].writing;
-        if let Event::Written(written) = event {
-            writing.open = false;
-            writing.outcome_unknown |= matches!(written, Written::Unknown(_));
-        } else if let Event::Closed(_) = event {
-            writing.outcome_unknown |= std::mem::take(&mut writing.open);
-        }
         if let Event::CheckEnded(outcome) = event {
             let failed = *outcome != Outcome::Succeeded;
             writing.failures = if failed { writing.failures + 1 } else { 0 };

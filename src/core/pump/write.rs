@@ -58,7 +58,7 @@ pub(super) fn prepare_write(
         expected: write.expected,
         validity: timing.validity_of(lease.lock_time),
         record: Record { token, lease: Some(lease) },
-        first_sent: now,
+        first_sent: None,
         sent: now,
         give_up,
         step: Step::Due(now),
@@ -73,15 +73,16 @@ pub(super) struct Pending {
     record: Record,
     /// How long the lock is valid after the write was sent.
     validity: Duration,
-    /// When the first copy was sent: if any unresolved copy was stored, the
-    /// lock counts from here.
-    first_sent: Instant,
+    /// When the first copy was sent: if it is not known which copy was stored, the lock counts
+    /// from here. No refusal moves it: the server may have refused another copy, or stored it all
+    /// the same.
+    first_sent: Option<Instant>,
     /// When the last copy was sent.
     sent: Instant,
     /// No copy is useful after this.
     pub(super) give_up: Instant,
     step: Step,
-    /// A copy's outcome is unknown.
+    /// A copy's outcome is unknown. That of a copy that was refused is, too.
     outcome_unknown: bool,
 }
 
@@ -189,13 +190,14 @@ impl Pending {
                     context.report(Report::NotStored(why.clone()));
                     context.store.refused = Some(why.clone());
                 }
+                self.outcome_unknown = true;
                 self.step = Step::Due(now.after(pause(context)));
                 Verdict::Undecided
             }
             Written::Unknown(why) => {
-                context.store.refused = None;
+                let refused = context.store.refused.take().is_some();
                 let after = Ms(now.since(self.sent));
-                let (why, again) = (why.clone(), self.outcome_unknown);
+                let (why, again) = (why.clone(), self.outcome_unknown && !refused);
                 context.report(Report::WriteUnanswered { after, why, again });
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
@@ -208,7 +210,7 @@ impl Pending {
     fn resolve(&self, key_state: &KeyState) -> Verdict {
         let revision = key_state.revision;
         if self.wrote(&key_state.value) {
-            return self.held(revision, self.first_sent);
+            return self.held(revision, self.first_sent.unwrap_or(self.sent));
         }
         Verdict::Lost(LockLoss::Overwritten(revision, self.expected))
     }
@@ -229,9 +231,7 @@ impl Pending {
         }
         match self.step {
             Step::Due(at) if context.due(Timer::SendWrite, at, now) => {
-                if !self.outcome_unknown {
-                    self.first_sent = now;
-                }
+                self.first_sent = self.first_sent.or(Some(now));
                 self.sent = now;
                 self.step = Step::Sent;
                 context.connection = Connection::Writing;
