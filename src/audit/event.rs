@@ -178,7 +178,7 @@ struct HolderForms {
     /// Those of a record that another agent has written.
     named: [Form; 2],
     nobody: [String; 6],
-    own: [String; 3],
+    own: [String; 4],
 }
 
 impl Forms {
@@ -335,7 +335,7 @@ impl HolderForms {
             Holder::Blanked,
             Holder::KeptRunning,
         ];
-        let own = [Holder::Predecessor, Holder::Own, Holder::OwnUnconfirmed];
+        let own = [Holder::Predecessor, Holder::Own, Holder::OwnUnconfirmed, Holder::OwnLate];
         HolderForms {
             released: released.map(|holder| Form::of(&holder, &[ONE, TWO])),
             named: [Holder::InRollback(one()), Holder::InOlder(one())]

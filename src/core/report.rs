@@ -327,7 +327,8 @@ impl Reason {
             | Holder::Somebody(_)
             | Holder::Predecessor
             | Holder::Own
-            | Holder::OwnUnconfirmed => Reason::NotRenewed(holder, wait),
+            | Holder::OwnUnconfirmed
+            | Holder::OwnLate => Reason::NotRenewed(holder, wait),
         }
     }
 }
@@ -382,6 +383,8 @@ pub enum Holder {
     Own,
     /// this agent, unconfirmed
     OwnUnconfirmed,
+    /// this agent, in a record that was stored late
+    OwnLate,
 }
 
 /// Why a health check that has failed does not move the service.

@@ -60,6 +60,7 @@ fn each_reason_to_take_a_lock_says_whether_its_service_was_down_and_who_had_it()
         (Holder::Blanked, None, false),
         (Holder::Predecessor, None, false),
         (Holder::Own, None, false),
+        (Holder::OwnLate, None, false),
         (name("h1"), Some("h1"), false),
         (name("one on host h1"), Some("one"), false),
         (Holder::InRollback(host()), Some("h1"), false),

@@ -34,6 +34,10 @@ pub(super) struct KeyView {
     /// Highest revision of the key that was shown since the last loss, 0 for none since
     /// then; `None` while nothing was ever known to have stood there.
     pub(super) max_seen: Option<Revision>,
+    /// The revision that the last write of this agent expects, if the key was seen at no other one
+    /// since, but for what this agent wrote. Without it a record of this agent was stored late:
+    /// another agent may have had the lock before.
+    pub(super) written_over: Option<Revision>,
     pub(super) holders: Holders,
 }
 
@@ -161,6 +165,7 @@ impl Context {
             key.seen = None;
             key.blank = None;
             key.holders.assume_slowest(self.config.timing, now);
+            key.written_over = None;
             // Whatever is written from now on has a number of its own.
             key.max_seen = key.max_seen.map(|_| Revision(0));
         }
@@ -192,6 +197,10 @@ impl Context {
             self.report(Report::KeyDeleted);
         }
         self.store.high_water = self.store.high_water.max(key_state.revision);
+        if !self.is_own(key_state) {
+            let key = &mut self.store.keys[seat.index()];
+            key.written_over = key.written_over.filter(|over| *over == key_state.revision);
+        }
         self.watch_for_duplicate_token(before.as_ref(), key_state, now);
         let takeover = self.takeover(seat, key_state, now);
         let key = &mut self.store.keys[seat.index()];
@@ -229,7 +238,12 @@ impl Context {
     /// Returns what an event shows under the key of the present seat, if this instance of this
     /// agent did not write it.
     pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
-        let is_mine = |lease: &Lease| lease.incarnation == self.id.incarnation;
-        event.key_state(self.seat).filter(|key_state| !key_state.value.lease().is_some_and(is_mine))
+        event.key_state(self.seat).filter(|key_state| !self.is_own(key_state))
+    }
+
+    /// Returns whether this instance of this agent wrote what stands under a key.
+    fn is_own(&self, key_state: &KeyState) -> bool {
+        let is_own = |lease: &Lease| lease.incarnation == self.id.incarnation;
+        key_state.value.lease().is_some_and(is_own)
     }
 }

@@ -87,6 +87,11 @@ impl Context {
             KeyValue::Record(record) => match &record.lease {
                 None if record.is_blank() => takeover(wait, confirm, Holder::Blanked),
                 None => takeover(wait, confirm, Holder::Somebody(name(record))),
+                Some(lease)
+                    if lease.incarnation == self.id.incarnation && key.written_over.is_none() =>
+                {
+                    takeover(wait, confirm, Holder::OwnLate)
+                }
                 Some(lease) => match (lease.state, lease.incarnation == self.id.incarnation) {
                     // Released because it was unfit here: the others go first.
                     (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),

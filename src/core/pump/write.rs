@@ -35,6 +35,7 @@ pub(super) fn prepare_write(
     give_up: Instant,
 ) -> Pending {
     let timing = context.config.timing;
+    context.key_mut().written_over = Some(write.expected);
     let lease = Lease {
         incarnation: context.id.incarnation,
         nonce: context.next_nonce(),
