@@ -104,6 +104,35 @@ fn a_guard_takes_no_grant_of_an_agent_with_another_clock() {
     second.wait_for_any(&["the service runs here"]);
 }
 
+/// A directory that was made a moment ago may have lost its keys: it is old by the clock of a time
+/// namespace, and of another boot by the name that a container is given.
+#[test]
+fn a_new_directory_is_not_old_for_an_agent_with_another_clock_or_another_name_of_the_boot() {
+    let mount = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    let site = Site::new("clock");
+    let id = site.sandbox.file("id", "01234567-89ab-cdef-0123-456789abcdef\n", 0o600);
+    let id = id.to_str().expect("text");
+    let time = ["unshare", "--time", "--boottime", "100000", "--fork"];
+    let boot = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, id];
+    for other in [&time[..], &boot] {
+        if !Command::new(other[0])
+            .args(&other[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|it| it.success())
+        {
+            return println!("skipped: no such namespace can be made here");
+        }
+        let site = Site::new("clock");
+        let observer = Agent::start(site.prepare("true", STOP).arg("--observe"));
+        observer.wait_for_any(&["the bucket is open"]);
+        observer.kill();
+        let agent = site.agent_within(other);
+        agent.wait_for_any(&["the key does not exist, in a bucket not watched for long yet"]);
+        agent.wait_for_any(&["any holder before had 400 ms to stop"]);
+    }
+}
+
 /// A signal that comes before the next instance can take it waits.
 #[test]
 fn signals_in_any_number_do_not_end_an_agent_that_executes_its_program_anew() {

@@ -18,7 +18,7 @@ use super::permissions::open_private;
 use super::text::{self, Kind};
 use crate::core::{BucketId, Instant};
 use crate::store::{BucketInfo, StoreError, StoreErrorKind, StoreResult, name};
-use crate::sys;
+use crate::sys::{self, host_clock};
 
 /// Name of the file with the bucket's random id.
 pub(super) const EPOCH: &str = "epoch";
@@ -107,7 +107,7 @@ impl Folder {
         let id = sys::random().map_err(|error| {
             StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
         })?;
-        let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
+        let (boot, since) = (host_clock::name(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
         self.replace(EPOCH, body.as_bytes())?;
         self.sync()?;
@@ -287,12 +287,13 @@ impl Folder {
     }
 }
 
-/// Returns the time since the creation in `created`. A bucket of an earlier boot is older
-/// than every process of this host.
+/// Returns the time since the creation in `created`; `None` if the clock of that instant or that of
+/// this process is not known to be that of the host. A bucket of an earlier boot is older than
+/// every process of this host.
 fn age(created: &str) -> Option<Duration> {
     let (nanos, rest) = created.strip_prefix("created ")?.split_once(" ns ")?;
     let boot = rest.strip_prefix("after the start of boot ")?;
-    let present = sys::boot_id();
+    let present = host_clock::name();
     if boot.is_empty() || present.is_empty() {
         return None;
     }
