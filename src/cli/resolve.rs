@@ -20,7 +20,7 @@ use crate::core::{Instant, Priority, Reloadable, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
-use crate::store::name::{is_own, valid_bucket, valid_key, valid_token};
+use crate::store::name::{valid_agents_key, valid_bucket, valid_key, valid_token};
 use crate::sys;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
@@ -91,11 +91,7 @@ pub(super) fn only_key(words: &[String], usual: &str) -> Result<String, Refusal>
 
 /// Checks the key of agents on a command line.
 pub(super) fn agents_key(key: &str) -> Result<(), Refusal> {
-    valid_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
-    match is_own(key) {
-        true => Err(usage(format!("KEY: {key}: is no key of agents"))),
-        false => Ok(()),
-    }
+    valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))
 }
 
 /// Returns who asks, for people.
@@ -118,7 +114,7 @@ pub(super) fn resolve(
     let location = location(&mut faults, environment.var);
     let bucket = bucket_at(location.clone(), &mut faults);
     let key = required(&mut faults, Name::Key);
-    let key = key.and_then(|it| faults.collect(Name::Key, valid_key(&it).map(|()| it)));
+    let key = key.and_then(|it| faults.collect(Name::Key, valid_agents_key(&it).map(|()| it)));
     let timing = timing(&mut faults);
     let token = settings.text(Name::Token);
     let token = token.map_or_else(|| valid_host(environment.host), valid_token);

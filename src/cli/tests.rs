@@ -269,6 +269,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
         ("chek", "chek: no such command; the nearest is check; see putex --help"),
         ("h locks web", "h: no such command; see putex --help"),
+        ("--dir /d --key lock.web --start up --stop down", "--key: key \"lock.web\": lease, lock,"),
         ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),
         ("--dir /d --key web --start up --stop down stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),

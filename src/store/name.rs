@@ -64,6 +64,20 @@ pub fn valid_key(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the name of a key of agents: a valid key that putex does not use itself.
+///
+/// # Errors
+///
+/// The rule that the name breaks, with the name.
+pub fn valid_agents_key(name: &str) -> Result<(), String> {
+    valid_key(name)?;
+    if is_own(name) {
+        let roots = OWN_ROOTS.join(", ");
+        return Err(format!("key {name:?}: {roots} and keys that begin so are not for agents"));
+    }
+    Ok(())
+}
+
 /// Returns a token if it is valid.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
     for (words, says) in [
         ("--log a", "KEY is missing; write putex audit [--log FILE] KEY"),
         ("--log a b db", "b: more than one KEY; write --log before each file"),
-        ("--log a lock.db", "KEY: lock.db: is no key of agents"),
+        ("--log a lock.db", "KEY: key \"lock.db\": lease, lock, once, putex and keys"),
         ("--log a d*b", "KEY: "),
         ("--log '' db", "--log: the name of a file is empty"),
         ("--log a,,b db", "--log: the name of a file is empty"),
