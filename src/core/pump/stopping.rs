@@ -130,11 +130,15 @@ impl Stopping {
         };
         context.kill_check();
         context.tell_guard(ToGuard::Stop(order.clone()), now);
+        let slept = now > order.dead_by.after(SLACK);
         Stopping {
             release,
             release_by: None,
             give_up_at: order.dead_by,
-            guard_overdue_by: order.dead_by.max(now).after(SLACK / 2),
+            guard_overdue_by: match slept {
+                true => after_sleep(context, now),
+                false => order.dead_by.max(now).after(SLACK / 2),
+            },
             order,
             ending: None,
             slept: false,
@@ -265,10 +269,8 @@ impl Stopping {
         if now > at.after(SLACK) && !self.slept {
             self.slept = true;
             self.wait_for_an_attempt(context, now);
-            // What the guard has done meanwhile may not have been heard yet, and a host that has
-            // slept is busy.
             if !guard_acts && context.guard.link().is_some() {
-                self.guard_overdue_by = now.after(context.config.timing.renewal() / 4);
+                self.guard_overdue_by = after_sleep(context, now);
                 context.arm(Timer::DeadBy, self.guard_overdue_by);
                 return;
             }
@@ -302,4 +304,10 @@ impl Stopping {
         };
         Next::Go(State::Standby(Standby::new(context, now)), why)
     }
+}
+
+/// Returns when an agent that has slept takes its guard for one that does not act: what the guard
+/// has done meanwhile may not have been read yet, and a host that has slept is busy.
+fn after_sleep(context: &Context, now: Instant) -> Instant {
+    now.after(context.config.timing.renewal() / 4)
 }
