@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use log::Level;
 
-use self::judge::{Renewals, Seen, judge};
+use self::judge::{Release, Renewals, Seen, judge};
 use crate::core::timing::lengthened;
 use crate::core::{
     AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, Revision, Seat, StoreErrorKind, Timing,
@@ -73,8 +73,8 @@ pub fn run(
     base: &Path,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    let mut process = Process { request, bucket, destination };
-    let chosen = match process.choose(base)? {
+    let mut process = Process { request, bucket, base, destination, chosen_at: sys::now() };
+    let chosen = match process.choose()? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
             process.tell(Level::Warn, &text);
@@ -232,7 +232,10 @@ fn candidate<'a>(
 struct Process<'a> {
     request: &'a Request,
     bucket: Box<dyn Bucket>,
+    base: &'a Path,
     destination: Destination,
+    /// When the read was begun by which the holder was chosen.
+    chosen_at: Instant,
 }
 
 impl Process<'_> {
@@ -243,21 +246,22 @@ impl Process<'_> {
 
     /// Chooses the holder and the agent that is to have its lock. An agent that answers another
     /// command at the moment, or whose health check has just begun, is asked again.
-    fn choose(&mut self, base: &Path) -> Result<Result<Chosen, Unchosen>, Refusal> {
-        let mut chosen = choose(self.request, self.read_status(base)?.as_ref());
+    fn choose(&mut self) -> Result<Result<Chosen, Unchosen>, Refusal> {
+        let mut chosen = choose(self.request, self.read_status()?.as_ref());
         for _ in 0..REPEATS {
             if !matches!(chosen, Err(Unchosen::Refused(_))) {
                 break;
             }
-            chosen = choose(self.request, self.read_status(base)?.as_ref());
+            self.chosen_at = sys::now();
+            chosen = choose(self.request, self.read_status()?.as_ref());
         }
         Ok(chosen)
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.
-    fn read_status(&mut self, base: &Path) -> Result<Option<KeyStatus>, Refusal> {
+    fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
         let Request { source, key, .. } = self.request;
-        status::read_agents(source, key, &mut *self.bucket, base)
+        status::read_agents(source, key, &mut *self.bucket, self.base)
     }
 
     /// Writes the request, and waits for what becomes of it.
@@ -330,13 +334,21 @@ impl Process<'_> {
         // The stop of the old service, the T of the other agent, and those who come after it.
         let last = until.after(takeover * 3);
         let (mut renewals, mut told, mut told_at) = (Renewals::default(), None, None);
+        let mut release = Release::new(self.chosen_at);
         loop {
             let now = sys::now();
             let seen = self.read_lock(&key).map(|entry| judge(&to_key_state(entry), *term, to));
             let not_had = |text: String| (text, LockExit::NotHad as u8);
             let ended = match &seen {
                 Ok(Seen::Done(new)) => {
-                    return Ok((format!("from={from} to={to} term={new}\n"), 0));
+                    let still_runs = match release.is_proved(sys::now(), *timing) {
+                        true => None,
+                        false => self.still_runs(chosen)?,
+                    };
+                    match still_runs {
+                        None => return Ok((format!("from={from} to={to} term={new}\n"), 0)),
+                        Some(why) => Some(not_had(why)),
+                    }
                 }
                 Ok(Seen::Elsewhere(token)) => Some(not_had(format!("{token} has it, not {to}"))),
                 Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => Some(not_had(
@@ -357,6 +369,7 @@ impl Process<'_> {
                 return Ok((String::new(), status));
             }
             let seen = seen.ok();
+            seen.iter().for_each(|seen| release.note(seen, now));
             if let Some(seen) = &seen
                 && told.as_ref().is_none_or(|told| !is_alike(told, seen))
             {
@@ -372,6 +385,27 @@ impl Process<'_> {
                 alarm.wait([], Some(next)).map_err(&no_wait)?;
             }
         }
+    }
+
+    /// Returns why the service may still run where it ran before, if so: the holder has not
+    /// released its lock, which has run out.
+    fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
+        let mut found = None;
+        for _ in 0..=REPEATS {
+            let status = self.read_status()?;
+            let agents = status.map_or_else(Vec::new, |status| status.agents);
+            found = agents.into_iter().find(|agent| agent.token == *from);
+            if found.is_some() {
+                break;
+            }
+        }
+        let is_down = |it: &AgentStatus| it.state == "standby" && it.guard_up && !it.may_still_run;
+        let lost = format!("{to} has the lock, which {from} has not released before it ran out");
+        Ok(match found {
+            Some(agent) if is_down(&agent) => None,
+            Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
+            None => Some(format!("{lost}: {from} does not say whether its service is down")),
+        })
     }
 
     /// Reads the key; opens the bucket again where that is needed.

@@ -4,7 +4,7 @@
 mod schema;
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -51,8 +51,13 @@ impl Site {
 
     /// Starts an agent whose service is started so.
     fn agent_of_service(&self, start: &str, token: &str, more: &[&str]) -> Agent {
+        self.agent_of_commands([start, "true"], token, more)
+    }
+
+    /// Starts an agent with these commands for start and stop.
+    fn agent_of_commands(&self, [start, stop]: [&str; 2], token: &str, more: &[&str]) -> Agent {
         let timing = ["-r", "500ms", "-f", "3", "-c", "1"];
-        let of_service = ["--start", start, "--stop", "true", "--token", token];
+        let of_service = ["--start", start, "--stop", stop, "--token", token];
         let words = [&["agent"][..], &timing, &of_service, more].concat();
         Agent::start(&mut self.command(&words))
     }
@@ -351,6 +356,38 @@ fn a_request_to_move_the_service_is_shown_and_followed_in_a_directory_too() {
             assert!(is_done == (back.status == Some(0)), "{back:?}");
             is_done
         });
+    }
+}
+
+/// The command has said that the service is at the other agent, while it ran at both.
+#[test]
+fn a_switchover_whose_holder_cannot_stop_its_service_does_not_succeed() {
+    let Some(server) = server() else { return };
+    for (is_frozen, says) in [
+        (false, "THE SERVICE MAY STILL RUN at h1"),
+        (true, "h1 does not say whether its service is down"),
+    ] {
+        let site = Site::on(&server);
+        let key = if is_frozen { "frozen" } else { "stuck" };
+        let hang = site.sandbox.join("hang");
+        let stop = format!("test -e {} || exit 0; sleep 600", hang.display());
+        let first = site.agent_of_commands(["true", &stop], "h1", &["--key", key]);
+        first.wait_for_any(&["the service runs here"]);
+        let _second = site.agent("h2", &["--key", key]);
+        until_true("a candidate", || agents(&site.json(&[key]), key).len() == 2);
+        std::fs::write(&hang, "").expect("a file");
+        let mut command = site.command(&["switchover", "--to", "h2", key]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        first.wait_for_any(&["active -> stopping: switchover to h2"]);
+        if is_frozen {
+            first.signal(Signal::STOP);
+        }
+        let run = command.and_then(|it| it.wait_with_output()).expect("it can be run");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!((run.status.code(), &*run.stdout), (Some(75), &b""[..]), "{said}");
+        let lost = "h2 has the lock, which h1 has not released before it ran out: ";
+        assert_eq!(said, format!("putex: {key}: {lost}{says}\n"));
+        assert_eq!(holders(&site.json(&[key]), key), of("h2", "active"));
     }
 }
 

@@ -234,7 +234,7 @@ impl Timing {
 
 /// Returns what a clock whose rate is off by this share may count at most while `of` passes on a
 /// true one, so that no more passes: `of`·(1 − e), rounded down.
-pub(super) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
+pub(crate) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
     of - share_up(of, drift_ppm)
 }
 

@@ -1,6 +1,9 @@
 //! What has become of a lock that is to go from one agent to another. Pure.
 
-use crate::core::{Instant, KeyState, KeyValue, RecordState, Revision, sanitize_field};
+use crate::core::timing::shortened;
+use crate::core::{
+    DRIFT_PPM_DEFAULT, Instant, KeyState, KeyValue, RecordState, Revision, Timing, sanitize_field,
+};
 
 /// What stands under the key, as seen from the lock that is to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,39 @@ impl Renewals {
         }
         // The first may be one that was seen late.
         self.after_end > PROOF
+    }
+}
+
+/// What shows that a holder has released its lock, rather than lost it: a record that was released
+/// is replaced within milliseconds, as a rule before it is read.
+#[derive(Debug)]
+pub(super) struct Release {
+    /// When a read was begun that showed the holder's record.
+    held_at: Instant,
+    /// The released record was read.
+    was_read: bool,
+}
+
+impl Release {
+    /// Begins with a read at this instant, which showed the holder's record.
+    pub(super) fn new(held_at: Instant) -> Release {
+        Release { held_at, was_read: false }
+    }
+
+    /// Notes what a read shows that was begun at this instant.
+    pub(super) fn note(&mut self, seen: &Seen, at: Instant) {
+        match seen {
+            Seen::Held(_) => self.held_at = at,
+            Seen::Released => self.was_read = true,
+            Seen::Taken | Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {}
+        }
+    }
+
+    /// Returns whether an agent that is active now has taken a lock that was released: one that
+    /// takes a lock which has run out waits for the stop of the holder, C·R, before it is active.
+    pub(super) fn is_proved(&self, now: Instant, timing: Timing) -> bool {
+        let least = shortened(timing.confirmation(), DRIFT_PPM_DEFAULT);
+        self.was_read || now.since(self.held_at) < least
     }
 }
 
@@ -129,5 +165,18 @@ mod tests {
             assert!(!renewals.show(Revision(revision), at(1000), at(now)), "{revision}");
         }
         assert!(renewals.show(Revision(10), at(1000), at(2001)));
+    }
+    #[test]
+    fn a_release_is_proved_by_its_record_or_by_a_take_without_c_times_r() {
+        let at = |ms| Instant::from_boot(Duration::from_millis(ms));
+        let timing = Timing::new(Duration::from_secs(1), 3, 2, DRIFT_PPM_DEFAULT);
+        let timing = timing.expect("a timing");
+        let mut release = Release::new(at(0));
+        assert!(release.is_proved(at(1979), timing) && !release.is_proved(at(1980), timing));
+        release.note(&Seen::Held(TERM), at(500));
+        release.note(&Seen::Taken, at(900));
+        assert!(release.is_proved(at(2479), timing) && !release.is_proved(at(2480), timing));
+        release.note(&Seen::Released, at(2480));
+        assert!(release.is_proved(at(9000), timing));
     }
 }
