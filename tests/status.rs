@@ -391,6 +391,30 @@ fn a_switchover_whose_holder_cannot_stop_its_service_does_not_succeed() {
     }
 }
 
+/// The note for the next instance was written by the thread that renews the lock.
+#[test]
+fn a_pause_that_the_disk_does_not_take_is_not_acknowledged_and_stops_nothing() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let agent = site.agent("h1", &["--key", "disk"]);
+    agent.wait_for_any(&["the service runs here"]);
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-e", "trace=/^rename", "-e", "inject=/^rename:delay_enter=60s"]);
+    let strace = strace.args(["-p", &agent.id().to_string()]).stderr(Stdio::null()).spawn();
+    let Ok(mut strace) = strace else { return println!("skipped: no strace") };
+    until_true("a traced agent", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id()));
+        status.is_ok_and(|text| !text.contains("TracerPid:\t0\n"))
+    });
+    // Longer than T.
+    let run = site.run(&["pause", "--for", "30s", "--keep-running", "-w", "3", "disk"]);
+    strace.kill().expect("it runs");
+    strace.wait().expect("it ends");
+    assert_eq!(run.status, Some(75), "{run:?}");
+    let said = agent.log.text();
+    assert!(!said.contains("the lock has run out") && !said.contains("active -> "), "{said}");
+}
+
 #[test]
 fn a_pause_is_shown_and_observed_in_a_directory_too() {
     let Some(server) = server() else { return };

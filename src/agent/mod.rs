@@ -7,6 +7,7 @@
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | that it has passed |
+//! | `putex-files` (`file_thread`) | | writing what others read of this agent | |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
@@ -15,6 +16,7 @@
 //! takes in what has come of each kind, so that much of one kind delays no other.
 
 mod change_thread;
+mod file_thread;
 mod guard_client;
 mod guard_link;
 mod health_check;
@@ -37,6 +39,7 @@ use std::time::Duration;
 use rustix::process::WaitOptions;
 
 use self::change_thread::ChangeHandle;
+use self::file_thread::FileHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
 use self::inbox::{Inbox, InboxSender, inbox};
@@ -166,10 +169,8 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
-        dir: dir_path,
-        identity: setup.identity,
+        files: FileHandle::new(dir_path, setup.identity),
         is_local: setup.is_local,
-        is_kept_noted: true,
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, &inbox, startup_lines))

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::change_thread::ChangeHandle;
+use super::file_thread::FileHandle;
 use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
 use super::metrics_thread::MetricsHandle;
@@ -20,7 +20,6 @@ use crate::core::{
     Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
 };
 use crate::exit::Exit;
-use crate::guard::{Identity, kept_file, status_file};
 use crate::log::{Destination, LogQueue, say};
 use crate::sys::{self, Alarm, PollFlags};
 
@@ -51,11 +50,7 @@ pub(super) struct Performer<'a> {
     pub(super) state: &'static str,
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
-    /// The directory of this agent on this host, and what it is of.
-    pub(super) dir: PathBuf,
-    pub(super) identity: Identity,
-    /// What the next instance has to know of a pause is noted.
-    pub(super) is_kept_noted: bool,
+    pub(super) files: FileHandle,
     /// The bucket is a directory: those who want to know the status are on this host.
     pub(super) is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
@@ -85,16 +80,7 @@ impl Performer<'_> {
             Effect::TellGuard(message) => self.queued_events.extend(self.guard.tell(&message)),
             Effect::KillGuard => self.guard.kill(),
             Effect::KillCgroup => self.guard.kill_cgroup(),
-            Effect::NoteKept(kept) => {
-                let noted = kept_file::write(&self.dir, kept.as_ref());
-                self.is_kept_noted = noted.is_ok();
-                if let Err(error) = noted {
-                    log::warn!(
-                        "the pause is not acknowledged: it cannot be noted for the next instance \
-                         of this agent: {error}"
-                    );
-                }
-            }
+            Effect::NoteKept(kept) => self.files.note_kept(kept),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
@@ -166,11 +152,10 @@ impl Performer<'_> {
     pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
         let (moved_at, why) = &self.last_move;
         let mut status = pump.status(*moved_at, why, now);
-        status.pause = status.pause.filter(|_| self.is_kept_noted);
+        status.pause = status.pause.filter(|_| self.files.is_kept_noted());
         match request {
             StatusRequest::Command(number) if self.is_local => {
-                // Best effort: it is requested again.
-                let _ = status_file::write(&self.dir, &self.identity, number, status);
+                self.files.write_status(number, status);
             }
             StatusRequest::Command(_) | StatusRequest::MicroService => {
                 self.ask_store(StoreRequest::SendStatus(request.clone(), Box::new(status)));
