@@ -1,0 +1,82 @@
+//! The output of a command: a pipe that is read line by line.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use crate::core::Command;
+
+/// A longer line of output is passed on in pieces of this many bytes: each has room in a line
+/// of the log.
+const LINE_MAX: usize = 3072;
+
+/// How much output is read at once, so that a command that floods its pipe cannot
+/// keep the thread from the others.
+const READ_MAX: u64 = 16 * 1024;
+
+/// The pipe that a command writes its output to.
+pub struct OutputPipe {
+    /// The command.
+    pub command: Command,
+    reader: PipeReader,
+    /// Kept open, so that the pipe never ends.
+    writer: PipeWriter,
+    partial: Vec<u8>,
+}
+
+impl OutputPipe {
+    /// Makes the pipe of a command, or goes on with the reading end of one.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn new(command: Command, reader: Option<OwnedFd>) -> io::Result<OutputPipe> {
+        let (reader, writer) = match reader {
+            None => io::pipe()?,
+            Some(reader) => {
+                let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+                let writer = File::options().write(true).open(path)?;
+                (reader.into(), OwnedFd::from(writer).into())
+            }
+        };
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
+    }
+
+    /// Returns the writing end.
+    pub fn writer(&self) -> &PipeWriter {
+        &self.writer
+    }
+
+    /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes.
+    pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+        // What was read before the pipe was empty is kept.
+        let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
+        let mut rest = self.partial.as_slice();
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            line(self.command, &rest[..end]);
+            rest = &rest[end + 1..];
+        }
+        while rest.len() > LINE_MAX {
+            line(self.command, &rest[..LINE_MAX]);
+            rest = &rest[LINE_MAX..];
+        }
+        let left = rest.len();
+        self.partial.drain(..self.partial.len() - left);
+    }
+
+    /// The command has ended: passes on what is left in the pipe.
+    pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+        self.pass_on(line);
+        if !self.partial.is_empty() {
+            line(self.command, &self.partial);
+            self.partial.clear();
+        }
+    }
+}
+
+impl AsFd for OutputPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
