@@ -220,7 +220,11 @@ impl Alarm {
 
     /// Sets the timer unless it is set to `at` already. One that has gone off is
     /// readable until it is set again, so nobody has to read it.
-    fn set(&self, at: Instant) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to set it.
+    pub fn set(&self, at: Instant) -> io::Result<()> {
         if self.set_to.get() == Some(at) {
             return Ok(());
         }
@@ -229,6 +233,13 @@ impl Alarm {
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer)?;
         self.set_to.set(Some(at));
         Ok(())
+    }
+}
+
+impl AsFd for Alarm {
+    /// Becomes readable when the timer goes off.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
     }
 }
 

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use crate::core::Command;
+use crate::core::{Command, Instant};
+use crate::sys::{self, Alarm};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
 /// of the log.
@@ -14,6 +16,10 @@ const LINE_MAX: usize = 3072;
 /// keep the thread from the others.
 const READ_MAX: u64 = 16 * 1024;
 
+/// How long the pipe of a command rests that was read a moment ago, too: a command that writes
+/// without end waits for room then, and does not use up the processor of its reader.
+const REST: Duration = Duration::from_millis(10);
+
 /// The pipe that a command writes its output to.
 pub struct OutputPipe {
     /// The command.
@@ -22,6 +28,10 @@ pub struct OutputPipe {
     /// Kept open, so that the pipe never ends.
     writer: PipeWriter,
     partial: Vec<u8>,
+    read_at: Option<Instant>,
+    /// Goes off when the pipe has rested; `None` for one that has never rested.
+    rested: Option<Alarm>,
+    rests: bool,
 }
 
 impl OutputPipe {
@@ -40,7 +50,13 @@ impl OutputPipe {
             }
         };
         rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
+        let (partial, read_at, rested, rests) = (Vec::new(), None, None, false);
+        Ok(OutputPipe { command, reader, writer, partial, read_at, rested, rests })
+    }
+
+    /// Returns the reading end.
+    pub fn reader(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
     }
 
     /// Returns the writing end.
@@ -48,10 +64,34 @@ impl OutputPipe {
         &self.writer
     }
 
-    /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes.
+    /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes, and nothing
+    /// while the pipe rests.
     pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+        if self.rests && !self.rested.as_ref().is_none_or(sys::is_ready) {
+            return;
+        }
+        self.rests = false;
+        if self.read(line) {
+            let now = sys::now();
+            let before = self.read_at.replace(now);
+            let again = before.is_some_and(|at| now.since(at) < REST * 2);
+            self.rests = again && self.rest_until(now.after(REST)).is_ok();
+        }
+    }
+
+    fn rest_until(&mut self, until: Instant) -> io::Result<()> {
+        match &self.rested {
+            Some(rested) => rested.set(until),
+            None => self.rested.insert(Alarm::new()?).set(until),
+        }
+    }
+
+    /// Reads what is there; returns whether that is anything.
+    fn read(&mut self, line: &mut dyn FnMut(Command, &[u8])) -> bool {
+        let before = self.partial.len();
         // What was read before the pipe was empty is kept.
         let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
+        let has_read = self.partial.len() > before;
         let mut rest = self.partial.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             line(self.command, &rest[..end]);
@@ -63,11 +103,12 @@ impl OutputPipe {
         }
         let left = rest.len();
         self.partial.drain(..self.partial.len() - left);
+        has_read
     }
 
     /// The command has ended: passes on what is left in the pipe.
     pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
-        self.pass_on(line);
+        self.read(line);
         if !self.partial.is_empty() {
             line(self.command, &self.partial);
             self.partial.clear();
@@ -76,7 +117,11 @@ impl OutputPipe {
 }
 
 impl AsFd for OutputPipe {
+    /// Becomes readable when there is output to pass on.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
+        match &self.rested {
+            Some(rested) if self.rests => rested.as_fd(),
+            _ => self.reader.as_fd(),
+        }
     }
 }

@@ -187,3 +187,21 @@ fn start_is_killed_with_the_groups_that_it_has_made() {
     process.end();
     assert_eq!(alarm.wait([(exit.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);
 }
+
+/// The reader of a command that writes without end had no time for anything else.
+#[test]
+fn the_pipe_of_a_command_that_writes_without_end_rests() {
+    let mut output = output_of_check();
+    let mut process = spawn_check("yes ''", None, &output);
+    let alarm = Alarm::new().expect("a descriptor");
+    let until = sys::now().after(Duration::from_millis(300));
+    let mut turns = 0;
+    while sys::now() < until {
+        alarm.wait([(output.as_fd(), PollFlags::IN)], Some(until)).expect("it waits");
+        output.pass_on(&mut |_, line| assert!(line.is_empty()));
+        turns += 1;
+    }
+    process.kill();
+    let _ = process.reap();
+    assert!((2..=32).contains(&turns), "{turns}");
+}
