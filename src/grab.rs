@@ -66,6 +66,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns whether the bucket has to exist: a lock that is released was had in it.
+    pub fn needs_bucket(&self) -> bool {
+        !matches!(self.task, Task::Grab { .. })
+    }
+
     /// Returns how long a request to the store may take.
     pub fn answer_time(&self) -> Duration {
         match &self.task {

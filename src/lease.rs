@@ -57,6 +57,11 @@ pub enum Task {
 }
 
 impl Request {
+    /// Returns whether the bucket has to exist: all but a claim is about leases that are there.
+    pub fn needs_bucket(&self) -> bool {
+        !matches!(self.task, Task::One(_, LeaseTask::Claim { .. }))
+    }
+
     /// Returns the lease, or what is done, for people who look at the server.
     pub fn subject(&self) -> String {
         match &self.task {

@@ -30,6 +30,8 @@ use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::pause;
 use putex::status;
+use putex::store::Bucket;
+use putex::store::name::no_such_bucket;
 use putex::switchover;
 use putex::sys;
 
@@ -219,16 +221,34 @@ fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
             grab::run_local(&args.request, base, &args.bucket.name, destination)?
         }
         Location::Nats(_) => {
-            grab::run(&args.request, connect::grab_store(args, &variable)?, destination)?
+            let mut store = connect::grab_store(args, &variable)?;
+            if args.request.needs_bucket() {
+                require_bucket(&mut *store, &args.bucket.name)?;
+            }
+            grab::run(&args.request, store, destination)?
         }
     };
     print(&text).map(|_| status)
 }
 
+/// Refuses a bucket that does not exist.
+fn require_bucket(store: &mut dyn Bucket, bucket: &str) -> Result<(), Refusal> {
+    let opened = store.open_existing(sys::now().after(status::ANSWER_MAX))?;
+    let missing = || Refusal::new(Exit::Unsafe, no_such_bucket(bucket));
+    opened.map(drop).ok_or_else(missing)
+}
+
 /// Does something with leases; returns the exit status.
 fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> {
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let store = connect::lease_store(args, &variable)?;
+    let mut store = connect::lease_store(args, &variable)?;
+    let needs_bucket = match &args.action {
+        Action::Lease(request) => request.needs_bucket(),
+        Action::Put(_) => true,
+    };
+    if needs_bucket {
+        require_bucket(&mut *store, &args.bucket.name)?;
+    }
     let (text, status) = match &args.action {
         Action::Lease(request) => {
             let base = connect::runtime_base();

@@ -31,8 +31,8 @@ pub struct Flag {
 /// The commands that take the arguments and options of the agent.
 const AGENTS: &[Subcommand] = Subcommand::AGENTS;
 
-/// The commands that use a store: first those that make the bucket if it does not exist, then those
-/// that have more to say than a result.
+/// The commands that use a store: first [`MAKERS`], then those that have more to say than a
+/// result.
 const STORES: &[Subcommand] = &[
     Subcommand::Agent,
     Subcommand::Check,
@@ -50,7 +50,7 @@ const STORES: &[Subcommand] = &[
     Subcommand::Audit,
 ];
 
-/// The commands that make the bucket if it does not exist.
+/// The commands that make the bucket if it does not exist, and those for what was had in it.
 const MAKERS: &[Subcommand] = STORES.split_at(8).0;
 
 /// The commands that have more to say than a result.

@@ -15,14 +15,18 @@ use crate::core::tickets::{
     Ticket, are_same, of_requester,
 };
 use crate::core::{Incarnation, Instant, Revision};
-use crate::exit::{LockExit, Refusal};
+use crate::exit::{Exit, LockExit, Refusal};
 use crate::lock::listener::{Listener, enter};
 use crate::lock::{HELD, check_held};
 use crate::store::lock_file::{self, Added, LockFile};
+use crate::store::name::no_such_bucket;
 use crate::sys;
 
 /// See [`super::run_local`].
 pub(super) fn run(speaker: Speaker<'_>, base: &Path, bucket: &str) -> Result<Ended, Refusal> {
+    if speaker.request.needs_bucket() && !base.join(bucket).exists() {
+        return Err(Refusal::new(Exit::Unsafe, no_such_bucket(bucket)));
+    }
     let names = speaker.request.sorted_names();
     let local = Local { shown_names: super::joined(&names), speaker, base, bucket };
     match &local.speaker.request.task {

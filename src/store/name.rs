@@ -22,6 +22,15 @@ const OWN_ROOTS: [&str; 4] = ["lease", TICKET_ROOT, "once", "putex"];
 /// The first element of the keys of tickets.
 pub const TICKET_ROOT: &str = "lock";
 
+/// Returns why a command is refused that uses what is in a bucket, which does not exist: only a
+/// command that gets a lock or a lease makes the bucket.
+pub fn no_such_bucket(bucket: &str) -> String {
+    format!(
+        "bucket {bucket}: does not exist, so nobody has a lock or a lease in it; write the bucket \
+         that was used, see --bucket"
+    )
+}
+
 /// Returns whether putex uses a key itself, for something else than an agent.
 pub fn is_own(key: &str) -> bool {
     key.split('.').next().is_some_and(|first| OWN_ROOTS.contains(&first))

@@ -186,12 +186,36 @@ fn of_many_who_claim_at_once_one_has_it() {
     });
 }
 
+/// They have made a bucket of a misspelt name, which has one copy of each lock.
+#[test]
+fn a_command_about_what_is_there_makes_no_bucket() {
+    on_both_stores(|site| {
+        let list = ["lease", "list"];
+        for words in [
+            &["release", "x"][..],
+            &["release", "--force", "--holder", "h", "x"],
+            &["lease", "check", "x"],
+            &["lease", "extend", "--for", "5s", "x"],
+            &["lease", "expire", "x"],
+            &["put", "--lease", "x", "key", "value"],
+            &list,
+            &list,
+        ] {
+            let run = run(site, &[words, &["--bucket", "nope"]].concat());
+            let says = "bucket nope: does not exist, so nobody has a lock or a lease in it";
+            assert!(run.status == Some(78) && run.said.contains(says), "{words:?}: {run:?}");
+        }
+    });
+}
+
 #[test]
 fn whoever_has_lost_its_lease_writes_nothing_more() {
     on_both_stores(|site| {
         let put = |who: &str, value: &str| {
             run(site, &["put", "--lease", "db/x", "--as", who, "leader", value])
         };
+        // In a bucket that is there.
+        had(&run(site, &["lease", "claim", "--for", "5s", "--as", "one", "other"]));
         let none = put("one", "early");
         assert_eq!(none.status, Some(100), "{none:?}");
         assert!(none.said.contains("db/x: nothing written, one does not have it: nobody has it"));
