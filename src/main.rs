@@ -106,13 +106,16 @@ fn check(args: &CheckArgs, destination: Destination) -> Result<Exit, Refusal> {
 }
 
 fn print(text: &str) -> Result<Exit, Refusal> {
+    print_to_reader(text).map(|_| Exit::Success)
+}
+
+/// Prints; returns whether the text has a reader. One that has closed the pipe needs no more of it.
+fn print_to_reader(text: &str) -> Result<bool, Refusal> {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has closed the pipe needs no more of the text.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Refusal::system("cannot print: ")(error))
-        }
-        Ok(()) | Err(_) => Ok(Exit::Success),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Refusal::system("cannot print: ")(error)),
     }
 }
 
@@ -262,7 +265,7 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
 /// Shows who holds what; returns the exit status.
 fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
     let store = connect::status_store(args, &variable)?;
-    status::run(&args.request, store, &connect::runtime_base(), print)
+    status::run(&args.request, store, &connect::runtime_base(), print_to_reader)
 }
 
 /// Measures whether all is fit; returns the exit status.

@@ -17,6 +17,8 @@ mod model;
 mod text;
 
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +36,7 @@ use crate::core::{Instant, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::lock_file::LockFile;
 use crate::store::{Bucket, Entry, Selection, mark, name, pause, switchover};
-use crate::sys::{self, Alarm};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a server is waited for.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -78,7 +80,7 @@ pub enum Form {
 }
 
 /// Prints what is asked for; returns the exit status. `base` is the directory for files of this
-/// host.
+/// host. `print` returns whether standard output has a reader; without one nothing is repeated.
 ///
 /// # Errors
 ///
@@ -87,9 +89,10 @@ pub fn run(
     request: &Request,
     mut bucket: Box<dyn Bucket>,
     base: &Path,
-    print: impl Fn(&str) -> Result<Exit, Refusal>,
+    print: impl Fn(&str) -> Result<bool, Refusal>,
 ) -> Result<u8, Refusal> {
-    let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+    let cannot_wait = Refusal::system("cannot wait: ");
+    let alarm = Alarm::new().map_err(&cannot_wait)?;
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
     loop {
         let status = read(&request.source, &request.keys, asks_agents, &mut *bucket, base)?;
@@ -104,15 +107,27 @@ pub fn run(
         };
         let Some(every) = request.every else {
             let nothing = text.is_empty();
-            return print(&text).map(|exit| if nothing { NO } else { exit as u8 });
+            return print(&text).map(|_| if nothing { NO } else { 0 });
         };
         let clear = if width().is_some() { CLEAR } else { "" };
-        print(&format!("{clear}{text}"))?;
-        let next = sys::now().after(every);
-        while sys::now() < next {
-            alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
+        let has_reader = print(&format!("{clear}{text}"))?;
+        if !has_reader || wait(&alarm, sys::now().after(every)).map_err(&cannot_wait)? {
+            return Ok(0);
         }
     }
+}
+
+/// Waits until then, or until standard output has no reader any more; returns whether that has
+/// come. There may be nothing to write from which it could be seen.
+fn wait(alarm: &Alarm, until: Instant) -> io::Result<bool> {
+    let stdout = io::stdout();
+    while sys::now() < until {
+        // poll(2) tells of the end of the reader whatever it waits for.
+        if alarm.wait([(stdout.as_fd(), PollFlags::empty())], Some(until))? == [true] {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What makes a terminal empty.
@@ -120,7 +135,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// Returns the width of the terminal, if standard output is one.
 fn width() -> Option<usize> {
-    let size = tcgetwinsize(std::io::stdout()).ok()?;
+    let size = tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
