@@ -7,7 +7,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode as FileMode, OFlags};
+use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -91,10 +91,29 @@ impl Report {
         };
         let why = match written {
             Ok(count) if count == line.len() => return,
-            Ok(_) => "there was room for a part of the line".to_owned(),
+            Ok(count) => {
+                self.cut_off(count);
+                "there was room for a part of the line".to_owned()
+            }
             Err(error) => io::Error::from(error).to_string(),
         };
         destination.warn(&format!("--report: {}: {why}", self.path));
+    }
+
+    /// Takes a part of a line that was written just now out of the file: the next line would not
+    /// be readable behind it. Nothing is taken from a file in which others have written since.
+    fn cut_off(&self, count: usize) {
+        let Ok(stat) = rustix::fs::fstat(&self.file) else { return };
+        // A pipe or a socket has no such place.
+        let Ok(end) = rustix::fs::tell(&self.file) else { return };
+        let begin = end.checked_sub(count as u64);
+        let is_last = u64::try_from(stat.st_size) == Ok(end);
+        if let Some(begin) = begin.filter(|_| is_last) {
+            // Without this the part stays: the warning says that there is one.
+            let _ = rustix::fs::ftruncate(&self.file, begin);
+            // Whoever has the same open file writes there next.
+            let _ = rustix::fs::seek(&self.file, SeekFrom::Start(begin));
+        }
     }
 }
 

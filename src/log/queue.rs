@@ -2,7 +2,7 @@
 //! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -238,7 +238,7 @@ impl LogQueue {
     /// Does not wait for that.
     pub fn leave_stderr(&self, file: File) {
         match &mut *self.logger.idle() {
-            Some(thread) => thread.stderr.file = file,
+            Some(thread) => thread.stderr.replace_file(file),
             None => {
                 *self.logger.next_file() = Some(file);
                 self.logger.wake();
@@ -303,8 +303,9 @@ impl LogThread {
                 }
             }
             if flushed {
-                let next = self.logger.next_file().take();
-                self.stderr.file = next.unwrap_or(self.stderr.file);
+                if let Some(next) = self.logger.next_file().take() {
+                    self.stderr.replace_file(next);
+                }
                 self.logger.written.wake();
             }
         }
@@ -324,10 +325,10 @@ impl LogThread {
 
     /// The process that writes the file for a guard may have been killed: then another does.
     fn write_stderr(&mut self, line: &[u8]) -> io::Result<()> {
-        match self.stderr.file.write_all(line) {
+        match self.stderr.write_line(line) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 self.stderr.open_again()?;
-                self.stderr.file.write_all(line)
+                self.stderr.write_line(line)
             }
             written => written,
         }
@@ -345,7 +346,7 @@ mod tests {
     fn log_into_pipe() -> (LogQueue, PipeReader) {
         let (reader, writer) = io::pipe().expect("a pipe");
         let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
-        let stderr = Stderr { file: OwnedFd::from(writer).into(), writer: None };
+        let stderr = Stderr::new(OwnedFd::from(writer).into(), None);
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
         thread::spawn(move || thread.work());

@@ -1,7 +1,7 @@
 //! stderr, as the log thread writes it: a reader that does not read blocks that thread alone.
 
 use std::fs::File;
-use std::io::{self, PipeWriter};
+use std::io::{self, ErrorKind, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
@@ -12,12 +12,42 @@ const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
 
 /// stderr, or a pipe to the process that writes it.
 pub(super) struct Stderr {
-    pub(super) file: File,
+    file: File,
     /// The process, which ends soon after this one.
-    pub(super) writer: Option<Child>,
+    writer: Option<Child>,
+    /// The file ends in a part of a line: there was no room for the rest.
+    is_torn: bool,
 }
 
 impl Stderr {
+    pub(super) fn new(file: File, writer: Option<Child>) -> Stderr {
+        Stderr { file, writer, is_torn: false }
+    }
+
+    /// Writes a line. Behind a part of one it begins with a newline: it would be no line of its
+    /// own.
+    pub(super) fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
+        let with_newline = self.is_torn.then(|| [b"\n", line].concat());
+        let mut rest = with_newline.as_deref().unwrap_or(line);
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.is_torn = rest[count - 1] != b'\n';
+                    rest = &rest[count..];
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on in another file.
+    pub(super) fn replace_file(&mut self, file: File) {
+        (self.file, self.is_torn) = (file, false);
+    }
+
     /// Opens stderr again for a process whose writer process has ended.
     pub(super) fn open_again(&mut self) -> io::Result<()> {
         // Its end is near: it closes the pipe when it ends.
@@ -39,10 +69,10 @@ pub(super) fn open(killable: bool) -> io::Result<Stderr> {
         && file.metadata()?.is_file()
         && let Ok((pipe, writer)) = start_writer_process(&file)
     {
-        return Ok(Stderr { file: File::from(OwnedFd::from(pipe)), writer: Some(writer) });
+        return Ok(Stderr::new(File::from(OwnedFd::from(pipe)), Some(writer)));
     }
     // Better a file that may stall than none.
-    Ok(Stderr { file, writer: None })
+    Ok(Stderr::new(file, None))
 }
 
 /// Starts a process that copies lines from a pipe to this file.
@@ -57,7 +87,7 @@ fn start_writer_process(file: &File) -> io::Result<(PipeWriter, Child)> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
+    use std::io::Read as _;
 
     use rustix::event::{PollFd, PollFlags};
 
@@ -79,6 +109,26 @@ mod tests {
         fs::remove_file(&path).expect("it is there");
     }
 
+    #[test]
+    fn a_line_behind_a_part_of_one_begins_on_its_own() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a page");
+        rustix::io::ioctl_fionbio(&writer, true).expect("it can be set");
+        let mut stderr = Stderr::new(OwnedFd::from(writer).into(), None);
+        let long = "x".repeat(5000);
+        let error = stderr.write_line(format!("{long}\n").as_bytes()).expect_err("no room");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        stderr.write_line(b"lost\n").expect_err("no room");
+        reader.read_exact(&mut [0; 4096]).expect("a part");
+        for line in ["one\n", "two\n"] {
+            stderr.write_line(line.as_bytes()).expect("there is room");
+        }
+        drop(stderr);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("it is text");
+        assert_eq!(text, "\none\ntwo\n");
+    }
+
     /// A guard lives for years, and its processes are counted.
     #[test]
     fn a_writer_process_that_was_killed_is_no_zombie() {
@@ -90,7 +140,7 @@ mod tests {
         writer.kill().expect("it runs");
         let file = File::from(OwnedFd::from(pipe));
         sys::poll(&mut [PollFd::new(&file, PollFlags::empty())]).expect("it has no reader");
-        Stderr { file, writer: Some(writer) }.open_again().expect("a descriptor");
+        Stderr::new(file, Some(writer)).open_again().expect("a descriptor");
         assert!(!fs::exists(&process).expect("a folder"), "{process}");
     }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::site::{Lock, Site, in_directory};
 use crate::support::programs;
 
@@ -64,6 +66,40 @@ fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_not_d
         waiters.into_iter().for_each(Lock::end);
         let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-s", "y", "true"]);
         assert_eq!(status, Some(0), "{said}");
+    });
+}
+
+/// A reader would find neither in one line.
+#[test]
+fn a_part_of_a_report_does_not_stay_before_the_next() {
+    if !has("prlimit") {
+        return;
+    }
+    in_directory(|site| {
+        let before = format!("{{\"before\":\"{}\"}}\n", "x".repeat(65_436));
+        let path = site.sandbox.file("report", &before, 0o600);
+        let script = "prlimit --fsize=65536 \"$P\" lock $S --report $D/report x true
+                      \"$P\" lock $S --report $D/report x true";
+        let through_descriptor = "exec 3<>$D/report; cat <&3 >/dev/null
+                      prlimit --fsize=65536 \"$P\" lock $S --report /dev/fd/3 x true
+                      \"$P\" lock $S --report /dev/fd/3 x true";
+        for script in [script, through_descriptor] {
+            fs::write(&path, &before).expect("it is there");
+            let mut command = site.sandbox.command("sh");
+            command.args(["-c", script]).env("D", site.sandbox.text());
+            command.env("P", programs::putex()).env("S", site.options().join(" "));
+            let run = site.sandbox.run(&mut command);
+            assert_eq!(run.status, Some(0), "{}", run.said);
+            assert!(
+                run.said.ends_with(": there was room for a part of the line\n"),
+                "{}",
+                run.said
+            );
+            let text = fs::read_to_string(&path).expect("it is text");
+            let line = text.strip_prefix(&before).expect("what was there");
+            let line: Value = serde_json::from_str(line).expect("one line");
+            assert_eq!(line["outcome"], "ran");
+        }
     });
 }
 
