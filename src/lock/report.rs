@@ -109,7 +109,7 @@ impl Report {
         let begin = end.checked_sub(count as u64);
         let is_last = u64::try_from(stat.st_size) == Ok(end);
         if let Some(begin) = begin.filter(|_| is_last) {
-            // Without this the part stays: the warning says that there is one.
+            // A failure leaves the part, of which the warning tells.
             let _ = rustix::fs::ftruncate(&self.file, begin);
             // Whoever has the same open file writes there next.
             let _ = rustix::fs::seek(&self.file, SeekFrom::Start(begin));
