@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until_true, wait_until};
-use support::process::has_signal;
+use support::process::{has_signal, state_of};
 use support::sandbox::Sandbox;
 
 /// The largest log of a few seconds in which commands write as fast as they can, in bytes.
@@ -134,6 +134,15 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
     assert!(!log.contains("was not read"), "{log}");
 }
 
+/// Returns the process that writes the log of the guard.
+fn log_writer(sandbox: &Sandbox) -> u32 {
+    let line = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let writes = |pid: &u32| line(pid).is_ok_and(|line| line.ends_with("\0putex-log\0"));
+    let writers: Vec<_> = sandbox.processes().into_iter().filter(writes).collect();
+    assert_eq!(writers.len(), 1);
+    writers[0]
+}
+
 /// By somebody who takes it for a shell that hangs.
 #[test]
 fn a_guard_whose_log_writer_is_killed_has_another() {
@@ -141,11 +150,7 @@ fn a_guard_whose_log_writer_is_killed_has_another() {
     let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "echo stops; rm -f $D/up" };
     let agent = start(&sandbox, &scripts);
     until_true("the service", || sandbox.join("up").exists());
-    let line = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
-    let writes = |pid: &u32| line(pid).is_ok_and(|line| line.ends_with("\0putex-log\0"));
-    let writers: Vec<_> = sandbox.processes().into_iter().filter(writes).collect();
-    assert_eq!(writers.len(), 1);
-    support::process::signal(writers[0], Signal::KILL);
+    support::process::signal(log_writer(&sandbox), Signal::KILL);
     agent.kill();
     until_true("the end of the guard", || sandbox.processes().is_empty());
     let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
@@ -256,4 +261,46 @@ fn lines_that_could_not_be_written_are_not_called_unread() {
         assert!(!log.contains("was not read"), "{log}");
         log.contains("log lines were dropped: the log could not be written: File too large")
     });
+}
+
+#[test]
+fn lines_that_a_guard_could_not_write_are_counted_for_the_audit() {
+    let sandbox = Sandbox::new("lost");
+    let path = sandbox.join("log");
+    let log = OpenOptions::new().append(true).create(true).open(&path).expect("a file");
+    let stop = "test ! -e $D/up || until test -e $D/go; do sleep 0.1; done; rm -f $D/up";
+    let mut command = sandbox.agent("echo >$D/up", stop);
+    command.args(["-r", "500ms", "-f", "6", "-c", "1"]);
+    let agent = Agent::start_with_stderr(&mut command, log).expect("the agent can be run");
+    until_true("the service", || {
+        String::from_utf8_lossy(&log_of(&sandbox)).contains("the service runs here")
+    });
+    let writer = log_writer(&sandbox);
+    let limit = |current| {
+        let limit = Rlimit { current, maximum: None };
+        prlimit(Pid::from_raw(writer.cast_signed()), Resource::Fsize, limit).expect("it runs");
+    };
+    let length = || fs::metadata(&path).expect("it is there").len();
+    // The lock is long: the guard writes nothing until the agent is gone.
+    agent.signal(Signal::STOP);
+    let full_at = length() + 10;
+    limit(Some(full_at));
+    agent.kill();
+    until_true("a full file", || length() == full_at);
+    // Then it waits for the next line.
+    until_true("the failure", || state_of(writer) == Some('S'));
+    limit(None);
+    fs::write(sandbox.join("go"), "").expect("a file");
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    let parts: Vec<_> = log.lines().filter(|line| !line.contains("Z putex: web: ")).collect();
+    assert!(matches!(parts[..], [part] if part.len() == 10), "{log}");
+    assert!(log.contains("the service is down"), "{log}");
+    let count = "log lines were dropped: the log could not be written: a write to stderr failed\n";
+    assert_eq!(log.matches("Z putex: web: warning: ").count(), 1, "{log}");
+    assert_eq!(log.matches(count).count(), 1, "{log}");
+    let mut audit = sandbox.putex();
+    audit.arg("audit").arg("--log").arg(&path).arg("web");
+    let run = sandbox.run(&mut audit);
+    assert!(run.shown.contains("note: lines are missing in 1 places"), "{run:?}");
 }

@@ -5,10 +5,34 @@ use std::io::{self, ErrorKind, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
+use super::lost::DROPPED;
+
 /// The writer process. It ignores the signals that end other processes, as the guard does,
-/// survives a full disk, and ends when the pipe is closed.
-const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
-    while IFS= read -r line; do printf '%s\\n' \"$line\"; done >&2";
+/// survives a full disk, and ends when the pipe is closed. It counts the lines that it could not
+/// write, in a line that begins as the last one: with its time, the program and the key. Behind
+/// such a line, of which a part may have been written, the next begins with a newline.
+const WRITER: &str = r#"trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
+    count=0 newline=
+    write_line() {
+        if printf '%s%s\n' "$newline" "$1"; then newline=; return 0; fi
+        newline='
+'
+        return 1
+    }
+    write_count() {
+        rest=${last#*: } rest=${rest#*: }
+        write_line "${last%"$rest"}warning: $count$DROPPED$CAUSE" && count=0
+    }
+    while IFS= read -r line; do
+        last=$line
+        if ! write_line "$line"; then count=$((count + 1))
+        elif [ "$count" -gt 0 ]; then write_count
+        fi
+    done >&2 2>/dev/null
+    [ "$count" -eq 0 ] || write_count >&2 2>/dev/null"#;
+
+/// Why the writer process could not write: a shell does not get the error.
+const CAUSE: &str = "could not be written: a write to stderr failed";
 
 /// stderr, or a pipe to the process that writes it.
 pub(super) struct Stderr {
@@ -80,6 +104,7 @@ fn start_writer_process(file: &File) -> io::Result<(PipeWriter, Child)> {
     let (reader, writer) = io::pipe()?;
     let mut shell = Command::new("/bin/sh");
     let shell = shell.args(["-c", WRITER, "putex-log"]).stdin(reader);
+    let shell = shell.env("DROPPED", DROPPED).env("CAUSE", CAUSE);
     let process = shell.stdout(Stdio::null()).stderr(file.try_clone()?).spawn()?;
     Ok((writer, process))
 }

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use crate::record::{self, Held, WORKER};
 use crate::support::clock::{At, PATIENCE, now, until, until_true};
+pub(crate) use crate::support::process::state_of;
 use crate::support::process::{find_renewer, signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
@@ -338,10 +339,4 @@ impl Drop for Lock<'_> {
 /// Returns whether a process has ended, and may not have been waited for.
 fn has_ended(pid: u32) -> bool {
     state_of(pid) == Some('Z')
-}
-
-/// Returns the state of a process, as the kernel tells it: T is stopped.
-pub(crate) fn state_of(pid: u32) -> Option<char> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.split_once("State:\t")?.1.chars().next()
 }

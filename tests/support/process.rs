@@ -81,6 +81,12 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     lists.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
+/// Returns the state of a process, as the kernel tells it: T is stopped.
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.split_once("State:\t")?.1.chars().next()
+}
+
 /// Returns whether a thread is traced.
 pub(crate) fn is_traced(thread: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
