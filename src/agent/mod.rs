@@ -6,6 +6,7 @@
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
+//! | `putex-reload` (`reload`) | the settings read last | reading files | the settings |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | that it has passed |
 //! | `putex-files` (`file_thread`) | | writing what others read of this agent | |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
