@@ -2,9 +2,10 @@
 //! line on a descriptor; systemd, and managers with the same protocol, get datagrams.
 //!
 //! The main thread alone sends keepalives: it runs the turn loop, so a pump that hangs sends
-//! none. Nothing here waits: a notification that a manager has no room for is repeated after
-//! the next turn.
+//! none. Nothing here waits: what a manager has no room for is sent with the next keepalive or
+//! after the next turn, in its order. Of keepalives and of statuses only the newest counts.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,6 +26,9 @@ const KEEPALIVES: u32 = 3;
 /// The shortest interval between keepalives: the loop has other things to do.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
 
+/// How the notification of a reload begins. `READY=1` follows it.
+const RELOADING: &str = "RELOADING=1";
+
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -40,6 +44,9 @@ pub struct ServiceManager {
     keepalive: Option<(Duration, Instant)>,
     /// The last line of the log, until the manager has got it.
     status: Option<String>,
+    /// What the manager had no room for, and must get before anything else: without the end of a
+    /// reload it waits for it, and takes the agent for one that hangs.
+    unsent: VecDeque<String>,
 }
 
 impl ServiceManager {
@@ -68,6 +75,7 @@ impl ServiceManager {
             keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
             status: None,
+            unsent: VecDeque::new(),
         })
     }
 
@@ -77,14 +85,37 @@ impl ServiceManager {
         socket.send_to_addr(text.as_bytes(), address).is_ok()
     }
 
+    /// Sends what is left of earlier notifications; returns whether nothing is left.
+    fn send_unsent(&mut self) -> bool {
+        while let Some(text) = self.unsent.front() {
+            if !self.send(text) {
+                return false;
+            }
+            self.unsent.pop_front();
+        }
+        true
+    }
+
+    /// Sends a notification, or keeps it until the manager has room.
+    fn send_or_keep(&mut self, text: String) {
+        if !(self.send_unsent() && self.send(&text)) {
+            self.unsent.push_back(text);
+        }
+    }
+
     /// Tells that a reload is done. Before the agent stands by nothing is sent: the message
     /// says `READY=1` too.
-    pub(super) fn send_reloaded(&self) {
-        if self.ready {
-            let since_boot = sys::monotonic().as_micros();
-            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={since_boot}"));
-            self.send("READY=1");
+    pub(super) fn send_reloaded(&mut self) {
+        if !self.ready {
+            return;
         }
+        // A reload that the manager has not heard of yet is one with this.
+        if let Some(at) = self.unsent.iter().position(|text| text.starts_with(RELOADING)) {
+            self.unsent.drain(at..at + 2);
+        }
+        let since_boot = sys::monotonic().as_micros();
+        self.send_or_keep(format!("{RELOADING}\nMONOTONIC_USEC={since_boot}"));
+        self.send_or_keep("READY=1".to_owned());
     }
 
     /// Notes a line of the log, which becomes the status.
@@ -101,7 +132,7 @@ impl ServiceManager {
 
     /// Sends `READY=1` when the agent stands by for the first time, and a new status.
     pub(super) fn notify(&mut self, state: &str, is_ready: bool) {
-        if !is_ready && self.status.is_none() {
+        if !self.send_unsent() || !is_ready && self.status.is_none() {
             return;
         }
         let ready = is_ready && !self.ready;
@@ -122,9 +153,12 @@ impl ServiceManager {
     }
 
     /// Tells that the agent is ending, and how long that may take.
-    pub(super) fn send_stopping(&self, at_most: Duration) {
-        let at_most = at_most.as_micros();
-        self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
+    pub(super) fn send_stopping(&mut self, at_most: Duration) {
+        let text = format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros());
+        // A second signal changes nothing.
+        if !self.unsent.contains(&text) {
+            self.send_or_keep(text);
+        }
     }
 
     /// Returns when the next keepalive is due.
@@ -138,6 +172,7 @@ impl ServiceManager {
             && now >= *next
         {
             *next = now.after(*every);
+            self.send_unsent();
             self.send("WATCHDOG=1");
         }
     }
@@ -251,6 +286,40 @@ mod tests {
         assert_eq!(message, "READY=1\nSTATUS=active: the service runs here\n");
         manager.notify("active", true);
         assert_eq!(received(&socket), None);
+    }
+
+    #[test]
+    fn the_end_of_a_reload_and_of_the_agent_reach_a_manager_that_had_no_room() {
+        let (socket, name) = bind("late");
+        let variables = [("NOTIFY_SOCKET", &*name), ("WATCHDOG_USEC", "3000000")];
+        let mut manager = manager(&variables, None).expect("the environment is right");
+        manager.notify("standby", true);
+        assert_eq!(received(&socket).as_deref(), Some("READY=1\n"));
+        let next = || received(&socket).filter(|text| text != "filler");
+        let fill = |manager: &ServiceManager| while manager.send("filler") {};
+        let drain = || while received(&socket).is_some() {};
+        fill(&manager);
+        // There is room for the first half of a reload.
+        assert_eq!(received(&socket).as_deref(), Some("filler"));
+        manager.send_reloaded();
+        drain();
+        manager.keepalive(manager.keepalive_due().expect("there is a watchdog"));
+        assert_eq!(next().as_deref(), Some("READY=1"));
+        assert_eq!(next().as_deref(), Some("WATCHDOG=1"));
+        fill(&manager);
+        for _ in 0..3 {
+            manager.send_reloaded();
+            manager.send_stopping(Duration::from_secs(1));
+        }
+        manager.note(Level::Info, "SIGTERM");
+        manager.notify("stopping", true);
+        drain();
+        manager.notify("stopping", true);
+        assert_eq!(next().as_deref(), Some("STOPPING=1\nEXTEND_TIMEOUT_USEC=1000000"));
+        assert!(next().is_some_and(|text| text.starts_with("RELOADING=1\n")));
+        assert_eq!(next().as_deref(), Some("READY=1"));
+        assert_eq!(next().as_deref(), Some("STATUS=stopping: SIGTERM\n"));
+        assert_eq!(next(), None);
     }
 
     #[test]
