@@ -7,6 +7,7 @@ mod call;
 #[cfg(target_env = "musl")]
 mod heap;
 mod kernel_state;
+mod program;
 mod spawn;
 mod spawn_command;
 
@@ -28,6 +29,7 @@ use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
+use self::program::Program;
 pub use self::spawn::{Spawn, spawn};
 use self::spawn::{end_with_parent, pointers, restore_signals};
 pub use self::spawn_command::{SpawnCommand, SpawnedCommand, spawn_command};
@@ -267,7 +269,7 @@ pub struct Held<'a> {
 ///
 /// When the system has no process or memory to give.
 pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
-    let (arguments, environment) = (pointers(held.arguments), pointers(held.environment));
+    let mut program = Program::new(held.arguments, held.environment);
     let parent = rustix::process::getpid();
     // SAFETY: the copy makes only calls that are allowed after a fork, and ends. The texts end
     // in a zero, and the lists of them in null.
@@ -283,8 +285,7 @@ pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
                 if libc::read(file, (&raw mut byte).cast(), 1) != 1 {
                     libc::_exit(125);
                 }
-                libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr());
-                let number = *libc::__errno_location();
+                let number = program.execute();
                 let file = held.failure.as_raw_fd();
                 libc::write(file, (&raw const number).cast(), size_of::<i32>());
                 let is_missing = number == libc::ENOENT;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::site::{Site, on_both_stores};
 use crate::support::clock::{now, until};
+use crate::support::programs;
 
 fn ran(site: &Site) -> bool {
     site.sandbox.join("ran").exists()
@@ -39,6 +40,25 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
         assert_eq!(waiter.status(), 0);
         assert_eq!(site.run(&["-x", "-w", "0", "x", "true"]).status, Some(0));
         assert_eq!(site.run(&["-n", "x", "-c", "exit 9"]).status, Some(9));
+    });
+}
+
+/// As execvp(3) of glibc does it, by which flock(1) starts a command.
+#[test]
+fn flock_a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    on_both_stores(|site| {
+        let script = site.sandbox.file("script", "echo \"$0\" \"$1\" \"$#\"\n", 0o700);
+        site.sandbox.file("data", "echo no", 0o600);
+        let shown = format!("{} a word 2\n", script.display());
+        let by_path = site.run(&["x", &script.display().to_string(), "a word", ""]);
+        assert_eq!((by_path.status, by_path.shown), (Some(0), shown.clone()), "{}", by_path.said);
+        let line = "PATH=/nonexistent:$D:$PATH; \"$P\" lock $S x script 'a word' ''
+                    \"$P\" lock $S x data; echo $?; \"$P\" lock $S x nothing; echo $?";
+        let mut command = site.sandbox.command("sh");
+        command.args(["-c", line]).env("D", site.sandbox.text());
+        command.env("P", programs::putex()).env("S", site.options().join(" "));
+        let found = site.sandbox.run(&mut command);
+        assert_eq!(found.shown, shown + "126\n127\n", "{}", found.said);
     });
 }
 

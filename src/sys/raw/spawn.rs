@@ -9,6 +9,7 @@ use std::ptr;
 
 use rustix::process::{Pid, Signal};
 
+use super::program::Program;
 use crate::exit::LockExit;
 
 /// A program that is spawned at once.
@@ -25,17 +26,16 @@ pub struct Spawn<'a> {
 
 /// What the copy of this process reads before it is the program, and where it writes why it
 /// could not become that.
-struct Copied {
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
+struct Copied<'a> {
+    program: Program<'a>,
     parent: Pid,
     inherited: c_int,
     terminal: c_int,
     failure: c_int,
 }
 
-/// The stack of the copy: execvpe(3) puts a path there, and for a script all arguments.
-const STACK_BYTES: usize = 64 * 1024;
+/// The stack of the copy, which calls little but the kernel.
+const STACK_BYTES: usize = 16 * 1024;
 
 /// Starts a program as [`spawn_held`](super::spawn_held) does, but at once, and waits until it is
 /// executed: no memory is copied, as by vfork(2). Returns the process, and why the program could
@@ -46,19 +46,16 @@ const STACK_BYTES: usize = 64 * 1024;
 ///
 /// When the system has no process or memory to give.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
-    let (arguments, environment) = (pointers(spawn.arguments), pointers(spawn.environment));
     let number = |file: &BorrowedFd<'_>| file.as_raw_fd();
     let mut copied = Copied {
-        arguments: arguments.as_ptr(),
-        environment: environment.as_ptr(),
+        program: Program::new(spawn.arguments, spawn.environment),
         parent: rustix::process::getpid(),
         inherited: spawn.inherited.as_ref().map_or(-1, number),
         terminal: spawn.terminal.as_ref().map_or(-1, number),
         failure: 0,
     };
     // Not touched before it is used.
-    let words = (STACK_BYTES + 2 * size_of_val(&arguments[..])) / size_of::<u128>();
-    let mut stack = Vec::<u128>::with_capacity(words);
+    let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
     let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
     // SAFETY: the texts end in a zero, the lists of them in null, and all live until then.
     let process = unsafe {
@@ -133,7 +130,7 @@ pub(super) unsafe fn restore_signals() {
 
 /// What the copy of this process does. Its memory is that of this process.
 extern "C" fn become_program(copied: *mut c_void) -> c_int {
-    let copied: *mut Copied = copied.cast();
+    let copied: *mut Copied<'_> = copied.cast();
     // SAFETY: only calls that a signal handler may make too, and none that writes to the memory
     // of the library but for the error number, which the waiting thread does not need.
     unsafe {
@@ -147,9 +144,8 @@ extern "C" fn become_program(copied: *mut c_void) -> c_int {
             libc::fcntl((*copied).inherited, libc::F_SETFD, 0);
         }
         restore_signals();
-        let arguments = (*copied).arguments;
-        libc::execvpe(*arguments, arguments, (*copied).environment);
-        let number = *libc::__errno_location();
+        let program = &mut (*copied).program;
+        let number = program.execute();
         (&raw mut (*copied).failure).write_volatile(number);
         let is_missing = number == libc::ENOENT;
         let exit = if is_missing { LockExit::NotFound } else { LockExit::NotExecutable };
