@@ -68,6 +68,12 @@ fn main() -> ExitCode {
         )
         | Err(_) => stderr,
     };
+    // An agent and a guard take the signals themselves, and no other is to end them: with the first
+    // process of a container the service is killed.
+    if !matches!(invocation, Ok(Invocation::Agent(_) | Invocation::Guard)) {
+        // Without it a signal has no effect, but all else goes on.
+        let _ = sys::signals::end_first_process();
+    }
     let number = |exit: Exit| exit as u8;
     let ended = invocation.and_then(|invocation| match invocation {
         Invocation::Print(text) => print(&text).map(number),

@@ -19,6 +19,8 @@ mod flock;
 mod flom;
 #[path = "lock/grab.rs"]
 mod grab;
+#[path = "lock/init.rs"]
+mod init;
 #[path = "lock/leases.rs"]
 mod leases;
 #[path = "lock/loss.rs"]

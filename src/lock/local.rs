@@ -85,7 +85,8 @@ pub(super) fn run(
 ) -> Result<Ending, Refusal> {
     held::check(&request.names, env::var_os(HELD).as_deref())?;
     let no_signals = Refusal::system("cannot take signals: ");
-    // While it waits, a signal ends or stops this process by itself, and its ticket with it.
+    // While it waits, a signal ends or stops this process by itself, and its ticket with it: by
+    // default, or as the first process of a container by the handler that `main` has set.
     raw::unblock_signals().map_err(&no_signals)?;
     // With a report there is something to write before.
     let signals = request.report.as_ref().map(|_| Signals::open()).transpose();

@@ -1,13 +1,17 @@
 //! Signals that must not end a process. Each gets a handler that does nothing: an ignored
 //! signal, unlike a handled one, would stay ignored in the commands that this process starts.
+//!
+//! And signals that must end a process for which the kernel does not do that.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use libc::{
     SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM, SIGTRAP,
     SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
 };
+use rustix::process::Pid;
 use signal_hook::flag;
 
 use super::raw;
@@ -39,6 +43,25 @@ pub fn handle_deadly() -> io::Result<()> {
 /// If the system refuses a handler.
 pub fn outlive_full_files() -> io::Result<()> {
     handle(libc::SIGXFSZ)
+}
+
+/// Lets signals end this process if it is the first of a container: for such a process the kernel
+/// has no default action, and a command would wait on whatever it is sent. It ends with 128 and
+/// the number of the signal, as a shell tells of a process that was ended by one. A signal that is
+/// ignored stays ignored.
+///
+/// # Errors
+///
+/// If the system refuses a handler.
+pub fn end_first_process() -> io::Result<()> {
+    if rustix::process::getpid() != Pid::INIT {
+        return Ok(());
+    }
+    let ending = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2].into_iter();
+    ending.filter(|signal| !raw::is_ignored(*signal)).try_for_each(|signal| {
+        let always = Arc::new(AtomicBool::new(true));
+        flag::register_conditional_shutdown(signal, 128 + signal, always).map(drop)
+    })
 }
 
 fn handle(signal: i32) -> io::Result<()> {
