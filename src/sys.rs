@@ -64,7 +64,11 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the kernel's random name of this boot, or a blank when it has none.
+/// Returns the kernel's random name of this boot, or a blank when it has none. A container may have
+/// been given a name of its own at its start, by a file that is mounted there: it counts, because
+/// none of the processes from before that start are left, as after a boot. Whoever compares
+/// instants of the clock with those of other containers uses [`host_clock::boot`], to which such a
+/// name tells nothing.
 pub fn boot_id() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()

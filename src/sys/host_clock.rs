@@ -17,7 +17,8 @@ const TIME_OF_HOST: u64 = 0xeffffffa;
 
 /// Returns the kernel's random name of this boot; blank where the kernel does not tell it. A
 /// container may have been given a name of its own, by a file that is mounted there: that tells
-/// nothing about the boot.
+/// nothing about the clock, for which this is. About processes it does: see
+/// [`boot_id`](super::boot_id).
 pub fn boot() -> String {
     let path = Path::new(BOOT_ID);
     let read = || -> io::Result<Option<String>> {
