@@ -1,6 +1,10 @@
 //! The faults of the operator's commands that are known without running them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
+
+use rustix::fs::{Access, access};
 
 use crate::cli::settings::Settings;
 use crate::cli::table::Name;
@@ -10,8 +14,8 @@ use crate::core::sanitize;
 /// another byte may be an assignment, a brace or an expansion.
 const PLAIN: &[u8] = b"/._-+";
 
-/// Returns the syntax errors, and the programs that do not exist. They are warnings: the
-/// program may be installed later.
+/// Returns the syntax errors, and the programs that do not exist or cannot be executed. They are
+/// warnings: the program may be installed later.
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     let names = [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort, Name::OnChange];
     let warning = |name| {
@@ -30,8 +34,29 @@ fn fault(text: &str) -> Option<String> {
     if !word.bytes().all(is_plain) {
         return None;
     }
-    shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word])?;
-    Some(format!("there is no program {word} that this user can run"))
+    // `command -v` of some shells takes every path that exists.
+    match word.contains('/') {
+        true => fault_of_path(word),
+        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word])
+            .map(|_| no_program(word)),
+    }
+}
+
+fn no_program(word: &str) -> String {
+    format!("there is no program {word} that this user can run")
+}
+
+fn fault_of_path(path: &str) -> Option<String> {
+    let Ok(metadata) = fs::metadata(path) else { return Some(no_program(path)) };
+    if metadata.is_dir() {
+        return Some(format!("{path} is a directory"));
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        return Some(format!("{path} cannot be executed; chmod 755 it"));
+    }
+    // The mode of the file is not all: nothing is executed where noexec is mounted.
+    let error = access(path, Access::EXEC_OK).err()?;
+    Some(format!("{path} cannot be executed by this user: {error}"))
 }
 
 /// Runs the shell with these arguments. Returns the first line of its error when it fails.
@@ -40,4 +65,26 @@ fn shell_error(words: &[&str]) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = sanitize(said.lines().next().unwrap_or_default());
     (!output.status.success()).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_executed_is_told() {
+        let chmod = "/etc/passwd cannot be executed; chmod 755 it";
+        for (command, says) in [
+            ("/bin/sh -c true", None),
+            ("true", None),
+            ("/etc/passwd", Some(chmod)),
+            ("  /etc/passwd web >/dev/null", Some(chmod)),
+            ("/etc", Some("/etc is a directory")),
+            ("/no/such", Some("there is no program /no/such that this user can run")),
+            ("no-such", Some("there is no program no-such that this user can run")),
+            ("$HOME/start", None),
+        ] {
+            assert_eq!(fault(command).as_deref(), says, "{command}");
+        }
+    }
 }
