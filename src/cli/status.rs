@@ -8,6 +8,7 @@ use super::value::seconds;
 use super::{BucketArgs, Environment, Invocation, resolve, usage};
 use crate::exit::Refusal;
 use crate::status::{Field, Form, Question, Request};
+use crate::store::name::valid_key;
 
 /// The arguments of `putex status`, each of them valid.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ pub(super) fn invocation(
 ) -> Result<Invocation, Refusal> {
     if let Some(word) = words.iter().find(|word| word.trim().is_empty()) {
         return Err(usage(format!("KEY: {word:?}: is empty; write none for all keys")));
+    }
+    // Every name of a lock or lease is a valid key too.
+    for word in &words {
+        valid_key(word).map_err(|why| usage(format!("KEY: {why}")))?;
     }
     let resolve = |faults: &mut Faults<'_>| resolve(faults, words, environment);
     let args = resolve::all(settings, environment, resolve)?;

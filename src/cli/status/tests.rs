@@ -63,6 +63,9 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("-W 0.01", "-W: write 100ms or more"),
         ("-W soon", "-W: soon: "),
         ("''", "KEY: \"\": is empty; write none for all keys"),
+        ("\u{fc}", "KEY: key \"\u{fc}\": '\u{fc}' is not allowed in a key, which is of "),
+        ("-e free d*b", "KEY: key \"d*b\": '*' is not allowed in a key, which is of "),
+        ("web .a", "KEY: key \".a\": a key has something around each dot"),
         ("--replicas 3", "--replicas: not an option of putex status"),
         ("-q", "-q: not an option of putex status"),
     ] {
