@@ -328,6 +328,8 @@ fn no_two_figures_or_findings_have_one_name() {
         assert!(!FINDINGS[..at].contains(name), "{name}");
     }
     assert!(OF_SERVERS.iter().chain(OF_DIRECTORY).all(|name| FINDINGS.contains(name)));
+    let of_agents = agents::judge(&KeyStatus::of_agents(&[], Vec::new()), None);
+    assert!(of_agents.iter().all(|finding| FINDINGS.contains(&finding.name)), "{of_agents:?}");
     let figure = Figure { measure: &finding::DISK, value: 0.5 };
     let json = serde_json::to_string(&figure).expect("it can be written");
     assert_eq!(json, r#"{"name":"write_excess","unit":"seconds","value":0.5}"#);
