@@ -151,8 +151,36 @@ fn every_topic_has_its_text_and_every_command_is_a_topic() {
 }
 
 #[test]
+fn a_page_is_found_by_its_name_and_a_topic_in_capitals() {
+    for (name, due) in [
+        ("putex.conf", "config"),
+        ("conf", "config"),
+        ("putex.conf.5", "config"),
+        ("putex.conf(5)", "config"),
+        ("putex-lock", "lock"),
+        ("putex-lock.1", "lock"),
+        ("putex-tutorial(7)", "tutorial"),
+        ("putex-put", "put"),
+        ("putex", "agent"),
+        ("putex.8", "agent"),
+        ("putex(8)", "agent"),
+        ("PUTEX(7)", "theory"),
+        ("TIMING", "timing"),
+    ] {
+        let output = putex(&["help", name]);
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert!(output.stdout == putex(&["help", due]).stdout, "{name}: another topic");
+    }
+}
+
+#[test]
 fn an_unknown_topic_is_refused_in_a_line() {
     for (words, says) in [
+        (
+            &["help", "timimg"][..],
+            "putex: timimg: no such topic; the nearest is timing; see putex help\n",
+        ),
+        (&["help", "putex.1"][..], "putex: putex.1: no such topic; see putex help\n"),
         (&["help", "nothing"][..], "putex: nothing: no such topic; see putex help\n"),
         (&["help", ""][..], "putex: : no such topic; see putex help\n"),
         (&["help", "agent", "theory"][..], "putex: theory: one topic at a time\n"),

@@ -6,6 +6,7 @@
 use miniz_oxide::inflate;
 
 use super::help::help;
+use super::table::nearest;
 use super::usage;
 use crate::exit::Refusal;
 
@@ -153,7 +154,30 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [name] => name,
         [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
     };
-    let topic = TOPICS.iter().find(|topic| topic.name == *name);
-    let none = || usage(format!("{name}: no such topic; see putex help"));
-    topic.and_then(Topic::text).ok_or_else(none)
+    let wanted = name.to_ascii_lowercase();
+    if let Some(text) = find(&wanted).and_then(Topic::text) {
+        return Ok(text);
+    }
+    let nearest = nearest(&wanted, TOPICS.iter().map(|topic| topic.name.to_owned()));
+    Err(usage(format!("{name}: no such topic{nearest}; see putex help")))
+}
+
+/// Returns the topic of this name, or of the page that man(1) finds by it: `conf`, `putex.conf`,
+/// `putex.conf.5` or `putex.conf(5)`.
+fn find(wanted: &str) -> Option<&'static Topic> {
+    let named = |name: &str| TOPICS.iter().find(|topic| topic.name == name);
+    let short = without_putex(wanted).unwrap_or(wanted);
+    let file = wanted.strip_suffix(')').and_then(|page| page.rsplit_once('('));
+    let file = file.map_or(wanted.to_owned(), |(stem, section)| format!("{stem}.{section}"));
+    let is_page = |topic: &&Topic| {
+        let stem = topic.page.file.rsplit_once('.').map_or("", |(stem, _)| stem);
+        let is_named =
+            [topic.page.file, stem].contains(&&*file) || without_putex(stem) == Some(short);
+        topic.head.is_empty() && is_named
+    };
+    named(wanted).or_else(|| named(short)).or_else(|| TOPICS.iter().find(is_page))
+}
+
+fn without_putex(name: &str) -> Option<&str> {
+    name.strip_prefix("putex-").or_else(|| name.strip_prefix("putex."))
 }
