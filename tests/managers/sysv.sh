@@ -20,6 +20,7 @@ m_end() { leave; }
 
 more_of_it() {
     incomplete_is_told_of
+    restart_looks_at_the_options_first
     kill_keeper
     lost_agent_is_told_of
     lost_agent_has_a_keeper_again
@@ -56,6 +57,18 @@ incomplete_is_told_of() {
 left_out() {
     [ "$(cat "$work/told")" = "putex $1: $keys/$1/start or $keys/$1/stop is missing or not \
 executable: left out" ]
+}
+
+restart_looks_at_the_options_first() {
+    say "restart with wrong options ends nothing"
+    agent=$(find_all agent) before=$(history)
+    echo "OPTIONS=\"--dir $work/lock -f 1\"" >"$config/env"
+    told=0
+    does restart >/dev/null 2>&1 || told=$?
+    echo "OPTIONS=\"$options\"" >"$config/env"
+    [ "$told" = 78 ] || fail "restart: $told"
+    [ "$(find_all agent)" = "$agent" ] || fail "restart ended the agent"
+    [ "$(history)" = "$before" ] || fail "the service was touched: $(history)"
 }
 
 # Nobody keeps the agent then, which goes on.
