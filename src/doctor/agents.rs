@@ -64,8 +64,9 @@ fn answers(status: &KeyStatus) -> Finding {
         Finding::bad("agents", warning, text, "putex status says who takes over, and when")
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");
-        let advice = "upgrade it from putex 0.2 or 0.3.0, or give it and this user \
-                      putex.twin.BUCKET.>";
+        let advice = "look whether its agent and its host live, or are cut off; putex status says \
+                      when another agent takes over. One that does live: it and this user need the \
+                      right to putex.twin.BUCKET.>";
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
         let advice = "start an agent of this key, or name another KEY";

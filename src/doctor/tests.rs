@@ -184,6 +184,8 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     let of = |state, agents| agents::judge(&KeyStatus::of_agents(&[("h1", state)], agents), None);
     let silent = of(HolderState::Active, vec![agent("h2", "b", true)]);
     assert_eq!(level_of(&silent, "agents"), Level::Warning);
+    let advice = silent[0].advice.as_deref().expect("advice");
+    assert!(advice.starts_with("look whether its agent and its host live"), "{advice}");
     let gone = of(HolderState::Overdue, vec![agent("h2", "b", true)]);
     assert!(gone[0].text.contains("does not renew its lock"), "{gone:?}");
     let alone = of(HolderState::Active, vec![agent("h1", "a", true)]);
