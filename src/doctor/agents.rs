@@ -78,6 +78,9 @@ fn answers(status: &KeyStatus) -> Finding {
     finding.with(&AGENTS, count)
 }
 
+/// Where an agent says what keeps it from the lock.
+const SEE_WHY: &str = "see WHY in putex status";
+
 /// Judges whether there is an agent that would take the lock.
 fn standby(status: &KeyStatus) -> Finding {
     let has_lock = |agent: &AgentStatus| {
@@ -100,9 +103,21 @@ fn standby(status: &KeyStatus) -> Finding {
     });
     let unfit: Vec<_> = unfit.collect();
     let finding = match (spare, &unfit[..]) {
-        (0, []) if nobody => {
+        (0, []) if nobody && status.agents.is_empty() => {
             let advice = "start the agents of this key";
             Finding::bad("standby", level, beginning, advice)
+        }
+        // It has a lock that is overdue in the bucket, or not there.
+        (0, []) if nobody => {
+            let tokens = joined(status.agents.iter().map(|agent| &*agent.token));
+            let text = format!("by the bucket, nobody has the lock, not even {tokens}");
+            Finding::bad("standby", level, text, SEE_WHY)
+        }
+        (0, []) if status.holders.is_empty() => {
+            let tokens = joined(candidates.iter().map(|agent| &*agent.token));
+            let text = format!("nobody has the lock; {tokens} would take it, and no other agent");
+            let advice = format!("if that stays so, {SEE_WHY}, and the log of {tokens}");
+            Finding::bad("standby", Level::Warning, text, advice)
         }
         (0, []) => Finding::bad(
             "standby",
@@ -117,7 +132,7 @@ fn standby(status: &KeyStatus) -> Finding {
                 false => "no other agent would take the lock over",
             };
             let text = format!("{beginning}: {}", unfit.join("; "));
-            Finding::bad("standby", level, text, "see WHY in putex status")
+            Finding::bad("standby", level, text, SEE_WHY)
         }
         _ => {
             let tokens = joined(candidates.iter().map(|agent| &*agent.token));

@@ -226,9 +226,19 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     assert_eq!(level_of(&ended, "start"), Level::Unknown);
     let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
     assert_eq!(level_of(&dead, "standby"), Level::Critical);
-    // It takes the lock soon.
+    let advice = |findings: &[Finding]| findings[1].advice.clone().expect("advice");
+    assert_eq!(advice(&sick), "see WHY in putex status");
+    assert_eq!(advice(&ended), "start the agents of this key");
+    let mut active = agent("h1", "a", true);
+    active.term = Some(1);
+    let active = of(&[], vec![active]);
+    assert_eq!(level_of(&active, "standby"), Level::Critical);
+    assert_eq!(advice(&active), "see WHY in putex status");
+    // It takes the lock soon, unless it may not write.
     let fit = of(&[], vec![agent("h1", "a", true)]);
     assert_eq!(level_of(&fit, "standby"), Level::Warning);
+    let due = "if that stays so, see WHY in putex status, and the log of h1";
+    assert_eq!(advice(&fit), due);
     // Somebody wants it so.
     let mut paused = KeyStatus::of_agents(&[], vec![agent("h1", "a", false)]);
     paused.paused = Some(PauseStatus {
