@@ -273,9 +273,7 @@ fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Fi
         (timing.renewal().as_millis() as u64, timing.failures(), timing.confirmations())
     });
     if let ([], Some(key)) = (&keys[..], &args.key) {
-        let advice = "start an agent of this key, or name another KEY";
-        let text = "no agent answers, and nobody has the lock";
-        return vec![Finding::bad("agents", Level::Warning, text, advice).of_key(key)];
+        return agents::unknown_key(key);
     }
     if keys.is_empty() {
         let advice = "name the KEY of agents that have not had a lock yet";

@@ -419,6 +419,9 @@ fn in_a_directory_the_agents_and_the_host_are_measured() {
     let _agents = ["h1", "h2"].map(|token| host.agent(token, &FAST, &[]));
     let report = host.until(&["web"], "standby", "ok");
     report.assert("bucket", "ok", "for agents of this host only");
+    let (misspelt, _) = host.doctor(&["wbe"]);
+    misspelt.assert("agents", "warning", "no agent answers, and nobody has the lock");
+    misspelt.assert("standby", "critical", "nobody has the lock, and no agent would take it");
     report.assert_others_fit(&[]);
     assert!(!report.has("replicas") && !report.has("server"), "{report:#?}");
 }

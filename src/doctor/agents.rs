@@ -40,6 +40,25 @@ pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
 }
 
+/// Returns the findings about a key of which nothing is known: no agent answers, and neither a lock
+/// nor a pause is there.
+pub(super) fn unknown_key(key: &str) -> Vec<Finding> {
+    let all = [no_agent().with(&AGENTS, 0u32), nobody_would().with(&CANDIDATES, 0u32)];
+    all.into_iter().map(|finding| finding.of_key(key)).collect()
+}
+
+fn no_agent() -> Finding {
+    let advice = "start an agent of this key, or name another KEY";
+    Finding::bad("agents", Level::Warning, "no agent answers, and nobody has the lock", advice)
+}
+
+/// The beginning of what is found where nobody runs the service.
+const NOBODY: &str = "nobody has the lock, and no agent would take it";
+
+fn nobody_would() -> Finding {
+    Finding::bad("standby", Level::Critical, NOBODY, "start the agents of this key")
+}
+
 /// Returns tokens in one text.
 fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
     tokens.into_iter().collect::<Vec<_>>().join(" ")
@@ -69,8 +88,7 @@ fn answers(status: &KeyStatus) -> Finding {
                       right to putex.twin.BUCKET.>";
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
-        let advice = "start an agent of this key, or name another KEY";
-        Finding::bad("agents", warning, "no agent answers, and nobody has the lock", advice)
+        no_agent()
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
         Finding::ok("agents", format!("{count} answer: {tokens}"))
@@ -94,7 +112,7 @@ fn standby(status: &KeyStatus) -> Finding {
     let nobody = candidates.is_empty() && !status.holders.iter().any(runs);
     // A pause is a finding of its own, and somebody wants it.
     let (level, beginning) = match nobody && status.paused.is_none() {
-        true => (Level::Critical, "nobody has the lock, and no agent would take it"),
+        true => (Level::Critical, NOBODY),
         false => (Level::Warning, "no agent would take the lock over"),
     };
     let unfit = others.iter().filter(|agent| !agent.candidate).map(|it| {
@@ -104,8 +122,7 @@ fn standby(status: &KeyStatus) -> Finding {
     let unfit: Vec<_> = unfit.collect();
     let finding = match (spare, &unfit[..]) {
         (0, []) if nobody && status.agents.is_empty() => {
-            let advice = "start the agents of this key";
-            Finding::bad("standby", level, beginning, advice)
+            Finding { level, text: beginning.to_owned(), ..nobody_would() }
         }
         // It has a lock that is overdue in the bucket, or not there.
         (0, []) if nobody => {
