@@ -167,11 +167,14 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
         return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")).into());
     }
     let mut findings = vec![store::reachable(count, &unreachable)];
+    let is_enabled = rest.iter().any(|it| it.info.as_ref().is_none_or(|info| info.jetstream));
     let merged = servers::merge(rest, bucket);
     findings.push(match &merged {
         Ok(found) => store::bucket(bucket, found),
         Err(StoreError { kind: StoreErrorKind::Unsafe, text }) => store::unsafe_bucket(text),
-        Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => store::silent_bucket(text),
+        Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
+            store::silent_bucket(text, is_enabled)
+        }
         Err(error) => return Err(error.clone().into()),
     });
     let within = if merged.is_ok() { ANSWER_MAX } else { SERVERS_WAIT };

@@ -274,6 +274,16 @@ fn what_is_not_written_to_disk_is_told_where_the_servers_tell() {
 }
 
 #[test]
+fn a_server_without_jetstream_is_told_how_to_get_it() {
+    let Some(binary) = programs::nats_server() else { return };
+    let server = Server::start_without_jetstream(&binary);
+    let (report, _) = Host::beside(&server).doctor(&[]);
+    report.assert("bucket", "critical", "JetStream is not enabled there");
+    let advice = report.find("bucket")["advice"].as_str().expect("a text");
+    assert!(advice.starts_with("enable JetStream there: "), "{advice}");
+}
+
+#[test]
 fn an_old_server_is_told_with_what_it_lacks() {
     let Some(binary) = programs::old_nats_server() else { return };
     let server = Server::start(&binary, "");

@@ -113,9 +113,13 @@ pub(super) fn unsafe_bucket(why: &str) -> Finding {
     Finding::bad("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
 }
 
-/// Returns the finding about a bucket that no server answers for, and why.
-pub(super) fn silent_bucket(why: &str) -> Finding {
-    let advice = "start the servers that have its copies: most of them must be there";
+/// Returns the finding about a bucket that no server answers for, and why. `is_enabled`: whether
+/// JetStream is enabled at one of those that were reached.
+pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
+    let advice = match is_enabled {
+        true => "start the servers that have its copies: most of them must be there",
+        false => "enable JetStream there: jetstream {} in its configuration, or nats-server -js",
+    };
     Finding::bad(
         "bucket",
         Level::Critical,
