@@ -129,7 +129,7 @@ fn measure(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Re
     progress.tell("agents");
     let keys = read_agents(args, &mut opened, base);
     let (timing, from) = timing_of(args, keys.as_deref().unwrap_or_default());
-    let mut findings = of_bucket(&mut opened, args.samples, timing, &progress);
+    let mut findings = of_bucket(args, &mut opened, timing, &progress);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
     let missing: Vec<_> = due.iter().filter(is_missing).collect();
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
@@ -301,11 +301,17 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 }
 
 /// Measures the bucket, and returns all findings about it.
-fn of_bucket(opened: &mut Opened, count: u32, timing: Timing, progress: &Progress) -> Vec<Finding> {
+fn of_bucket(
+    args: &DoctorArgs,
+    opened: &mut Opened,
+    timing: Timing,
+    progress: &Progress,
+) -> Vec<Finding> {
+    let count = args.samples;
     let Opened { store, fault, met, found, findings } = opened;
     let (mut findings, replicas) = (std::mem::take(findings), found.replicas.unwrap_or(1));
     if let Some(replicas) = found.replicas {
-        findings.extend(store::replicas(found));
+        findings.extend(store::replicas(&args.bucket.name, found));
         findings.push(store::election(replicas, timing));
         findings.push(store::fsync(met, replicas, found.is_in_memory));
     }

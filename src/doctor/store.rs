@@ -128,19 +128,20 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
     )
 }
 
-/// Judges the copies of the bucket.
-pub(super) fn replicas(found: &Inspection) -> Option<Finding> {
+/// Judges the copies of the bucket. `name` is its name.
+pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
     let (replicas, late) = (found.replicas?, &found.late);
-    let bad = |text: String, advice| Finding::bad("replicas", Level::Warning, text, advice);
+    let bad = |text: String, advice: &str| Finding::bad("replicas", Level::Warning, text, advice);
+    let edit = format!("on three servers or more: nats stream edit KV_{name} --replicas 3");
     let finding = if !late.is_empty() {
         let text = format!("{} of {replicas} copies behind: {}", late.len(), late.join(" "));
         bad(text, "start those servers, or repair the links between servers")
     } else if replicas == 1 {
         let text = "one copy: while its server is down, nobody has the lock";
-        bad(text.to_owned(), "make the bucket on three servers, with --replicas 3")
+        bad(text.to_owned(), &edit)
     } else if replicas == 2 {
         let text = "two copies: while one of their servers is down, nobody has the lock";
-        bad(text.to_owned(), "have three copies: nats stream edit --replicas 3")
+        bad(text.to_owned(), &edit)
     } else {
         Finding::ok("replicas", format!("{replicas} copies, all current"))
     };

@@ -122,8 +122,13 @@ fn copies_that_a_bucket_lacks_are_told() {
     let of = |replicas, late: &[&str]| {
         let late = late.iter().map(|name| (*name).to_owned()).collect();
         let found = Inspection { replicas: Some(replicas), late, ..Inspection::default() };
-        store::replicas(&found).expect("a finding").level
+        store::replicas("locks", &found).expect("a finding")
     };
+    for replicas in [1, 2] {
+        let advice = "on three servers or more: nats stream edit KV_locks --replicas 3";
+        assert_eq!(of(replicas, &[]).advice.as_deref(), Some(advice));
+    }
+    let of = |replicas, late: &[&str]| of(replicas, late).level;
     assert_eq!([of(1, &[]), of(2, &[]), of(3, &[])], [Level::Warning, Level::Warning, Level::Ok]);
     assert_eq!(of(3, &["n2"]), Level::Warning);
     let levels = [(1, 1000), (3, 3333), (3, 3334)].map(|(replicas, r_ms)| {
