@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -37,7 +38,7 @@ impl Device {
             && Errno::from_io_error(&error) == Some(Errno::NOTTY)
         {
             // Nothing must be written to what is no watchdog device.
-            return Err(refused(path, "it is not a watchdog device"));
+            return Err(refused(path, NO_WATCHDOG));
         }
         let (nowayout, timeout) = (nowayout(&file), Duration::ZERO);
         Device { path: path.to_owned(), file, timeout, nowayout }.with_timeout(timing)
@@ -170,8 +171,23 @@ impl WatchdogDevice {
 /// Why it cannot be used, in words.
 pub fn inspect(path: &str) -> Result<(), String> {
     let metadata = fs::metadata(path).map_err(|error| refused(path, &cannot_open(&error)))?;
-    let is_device = metadata.file_type().is_char_device();
-    is_device.then_some(()).ok_or_else(|| refused(path, "it is not a watchdog device"))
+    let is_device = metadata.file_type().is_char_device() && is_watchdog(metadata.rdev());
+    is_device.then_some(()).ok_or_else(|| refused(path, NO_WATCHDOG))
+}
+
+const NO_WATCHDOG: &str = "it is not a watchdog device";
+
+/// The number of /dev/watchdog, which is the first device under another number.
+const FIRST: (u32, u32) = (10, 130);
+
+/// Returns whether a device of characters is a watchdog, as far as the kernel tells.
+fn is_watchdog(number: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    match fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem")) {
+        Ok(class) => (major, minor) == FIRST || class.ends_with("watchdog"),
+        // Not all devices are told of, and sysfs may not be mounted.
+        Err(_) => (major, minor) == FIRST || !Path::new("/sys/dev/char").exists(),
+    }
 }
 
 fn cannot_open(error: &io::Error) -> String {
@@ -189,8 +205,7 @@ fn cannot_open(error: &io::Error) -> String {
 fn nowayout(file: &File) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
-    // /dev/watchdog is the first device under another number.
-    let folder = if (major, minor) == (10, 130) {
+    let folder = if (major, minor) == FIRST {
         "/sys/class/watchdog/watchdog0".to_owned()
     } else {
         format!("/sys/dev/char/{major}:{minor}")
