@@ -10,6 +10,8 @@ use crate::sys::raw::{ClockRate, clock_rate};
 /// The device that Linux gives the first watchdog.
 const FIRST_DEVICE: &str = "/dev/watchdog";
 
+const GET_DEVICE: &str = "load the driver of the watchdog, or softdog, and name its device";
+
 /// Returns all findings about this host.
 pub(super) fn judge(timing: Timing, device: Option<&(String, bool)>) -> Vec<Finding> {
     let clock = match clock_rate() {
@@ -20,8 +22,10 @@ pub(super) fn judge(timing: Timing, device: Option<&(String, bool)>) -> Vec<Find
         }
     };
     let has_device = Path::new(FIRST_DEVICE).exists();
-    let fault = device.and_then(|(path, _)| inspect_device(path).err());
-    let fault = fault.or_else(|| device.and_then(|_| wanted_timeout(timing).err()));
+    let fault = device.and_then(|(path, _)| {
+        let of_device = inspect_device(path).err().map(|why| (why, GET_DEVICE));
+        of_device.or_else(|| Some((wanted_timeout(timing).err()?, "take -r longer")))
+    });
     let delegated = cgroup::delegated().map(|path| path.display().to_string());
     vec![clock, watchdog(device, fault, has_device), cgroups(delegated)]
 }
@@ -46,17 +50,16 @@ pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
     finding.with(&CLOCK, correction)
 }
 
-/// Judges the watchdog device. `fault`: why the one of the settings cannot be used.
+/// Judges the watchdog device. `fault`: why the one of the settings cannot be used, and what to do.
 pub(super) fn watchdog(
     device: Option<&(String, bool)>,
-    fault: Option<String>,
+    fault: Option<(String, &str)>,
     has_device: bool,
 ) -> Finding {
     match (device, fault) {
         (Some((path, _)), None) => Finding::ok("watchdog", format!("{path} is there")),
-        (Some((_, is_required)), Some(fault)) => {
+        (Some((_, is_required)), Some((fault, advice))) => {
             let level = if *is_required { Level::Critical } else { Level::Warning };
-            let advice = "load the driver of the watchdog, or softdog, or take -r longer";
             Finding::bad("watchdog", level, fault, advice)
         }
         (None, _) => {

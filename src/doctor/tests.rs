@@ -268,12 +268,16 @@ fn a_clock_that_is_corrected_faster_than_drift_is_told() {
     }
     let of = |device: Option<&str>, required, fault: Option<&str>| {
         let device = device.map(|path| (path.to_owned(), required));
-        host::watchdog(device.as_ref(), fault.map(str::to_owned), true).level
+        host::watchdog(device.as_ref(), fault.map(|why| (why.to_owned(), "get one")), true).level
     };
     assert_eq!(of(None, false, None), Level::Warning);
     assert_eq!(of(Some("/dev/watchdog"), false, None), Level::Ok);
     assert_eq!(of(Some("/dev/x"), false, Some("it is not there")), Level::Warning);
     assert_eq!(of(Some("/dev/x"), true, Some("it is not there")), Level::Critical);
+    let missing = host::judge(timing(1000), Some(&("/dev/no/such".to_owned(), true)));
+    let missing = missing.iter().find(|it| it.name == "watchdog").expect("it");
+    let due = "load the driver of the watchdog, or softdog, and name its device";
+    assert_eq!((missing.level, missing.advice.as_deref()), (Level::Critical, Some(due)));
     assert_eq!(host::cgroups(Err("it is systemd's".to_owned())).level, Level::Warning);
 }
 
