@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use self::agents::TimingKey;
+use self::agents::{Site, TimingKey};
 use self::finding::{Finding, Level, Report, TimingOrigin, TimingUsed};
 use self::progress::Progress;
 use self::sample::Samples;
@@ -282,7 +282,8 @@ fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Fi
         let advice = "name the KEY of agents that have not had a lock yet";
         return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];
     }
-    keys.iter().flat_map(|status| agents::judge(status, given)).collect()
+    let site = if args.source.dir.is_some() { Site::Directory } else { Site::Servers };
+    keys.iter().flat_map(|status| agents::judge(status, site, given)).collect()
 }
 
 /// Returns R, F and C by which all is judged: those of the settings, or of the agents with the

@@ -24,12 +24,21 @@ pub(super) fn timings(status: &KeyStatus) -> BTreeSet<TimingKey> {
     status.agents.iter().map(of_agent).chain(holders).collect()
 }
 
-/// Returns the findings about the agents of a key. `given`: R, F and C of the settings of this
-/// host, if there are any.
-pub(super) fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding> {
+/// Where the bucket of agents is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// In NATS.
+    Servers,
+    /// In a directory, which agents of one host share.
+    Directory,
+}
+
+/// Returns the findings about the agents of a key, whose bucket is in this place. `given`: R, F and
+/// C of the settings of this host, if there are any.
+pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) -> Vec<Finding> {
     let all = [
         answers(status),
-        standby(status),
+        standby(status, site),
         agreement(status, given),
         twins(&status.agents),
         guards(&status.agents),
@@ -100,7 +109,7 @@ fn answers(status: &KeyStatus) -> Finding {
 const SEE_WHY: &str = "see WHY in putex status";
 
 /// Judges whether there is an agent that would take the lock.
-fn standby(status: &KeyStatus) -> Finding {
+fn standby(status: &KeyStatus, site: Site) -> Finding {
     let has_lock = |agent: &AgentStatus| {
         agent.term.is_some() || status.holders.iter().any(|holder| holder.token == agent.token)
     };
@@ -140,7 +149,12 @@ fn standby(status: &KeyStatus) -> Finding {
             "standby",
             Level::Warning,
             "no other agent would take the lock over",
-            "run an agent of this key on a second host",
+            match site {
+                Site::Servers => "run an agent of this key on a second host",
+                Site::Directory => {
+                    "agents of this host alone can: have the bucket in NATS for a second host"
+                }
+            },
         ),
         (0, [_, ..]) => {
             // One that is to be the holder is none that takes over.

@@ -37,6 +37,10 @@ fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
     }
 }
 
+fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding> {
+    agents::judge(status, Site::Servers, given)
+}
+
 fn level_of(findings: &[Finding], name: &str) -> Level {
     findings.iter().find(|finding| finding.name == name).expect(name).level
 }
@@ -167,18 +171,18 @@ fn agents_that_disagree_or_share_a_token_are_told() {
     let status = |agents| KeyStatus::of_agents(&[("h1", HolderState::Active)], agents);
     let fit = status(vec![agent("h1", "a", true), agent("h2", "b", true)]);
     let key = Some((1000, 3, 1));
-    let findings = agents::judge(&fit, key);
+    let findings = judge(&fit, key);
     assert!(findings.iter().all(|it| it.level == Level::Ok), "{findings:?}");
     assert!(findings.iter().all(|it| it.key.as_deref() == Some("web")));
-    assert_eq!(level_of(&agents::judge(&fit, Some((2000, 3, 1))), "agreement"), Level::Warning);
+    assert_eq!(level_of(&judge(&fit, Some((2000, 3, 1))), "agreement"), Level::Warning);
 
     let mut other = agent("h2", "b", true);
     other.failures = 4;
     let differ = status(vec![agent("h1", "a", true), other]);
-    assert_eq!(level_of(&agents::judge(&differ, None), "agreement"), Level::Warning);
+    assert_eq!(level_of(&judge(&differ, None), "agreement"), Level::Warning);
 
     let twins = status(vec![agent("h1", "a", true), agent("h1", "b", true)]);
-    let findings = agents::judge(&twins, key);
+    let findings = judge(&twins, key);
     assert_eq!(level_of(&findings, "twins"), Level::Critical);
     let text = &findings.iter().find(|it| it.name == "twins").expect("it").text;
     assert_eq!(text, "2 agents have the token h1, on host-a host-b");
@@ -186,7 +190,7 @@ fn agents_that_disagree_or_share_a_token_are_told() {
 
 #[test]
 fn agents_that_are_silent_or_would_not_take_over_are_told() {
-    let of = |state, agents| agents::judge(&KeyStatus::of_agents(&[("h1", state)], agents), None);
+    let of = |state, agents| judge(&KeyStatus::of_agents(&[("h1", state)], agents), None);
     let silent = of(HolderState::Active, vec![agent("h2", "b", true)]);
     assert_eq!(level_of(&silent, "agents"), Level::Warning);
     let advice = silent[0].advice.as_deref().expect("advice");
@@ -195,6 +199,13 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert!(gone[0].text.contains("does not renew its lock"), "{gone:?}");
     let alone = of(HolderState::Active, vec![agent("h1", "a", true)]);
     assert_eq!(level_of(&alone, "standby"), Level::Warning);
+    let advice = |site| {
+        let alone = [("h1", HolderState::Active)];
+        let alone = KeyStatus::of_agents(&alone, vec![agent("h1", "a", true)]);
+        agents::judge(&alone, site, None)[1].advice.clone().expect("advice")
+    };
+    assert!(advice(Site::Servers).contains("on a second host"));
+    assert!(advice(Site::Directory).contains("have the bucket in NATS"));
     let sick = of(HolderState::Active, vec![agent("h1", "a", true), agent("h2", "b", false)]);
     assert_eq!(level_of(&sick, "standby"), Level::Warning);
     assert!(sick[1].text.contains("h2: health check: exit 1"), "{sick:?}");
@@ -218,7 +229,7 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
 #[test]
 fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     let of = |holders: &[(&str, HolderState)], agents| {
-        agents::judge(&KeyStatus::of_agents(holders, agents), None)
+        judge(&KeyStatus::of_agents(holders, agents), None)
     };
     let sick = of(&[], vec![agent("h1", "a", false), agent("h2", "b", false)]);
     assert_eq!(level_of(&sick, "standby"), Level::Critical);
@@ -255,7 +266,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
         keep_running: false,
         revision: 4,
     });
-    assert_eq!(level_of(&agents::judge(&paused, None), "standby"), Level::Warning);
+    assert_eq!(level_of(&judge(&paused, None), "standby"), Level::Warning);
 }
 
 #[test]
@@ -350,7 +361,7 @@ fn no_two_figures_or_findings_have_one_name() {
         assert!(!FINDINGS[..at].contains(name), "{name}");
     }
     assert!(OF_SERVERS.iter().chain(OF_DIRECTORY).all(|name| FINDINGS.contains(name)));
-    let of_agents = agents::judge(&KeyStatus::of_agents(&[], Vec::new()), None);
+    let of_agents = judge(&KeyStatus::of_agents(&[], Vec::new()), None);
     assert!(of_agents.iter().all(|finding| FINDINGS.contains(&finding.name)), "{of_agents:?}");
     let figure = Figure { measure: &finding::DISK, value: 0.5 };
     let json = serde_json::to_string(&figure).expect("it can be written");
