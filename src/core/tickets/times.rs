@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::{Refused, Timing};
+use crate::core::timing::{COUNT_MAX, Refused, Timing};
 
 /// The command is killed so long before V: the kernel needs a moment to end it.
 pub const KILL_LEAD: Duration = Duration::from_millis(100);
@@ -49,18 +49,28 @@ impl LockTiming {
     ) -> Result<LockTiming, Refused> {
         // Nothing is started some time after a takeover here: the old command is dead by V.
         let timing = Timing::new(renewal, failures, failures, drift_ppm)?;
-        let runs = timing.validity().saturating_sub(kill_after + KILL_LEAD);
-        if runs < renewal * 2 {
-            let (validity, k, r) = (timing.validity(), Ms(kill_after), Ms(renewal));
-            return Err(Refused(format!(
-                "-k: no time is left to renew the lock: F*R*(1 - drift) - k - {} = {} - {k} - {} \
-                 is less than 2*R = 2 * {r}",
-                Ms(KILL_LEAD),
-                Ms(validity),
-                Ms(KILL_LEAD)
-            )));
+        if has_time(timing, kill_after) {
+            return Ok(LockTiming { timing, kill_after });
         }
-        Ok(LockTiming { timing, kill_after })
+        let (validity, k, r) = (timing.validity(), Ms(kill_after), Ms(renewal));
+        let fits = |failures: &u32| {
+            let timing = Timing::new(renewal, *failures, *failures, drift_ppm);
+            timing.is_ok_and(|timing| has_time(timing, kill_after))
+        };
+        let more = (failures..=COUNT_MAX).find(fits).map(|least| format!("-f {least} or more"));
+        let less = has_time(timing, Duration::ZERO).then(|| "a smaller -k".to_owned());
+        let advice: Vec<_> = [more, less].into_iter().flatten().collect();
+        let advice = match &advice[..] {
+            [] => String::new(),
+            _ => format!("; write {}", advice.join(", or ")),
+        };
+        Err(Refused(format!(
+            "-k: no time is left to renew the lock: F*R*(1 - drift) - k - {} = {} - {k} - {} \
+             is less than 2*R = 2 * {r}{advice}",
+            Ms(KILL_LEAD),
+            Ms(validity),
+            Ms(KILL_LEAD)
+        )))
     }
 
     /// Returns R, from one renewal to the next.
@@ -96,6 +106,11 @@ impl LockTiming {
     }
 }
 
+/// Returns whether a ticket is valid for two renewals before its command is told to end.
+fn has_time(timing: Timing, kill_after: Duration) -> bool {
+    timing.validity().saturating_sub(kill_after + KILL_LEAD) >= timing.renewal() * 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +138,17 @@ mod tests {
         };
         assert!(text.starts_with("-k: no time is left to renew"), "{text}");
         assert!(LockTiming::new(5 * SECOND, 1, 10_000, SECOND).is_err());
+        for (renewal_ms, failures, k_ms, advice) in [
+            (1000, 3, 2000, "; write -f 5 or more, or a smaller -k"),
+            (1000, 2, 2000, "; write -f 5 or more"),
+            (10, 9, 3_600_000, " = 2 * 10 ms"),
+        ] {
+            let [renewal, k] = [renewal_ms, k_ms].map(Duration::from_millis);
+            let refused = LockTiming::new(renewal, failures, 10_000, k).expect_err(advice).0;
+            assert!(refused.ends_with(advice), "{refused}");
+        }
+        assert!(LockTiming::new(SECOND, 5, 10_000, 2 * SECOND).is_ok());
+        assert!(LockTiming::new(SECOND, 4, 10_000, 2 * SECOND).is_err());
+        assert!(LockTiming::new(SECOND, 3, 10_000, SECOND / 2).is_ok());
     }
 }
