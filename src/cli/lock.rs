@@ -51,8 +51,19 @@ pub(super) fn refuse_early(written: &str) -> Refusal {
 }
 
 /// Returns the refusal of a line without a name.
-pub(super) fn refuse_no_name() -> Refusal {
-    usage(NO_NAME.to_owned())
+pub(super) fn refuse_no_name(settings: &Settings) -> Refusal {
+    refuse_missing(settings, usage(NO_NAME.to_owned()))
+}
+
+/// Returns the refusal of a line in which a word is missing: an option that takes a value may have
+/// taken it.
+fn refuse_missing(settings: &Settings, missing: Refusal) -> Refusal {
+    let mut faults = Faults { settings, found: Vec::new() };
+    for name in [Name::Wait, Name::Hold, Name::KillAfter] {
+        faults.parse(name, seconds);
+    }
+    faults.parse(Name::LockRenewal, duration);
+    faults.found.into_iter().next().unwrap_or(missing)
 }
 
 /// Returns the invocation with these options, this name and the words behind it.
@@ -69,7 +80,10 @@ pub(super) fn invocation(
         return Err(usage(why));
     }
     let names = names(&text)?;
-    let command = command(rest, environment)?;
+    let command = match rest.is_empty() {
+        true => return Err(refuse_missing(&settings, usage(NO_COMMAND.to_owned()))),
+        false => command(rest, environment)?,
+    };
     let resolve = |faults: &mut Faults<'_>| resolve(faults, names, command, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Lock(Box::new(args)))

@@ -136,7 +136,7 @@ fn invocation(
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
     match of {
-        Subcommand::Lock => Err(lock::refuse_no_name()),
+        Subcommand::Lock => Err(lock::refuse_no_name(&settings)),
         Subcommand::Grab | Subcommand::Release => {
             grab::invocation(of, settings, words, environment)
         }

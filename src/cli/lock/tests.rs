@@ -216,6 +216,11 @@ fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
     }
     assert_usage("-w 4294967296 db true", "-w: 4294967296: is too large");
     assert_usage("-w", "missing argument");
+    // It has taken a word that was meant for something else.
+    assert_usage("-w sh", "-w: sh: is not a time");
+    assert_usage("-k db true", "-k: db: is not a time");
+    assert_usage("-w 5 db", "COMMAND is missing");
+    assert_usage("-w 5", "NAME is missing");
 }
 
 /// util-linux: "flock -E 600" and its like end with EX_USAGE.
