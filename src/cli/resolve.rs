@@ -247,7 +247,13 @@ pub(super) fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Locat
 fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     match faults.settings.get(name) {
         Some(_) => faults.text(name),
-        None => faults.usage(name, "is missing; see putex --help"),
+        None => {
+            let Flag { long, value, .. } = name.flag();
+            let (shown, value) = (name.flag().shown(), value.to_uppercase());
+            let why =
+                format!("is missing; write {shown} {value}, or {long} = {value} in putex.conf(5)");
+            faults.usage(name, &why)
+        }
     }
 }
 

@@ -254,7 +254,10 @@ fn drift_is_a_percentage() {
 #[test]
 fn nonsense_is_refused_in_one_line_that_names_it() {
     for (line, says) in [
-        ("--dir /d --start up --stop down", "--key: is missing"),
+        (
+            "--dir /d --start up --stop down",
+            "--key: is missing; write --key KEY, or key = KEY in putex.conf(5)",
+        ),
         ("--dir /d --key web --stop down", "--start: is missing"),
         ("--dir /d --key web --start up", "--stop: is missing"),
         ("--dir /d --key '' --start up --stop down", "--key: "),
