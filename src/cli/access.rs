@@ -28,6 +28,8 @@ pub struct Access {
     pub api: Option<String>,
     /// The context that gives the settings that are missing here.
     pub context: Option<String>,
+    /// The setting that names the context, as the user wrote it.
+    pub context_setting: Option<String>,
     /// The settings that name files, as the user wrote them, each with its file.
     pub files: Vec<(String, PathBuf)>,
 }
@@ -121,6 +123,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         inbox: subject(faults, Name::InboxPrefix),
         api: api(faults),
         context: faults.text(Name::Context),
+        context_setting: settings.get(Name::Context).map(|_| settings.written(Name::Context)),
         files: FILES.into_iter().filter_map(file).collect(),
     };
     (faults.found.len() == before).then_some(access)

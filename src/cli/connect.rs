@@ -33,13 +33,15 @@ impl Location {
     pub fn complete(&self, var: Lookup<'_>) -> Result<Location, Refusal> {
         let Location::Nats(access) = self else { return Ok(self.clone()) };
         let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
-        let context = context.map_err(|text| Refusal::new(Exit::Unsafe, text))?;
+        let setting = access.context_setting.as_deref().unwrap_or("--context");
+        let refuse = |exit, why: &str| Refusal::new(exit, format!("{setting}: {why}"));
+        let context = context.map_err(|why| refuse(Exit::Unsafe, &why))?;
         let mut access = Access::clone(access).complete(context.unwrap_or_default());
         if access.servers.is_empty() {
-            let refuse = |why: &str| Refusal::new(Exit::Usage, format!("--context: {why}"));
             let url = access.url.as_ref();
-            let url = url.ok_or_else(|| refuse("it names no server; see --nats"))?;
-            access.servers = Server::parse_list(url).map_err(|why| refuse(&why))?;
+            let no_url = || refuse(Exit::Usage, "it names no server; see --nats");
+            let servers = Server::parse_list(url.ok_or_else(no_url)?);
+            access.servers = servers.map_err(|why| refuse(Exit::Usage, &why))?;
         }
         Ok(Location::Nats(Box::new(access)))
     }

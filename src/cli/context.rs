@@ -25,7 +25,7 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let path = path_of(name, var)?;
     let shown = path.display();
     let text = file::read_public(&path);
-    let text = text.map_err(|error| format!("--context or $NATS_CONTEXT: {}", error.text))?;
+    let text = text.map_err(|error| error.text)?;
     let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
     let mut context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
@@ -53,7 +53,7 @@ pub fn path_of(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     }
     let set = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    let base = base.ok_or("--context: there is no HOME to find it in; give a path")?;
+    let base = base.ok_or("there is no HOME to find it in; give a path")?;
     Ok(base.join(format!("nats/context/{name}.json")))
 }
 

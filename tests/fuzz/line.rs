@@ -175,7 +175,9 @@ pub(super) fn check_args(args: &AgentArgs) {
 fn text_of(args: &AgentArgs) -> String {
     let text = format!("{args:?}").replace(&format!("{:?}", args.settings), "");
     match &args.bucket.location {
-        Location::Nats(access) => text.replace(&format!("{:?}", access.files), ""),
+        Location::Nats(access) => text
+            .replace(&format!("{:?}", access.files), "")
+            .replace(&format!("{:?}", access.context_setting), ""),
         Location::Dir(_) => text,
     }
 }

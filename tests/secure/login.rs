@@ -269,11 +269,17 @@ fn a_context_of_the_nats_command_is_used() {
         let agent = Agent::start("web", &arguments, &environment);
         agent.await_open();
     }
-    let agent = Agent::start("web", &["--context", "none"], &[("XDG_CONFIG_HOME", &home)]);
-    let (status, said) = agent.await_end();
-    assert_eq!(status, Some(78), "{said}");
-    let says = "nats/context/none.json: no such file or directory\n";
-    assert!(said.ends_with(says), "{said}");
+    let base = ("XDG_CONFIG_HOME", &*home);
+    for (arguments, environment, setting) in [
+        (vec!["--context", "none"], vec![base], "--context"),
+        (vec![], vec![base, ("NATS_CONTEXT", "none")], "NATS_CONTEXT"),
+    ] {
+        let agent = Agent::start("web", &arguments, &environment);
+        let (status, said) = agent.await_end();
+        assert_eq!(status, Some(78), "{said}");
+        let says = format!("{setting}: {home}/nats/context/none.json: no such file or directory\n");
+        assert!(said.ends_with(&says), "{said}");
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn the_fields_that_the_nats_command_writes() {
     }));
     let context = context.expect("a context");
     assert_eq!(context.url.as_deref(), Some("tls://n1,tls://n2"));
-    let Access { url: _, servers: _, login, tls, inbox, api, context: another, files } = context;
+    let Access { login, tls, inbox, api, context: another, files, .. } = context;
     assert_eq!(login, Some(Login::Creds("/home/a/web.creds".into())));
     assert_eq!(tls.ca, Some("/etc/ca.pem".into()));
     assert_eq!(tls.certificate, Some(("/keys/c.pem".into(), "/keys/k.pem".into())));
