@@ -204,6 +204,11 @@ fn of_agent(
 
 /// Returns what the time of a lease means.
 fn lease_timing(faults: &mut Faults<'_>) -> Option<String> {
+    let settings = faults.settings;
+    let of_agents = [Name::Renewal, Name::Failures, Name::Confirmations];
+    if let Some(name) = of_agents.into_iter().find(|name| settings.get(*name).is_some()) {
+        return faults.usage(name, "cannot be with --lease, which has no R, F and C");
+    }
     let at_least = lease::time_of_lease(faults, Name::TimingLease);
     let drift_ppm = lease::drift(faults);
     Some(timing::lease_report(at_least?, drift_ppm?))
