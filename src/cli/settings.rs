@@ -171,6 +171,9 @@ impl Faults<'_> {
         parse: fn(&str) -> Result<T, &'static str>,
     ) -> Option<T> {
         let text = self.settings.text_or_default(name)?;
+        if text.is_empty() {
+            return self.usage(name, "is empty");
+        }
         self.collect(name, parse(text).map_err(|why| format!("{text}: {why}")))
     }
 

@@ -277,6 +277,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key web --start up --stop down stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
         ("timing -r 1.5s", "-r: 1.5s: is not a time; write 500ms"),
+        ("timing -r ''", "-r: is empty"),
         ("timing --lease 60 -r 3s", "-r: cannot be with --lease"),
         ("timing -c 2 --lease 60", "-c: cannot be with --lease"),
         ("timing --drift -1", "--drift: -1: is not a rate; write 1, 1%"),
