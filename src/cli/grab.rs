@@ -6,7 +6,7 @@ use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
-use super::value::{drift_ppm, seconds, status};
+use super::value::{drift_ppm, long_time, seconds, status};
 use super::{BucketArgs, Environment, Invocation, lock, resolve, usage};
 use crate::core::tickets::{self, Limits, LockTiming, Mode, grab};
 use crate::exit::{Exit, Refusal};
@@ -77,7 +77,7 @@ fn grab(faults: &mut Faults<'_>) -> Option<Task> {
 
 /// Resolves T and the drift.
 fn timing(faults: &mut Faults<'_>) -> Option<LockTiming> {
-    let lifetime = faults.parse(Name::For, seconds);
+    let lifetime = faults.parse(Name::For, long_time);
     let drift = faults.parse(Name::Drift, drift_ppm);
     match grab::timing(lifetime?, drift?) {
         Ok(timing) => Some(timing),

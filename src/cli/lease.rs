@@ -7,7 +7,7 @@ use log::Level;
 use super::resolve;
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand, nearest};
-use super::value::{drift_ppm, seconds};
+use super::value::{drift_ppm, long_time, seconds};
 use super::{BucketArgs, Environment, Invocation, usage};
 use crate::core::Percent;
 use crate::core::lease::LeaseTask;
@@ -257,7 +257,7 @@ pub(super) fn drift(faults: &mut Faults<'_>) -> Option<u32> {
 
 /// Resolves the time of a lease in this option.
 pub(super) fn time_of_lease(faults: &mut Faults<'_>, option: Name) -> Option<Duration> {
-    let time = faults.parse(option, seconds)?;
+    let time = faults.parse(option, long_time)?;
     if (FOR_MIN..=FOR_MAX).contains(&time) {
         return Some(time);
     }

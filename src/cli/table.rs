@@ -277,7 +277,7 @@ flags! {
         NoQueue: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
             "keep no place in the queue if the lock is not free";
         For: "for" { value: "time", default: "60s" }
-            "the lock, or the place, runs out after so long: seconds, or with ms, s, m";
+            "the lock, or the place, runs out after so long: seconds, or with ms, s, m, h";
     }
     ASKERS {
         As: "as" { value: "who", default: "the token of putex.conf, or the host name" }
@@ -289,7 +289,7 @@ flags! {
     }
     LEASE {
         LeaseFor: "for" { value: "time" }
-            "of claim and extend: for so long at least, in seconds, or with ms, s, m";
+            "of claim and extend: for so long at least, in seconds, or with ms, s, m, h";
         LeaseAs: "as" { value: "who", default: "the token of putex.conf, or the host name" }
             "of claim and extend: the holder; of check: whether this one has it";
         ExpireWait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
@@ -297,7 +297,7 @@ flags! {
     }
     ONLY_TIMING {
         TimingLease: "lease" { value: "time" }
-            "show what a lease for this time means instead: seconds, or with ms, s, m";
+            "show what a lease for this time means instead: seconds, or with ms, s, m, h";
     }
     STATUS {
         Json: "json" {} "print an object of JSON";

@@ -24,7 +24,7 @@ const NO_FAILBACK: &str = "is neither never nor a time with a unit; write never,
 
 const NO_SECONDS: &str = "is not a time; write 3s or 1m, or a number of seconds";
 
-const NO_LONG_TIME: &str = "is not a time; write 30m, 2h or 1d, or a number of seconds";
+const NO_LONG_TIME: &str = "is not a time; write 30s, 5m or 1h, or a number of seconds";
 
 const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 

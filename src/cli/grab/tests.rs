@@ -96,14 +96,15 @@ fn a_time_that_others_could_not_read_is_refused_with_its_bound() {
         ("999ms", "--for: 999 ms is shorter than the minimum of 1 s"),
         ("0", "--for: 0 ms is shorter than the minimum of 1 s"),
         ("101m", "--for: 6060 s is longer than the maximum of 6000 s"),
+        ("2h", "--for: 7200 s is longer than the maximum of 6000 s"),
     ] {
         assert_eq!(refused(&format!("grab --dir /d --for {time} x")), (says.to_owned(), 78));
     }
-    for time in ["1s", "59.001", "4m", "241s", "100m"] {
+    for time in ["1s", "59.001", "4m", "241s", "100m", "1h"] {
         let Task::Grab { timing, .. } = request("grab", &format!("--for {time} x")).task else {
             panic!("{time}")
         };
-        let asked_for = seconds(time).expect("a time");
+        let asked_for = long_time(time).expect("a time");
         assert_eq!(timing.lifetime(), asked_for, "exactly {time}");
         assert_eq!(timing.validity(), asked_for * 99 / 100, "{time}");
     }

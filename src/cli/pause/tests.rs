@@ -62,7 +62,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ),
         (&["pause", "--for", "8d", "web"], "--for: write 1s to 7d"),
         (&["pause", "--for", "0", "web"], "--for: write 1s to 7d"),
-        (&["pause", "--for", "h", "web"], "--for: h: is not a time; write 30m, 2h or 1d"),
+        (&["pause", "--for", "h", "web"], "--for: h: is not a time; write 30s, 5m or 1h"),
         (&["pause", "--for", "5mh", "web"], "--for: 5mh: is not a time"),
         (
             &["pause", "--for", "1h", "--reason", &long, "web"],
