@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::clean;
-use super::settings::{Precedence, Setting, Settings};
+use super::settings::{Precedence, Setting, Settings, comment_note};
 use super::table::{FLAGS, Flag, Name, nearest};
 use crate::core::sanitize;
 use crate::exit::{Exit, Refusal};
@@ -112,8 +112,11 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
     if flag.value.is_empty() {
         match (value, flag.name.counts_up()) {
             ("yes" | "no", _) | ("twice", true) => {}
-            (_, false) => return Err(format!("{key}: {value}: write yes or no")),
-            (_, true) => return Err(format!("{key}: {value}: write yes, no or twice")),
+            (_, counts_up) => {
+                let words = if counts_up { "yes, no or twice" } else { "yes or no" };
+                let note = comment_note(value);
+                return Err(format!("{key}: {value}: write {words}{note}"));
+            }
         }
     }
     Ok(Some((flag, value.to_owned())))

@@ -114,13 +114,24 @@ impl Settings {
     pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
         let exit =
             if self.precedence(name) == Some(Precedence::File) { Exit::Unsafe } else { exit };
-        Refusal::new(exit, format!("{}: {}", self.written(name), clean(why)))
+        let of_file = self.get(name).filter(|setting| setting.precedence == Precedence::File);
+        let note = of_file.map_or("", |setting| comment_note(&setting.text));
+        Refusal::new(exit, format!("{}: {}{note}", self.written(name), clean(why)))
     }
 
     /// Returns the name of a setting as the user wrote it, with the line if that is in a file.
     pub fn written(&self, name: Name) -> String {
         let written = self.get(name).map(|setting| setting.written.clone());
         written.unwrap_or_else(|| name.flag().shown())
+    }
+}
+
+/// Returns what is said of the refused value of a file: it may have a comment behind it, which is a
+/// part of it.
+pub(super) fn comment_note(value: &str) -> &'static str {
+    match value.contains(" #") || value.contains("\t#") {
+        true => "; a # begins no comment behind a value",
+        false => "",
     }
 }
 

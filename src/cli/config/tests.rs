@@ -86,7 +86,10 @@ fn a_switch_is_yes_or_no() {
         ("syslog = twice", Some("twice: write yes or no")),
         ("syslog = true", Some("true: write yes or no")),
         ("syslog = Yes", Some("Yes: write yes or no")),
-        ("syslog = yes # fast", Some("fast: write yes or no")),
+        (
+            "syslog = yes # fast",
+            Some("fast: write yes or no; a # begins no comment behind a value"),
+        ),
         ("verbose = 2", Some("2: write yes, no or twice")),
         ("quiet = true", Some("true: write yes, no or twice")),
     ] {
@@ -231,6 +234,10 @@ fn a_refusal_names_the_origin_of_the_value() {
         assert_eq!(status, 78, "{text}");
         let says = format!("/etc/putex/putex.conf:4: {says}");
         assert!(found.starts_with(&says), "{found}\n{says}");
+    }
+    for text in ["replicas = 3 # copies", "syslog = yes # for the log"] {
+        let found = faults(&format!("{text}\nnats = h"), "", &[]).0;
+        assert!(found.ends_with("; a # begins no comment behind a value"), "{found}");
     }
     let (found, status) = faults("creds = c", "", &[]);
     assert!(found.starts_with("--nats: is missing; "), "{found}");
