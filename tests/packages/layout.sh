@@ -73,6 +73,9 @@ bad_arguments_do_nothing() {
     # Both are /etc/init.d/putex.
     refused 64 "$binary" openrc sysv
     refused 66 "$work/no-such-file" systemd
+    refused 66 "$work" systemd
+    says=$(contrib/install "$work" 2>&1) || :
+    equal "message" "$says" "contrib/install: $work: a directory; name the binary in it"
 }
 
 it_runs_with_busybox() {
