@@ -28,8 +28,9 @@ everything_is_installed() {
         find -L "contrib/$kind" -type f
     done | wc -l)
     pages=$(find man -maxdepth 1 -name '*.[1-8]' | wc -l)
+    schemas=$(find contrib -maxdepth 1 -name '*.schema.json' | wc -l)
     # The binary and putex.conf are the others.
-    equal "files installed" "$(wc -l <"$work/list")" $((wanted + pages + 2))
+    equal "files installed" "$(wc -l <"$work/list")" $((wanted + pages + schemas + 2))
     cmp "$binary" "$work/one/opt/p/sbin/putex" || fail "the binary"
     say "$(wc -l <"$work/list") files"
 }
