@@ -113,9 +113,16 @@ fn doubts_of_logs(logs: &Logs, judgement: &Judgement) -> Vec<String> {
         let count = logs.untimed_events;
         doubts.push(format!("{count} lines that matter have no time that can be used"));
     }
-    let mixed = logs.agents.iter().filter(|log| log.is_mixed).filter_map(|log| log.agent.as_ref());
-    doubts.extend(mixed.map(|agent| {
-        format!("the log of {agent} is also that of another agent: their lines are mixed")
+    let mixed = logs.agents.iter().filter(|log| log.is_mixed);
+    doubts.extend(mixed.filter_map(|log| {
+        let agent = log.agent.as_ref()?;
+        let note = match logs.parts[log.log] {
+            0 | 1 => "",
+            _ => "; if its parts are logs of two hosts, write --log before each",
+        };
+        Some(format!(
+            "the log of {agent} is also that of another agent: their lines are mixed{note}"
+        ))
     }));
     if let Some(term) = judgement.double.map(|at| &logs.terms[at]) {
         doubts.push(format!("{} is in two logs: one is given twice", text::name_of(term)));

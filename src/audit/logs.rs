@@ -26,6 +26,8 @@ pub(super) struct Logs {
     last: usize,
     /// The names of the logs.
     names: Vec<String>,
+    /// How many files each log is in.
+    pub(super) parts: Vec<usize>,
     /// The lines about the key.
     pub(super) lines: u64,
     /// Those of them without a usable time, and those of those that matter.
@@ -43,6 +45,7 @@ impl Logs {
             agents: Vec::new(),
             last: 0,
             names: Vec::new(),
+            parts: Vec::new(),
             lines: 0,
             untimed: 0,
             untimed_events: 0,
@@ -58,6 +61,7 @@ impl Logs {
     pub(super) fn read(&mut self, parts: &[String]) -> Result<(), Refusal> {
         let (log, mut number, mut terms) = (self.names.len(), 0, 0);
         self.names.push(parts.last().map_or_else(String::new, |name| sanitize_field(name)));
+        self.parts.push(parts.len());
         for part in parts {
             let mut lines = Lines::open(part)?;
             while let Some(line) = lines.next()? {

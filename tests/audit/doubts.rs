@@ -62,6 +62,18 @@ fn a_clock_that_goes_back_makes_no_term_shorter() {
     assert!(matches!(status, Some(1 | 75)), "{doubts}");
 }
 
+/// The files of `--log h1.log,h2.log` are parts of one log.
+#[test]
+fn logs_of_two_hosts_that_are_given_as_parts_of_one_are_told() {
+    let operator = Operator::new();
+    let one = operator.0.file("h1.log", &holder("h1", 10, 20, 2, 40), 0o600);
+    let two = operator.0.file("h2.log", &holder("h2", 25, 39, 300, 390), 0o600);
+    let run = operator.audit(&["--log", &format!("{},{}", one.display(), two.display())]);
+    let says =
+        "their lines are mixed; if its parts are logs of two hosts, write --log before each\n";
+    assert!(run.shown.contains(says), "{run:?}");
+}
+
 #[test]
 fn a_log_without_a_line_that_is_understood_is_named() {
     let other = holder("h1", 10, 40, 2, 90).replace("putex: db: ", "1 - - putex db ");
