@@ -16,8 +16,13 @@ const LINE_MAX: usize = 3072;
 /// keep the thread from the others.
 const READ_MAX: u64 = 16 * 1024;
 
-/// How long the pipe of a command rests that was read a moment ago, too: a command that writes
-/// without end waits for room then, and does not use up the processor of its reader.
+/// For how long the output of a command is read at once, and for which share of the time after
+/// that. A command that writes without end waits for room then, and does not use up the processor of
+/// its reader.
+const CREDIT_MAX: Duration = Duration::from_millis(250);
+const SHARE: u32 = 10;
+
+/// How long a pipe rests whose credit is used up.
 const REST: Duration = Duration::from_millis(10);
 
 /// The pipe that a command writes its output to.
@@ -28,7 +33,9 @@ pub struct OutputPipe {
     /// Kept open, so that the pipe never ends.
     writer: PipeWriter,
     partial: Vec<u8>,
-    read_at: Option<Instant>,
+    read_at: Instant,
+    /// For how long it is still read at once.
+    credit: Duration,
     /// Goes off when the pipe has rested; `None` for one that has never rested.
     rested: Option<Alarm>,
     rests: bool,
@@ -50,8 +57,16 @@ impl OutputPipe {
             }
         };
         rustix::io::ioctl_fionbio(&reader, true)?;
-        let (partial, read_at, rested, rests) = (Vec::new(), None, None, false);
-        Ok(OutputPipe { command, reader, writer, partial, read_at, rested, rests })
+        Ok(OutputPipe {
+            command,
+            reader,
+            writer,
+            partial: Vec::new(),
+            read_at: sys::now(),
+            credit: CREDIT_MAX,
+            rested: None,
+            rests: false,
+        })
     }
 
     /// Returns the reading end.
@@ -70,13 +85,13 @@ impl OutputPipe {
         if self.rests && !self.rested.as_ref().is_none_or(sys::is_ready) {
             return;
         }
-        self.rests = false;
-        if self.read(line) {
-            let now = sys::now();
-            let before = self.read_at.replace(now);
-            let again = before.is_some_and(|at| now.since(at) < REST * 2);
-            self.rests = again && self.rest_until(now.after(REST)).is_ok();
-        }
+        let began = sys::now();
+        self.read(line);
+        let ended = sys::now();
+        let earned = began.since(self.read_at) / SHARE;
+        let left = (self.credit + earned).min(CREDIT_MAX).checked_sub(ended.since(began));
+        (self.read_at, self.credit) = (ended, left.unwrap_or_default());
+        self.rests = left.is_none() && self.rest_until(ended.after(REST)).is_ok();
     }
 
     fn rest_until(&mut self, until: Instant) -> io::Result<()> {
@@ -86,12 +101,9 @@ impl OutputPipe {
         }
     }
 
-    /// Reads what is there; returns whether that is anything.
-    fn read(&mut self, line: &mut dyn FnMut(Command, &[u8])) -> bool {
-        let before = self.partial.len();
+    fn read(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
         // What was read before the pipe was empty is kept.
         let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
-        let has_read = self.partial.len() > before;
         let mut rest = self.partial.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             line(self.command, &rest[..end]);
@@ -103,7 +115,6 @@ impl OutputPipe {
         }
         let left = rest.len();
         self.partial.drain(..self.partial.len() - left);
-        has_read
     }
 
     /// The command has ended: passes on what is left in the pipe.
