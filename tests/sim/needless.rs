@@ -15,7 +15,7 @@ impl World<'_> {
     /// An agent has decided that the service must go; whether the store lost something.
     pub fn judge_stopping(&mut self, id: usize, old: &'static str, event: &Event, loss: bool) {
         let site = self.agents[id].site;
-        if old == "active" && tells_of_others(event) {
+        if old == "active" && self.is_another(id, event) {
             self.sites[site].losing = Some(self.now);
         }
         let reason = match (old, event) {
@@ -222,15 +222,4 @@ fn is_granted(current: &KeyState, grant: &Grant) -> bool {
         let term = lease.term.unwrap_or(current.revision);
         lease.state == RecordState::Active && grant.context.term == Some(term)
     })
-}
-
-/// Whether an event can tell that another has written.
-fn tells_of_others(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::Opened(_)
-            | Event::Read(Ok(_))
-            | Event::Changed(..)
-            | Event::Written(Written::Moved(_))
-    )
 }
