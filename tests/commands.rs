@@ -283,6 +283,20 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
     until_true("the end of what stop started", || test_kill_process(pid).is_err());
 }
 
+/// The agent renews the lock, and the health check does not count.
+#[test]
+fn a_first_start_that_hangs_is_told_and_shown() {
+    let sandbox = Sandbox::new("hung");
+    let agent = start(&sandbox, "200ms", "exec sleep 600", "true");
+    agent.log.set_reading(true);
+    agent.wait_for_any(&["warning: start still runs, "]);
+    until_true("its line", || {
+        let mut status = sandbox.putex();
+        status.arg("status").arg("--dir").arg(sandbox.join("lock")).arg("web");
+        sandbox.run(&mut status).shown.contains("  start still runs, for ")
+    });
+}
+
 #[test]
 fn a_command_that_writes_without_end_stops_nothing() {
     let script = "echo x >>$D/starts; seq 20000";

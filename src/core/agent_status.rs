@@ -48,6 +48,9 @@ pub struct AgentStatus {
     pub guard_up: bool,
     /// How the last start of its term ended, if it failed.
     pub start_failure: Option<String>,
+    /// For how long the first start of its term has been running, if it runs.
+    #[serde(default)]
+    pub start_runs_seconds: Option<f64>,
     /// Whether the service had to be down by now and is not known to be.
     #[serde(default)]
     pub may_still_run: bool,
@@ -75,7 +78,8 @@ impl AgentStatus {
     /// Returns whether an agent of this version may have said that.
     pub fn is_valid(&self) -> bool {
         let times = [Some(self.state_seconds), Some(self.renewal_seconds), self.valid_seconds];
-        let times = times.into_iter().chain([self.failback_seconds]).flatten();
+        let others = [self.failback_seconds, self.start_runs_seconds];
+        let times = times.into_iter().chain(others).flatten();
         STATES.contains(&&*self.state)
             && self.priority.parse::<Priority>().is_ok()
             && !self.token.trim().is_empty()
@@ -126,6 +130,7 @@ impl AgentStatus {
             store_up: true,
             guard_up: true,
             start_failure: None,
+            start_runs_seconds: None,
             may_still_run: false,
             renewal_seconds: 1.0,
             failures: 3,

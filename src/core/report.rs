@@ -158,6 +158,8 @@ pub enum Report {
     CheckKilled,
     /// the health check takes longer than R = {0}
     CheckSlow(Ms),
+    /// start still runs, {0} after it was asserted: while the lock is renewed, nothing ends it
+    StartRuns(Ms),
     /// health check failed: {0}; {1}
     CheckExcused(String, Excuse),
     /// {0}
@@ -179,7 +181,7 @@ impl Report {
             Self::StoreLost(_) | Self::ElectionRisk { .. } | Self::KeyDeleted => Level::Warn,
             Self::NotStored(_) | Self::NotReleased | Self::OwnToken { .. } => Level::Warn,
             Self::GuardLost(_) | Self::NotCandidate(_) | Self::CheckKilled => Level::Warn,
-            Self::CheckSlow(_) | Self::CheckExcused(..) => Level::Warn,
+            Self::CheckSlow(_) | Self::CheckExcused(..) | Self::StartRuns(_) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
             Self::WouldTake { .. } | Self::UpgradeWaits(_) => Level::Info,

@@ -242,13 +242,24 @@ fn start(agents: &[AgentStatus]) -> Finding {
         agent.start_failure.as_ref().map(|how| format!("start of {} fails: {how}", agent.token))
     };
     let failing: Vec<_> = agents.iter().filter_map(failure).collect();
+    // One that takes longer than T hangs, as a rule.
+    let running = |agent: &AgentStatus| {
+        let lock_time = agent.renewal_seconds * f64::from(agent.failures);
+        let seconds = agent.start_runs_seconds.filter(|seconds| *seconds >= lock_time)?;
+        Some(format!("start of {} still runs, for {seconds:.0} s", agent.token))
+    };
+    let running: Vec<_> = agents.iter().filter_map(running).collect();
     let finding = if agents.is_empty() {
         Finding::unknown("start", "no agent says whether its start fails", "see agents above")
-    } else if failing.is_empty() {
-        Finding::ok("start", "the start command of no agent fails")
-    } else {
+    } else if !failing.is_empty() {
         let advice = "see what it printed in the log of that agent";
         Finding::bad("start", Level::Critical, failing.join("; "), advice)
+    } else if !running.is_empty() {
+        let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \
+                      and give start a time-out of its own";
+        Finding::bad("start", Level::Warning, running.join("; "), advice)
+    } else {
+        Finding::ok("start", "the start command of no agent fails or hangs")
     };
     finding.with(&STARTS_FAILING, failing.len() as u32)
 }

@@ -222,6 +222,12 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     failing.start_failure = Some("exit status 7".to_owned());
     let failing = of(HolderState::Active, vec![failing, agent("h2", "b", true)]);
     assert_eq!(level_of(&failing, "start"), Level::Critical);
+    let mut running = agent("h1", "a", true);
+    for (seconds, level) in [(2.9, Level::Ok), (3.1, Level::Warning)] {
+        running.start_runs_seconds = Some(seconds);
+        let running = of(HolderState::Active, vec![running.clone(), agent("h2", "b", true)]);
+        assert_eq!(level_of(&running, "start"), level);
+    }
     let says = "start of h1 fails: exit status 7";
     assert_eq!(failing.iter().find(|it| it.name == "start").expect("it").text, says);
 }

@@ -140,8 +140,11 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         let why = candidate.unwrap_or_else(|| agent.why.clone());
         // It stands first: a narrow terminal cuts the end.
         let failure = agent.start_failure.as_ref().map(|how| format!("start fails: {how}"));
+        let runs = agent.start_runs_seconds;
+        let runs = runs.map(|seconds| format!("start still runs, for {}", brief(seconds)));
         let late = agent.may_still_run.then(|| "THE SERVICE MAY STILL RUN HERE".to_owned());
-        let texts = [late, failure, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
+        let texts =
+            [late, failure, runs, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
         vec![
             number(agent.seat),
             agent.priority.clone(),

@@ -41,8 +41,9 @@ pub(super) struct Active {
 enum Started {
     /// Not yet.
     No,
-    /// For the first time at this instant.
-    At(Instant),
+    /// For the first time at this instant. `warned`: a warning was logged that this start takes
+    /// longer than T, and than the grace of start.
+    At { first: Instant, warned: bool },
     /// By the previous instance of this agent, which has left the service running.
     ByPreviousInstance,
 }
@@ -211,13 +212,21 @@ impl Active {
     /// Returns whether the service was started so short a time ago that it may be unfit.
     fn in_grace(&self, context: &Context, now: Instant) -> bool {
         match self.started {
-            Started::At(first) => now < first.after(context.config.start_grace),
+            Started::At { first, .. } => now < first.after(context.config.start_grace),
             Started::No | Started::ByPreviousInstance => false,
         }
     }
 
     fn first_start_runs(&self, context: &Context) -> bool {
         context.guard.first_start_runs(self.started != Started::No)
+    }
+
+    /// Returns for how long the first start of this term has been running, if it runs.
+    pub(super) fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
+        match self.started {
+            Started::At { first, .. } if self.first_start_runs(context) => Some(now.since(first)),
+            Started::At { .. } | Started::No | Started::ByPreviousInstance => None,
+        }
     }
 
     /// A renewal was acknowledged.
@@ -337,8 +346,16 @@ impl Active {
         if context.guard.link().is_none() {
             return;
         }
-        if self.started == Started::No {
-            self.started = Started::At(now);
+        let runs_for = self.start_runs_for(context, now);
+        let long = context.config.timing.lock_time().max(context.config.start_grace);
+        match (&mut self.started, runs_for) {
+            (Started::No, _) => self.started = Started::At { first: now, warned: false },
+            (Started::At { warned, .. }, Some(time)) if time >= long => {
+                if !std::mem::replace(warned, true) {
+                    context.report(Report::StartRuns(Ms(time)));
+                }
+            }
+            (Started::At { .. } | Started::ByPreviousInstance, _) => {}
         }
         context.tell_guard(ToGuard::AssertStart, now);
     }
@@ -348,7 +365,7 @@ impl Active {
     fn run_check(&self, context: &mut Context, now: Instant) {
         let role = match self.started {
             Started::No => Role::Standby,
-            Started::At(_) | Started::ByPreviousInstance => Role::Active,
+            Started::At { .. } | Started::ByPreviousInstance => Role::Active,
         };
         let (deadline, starting) =
             (self.check_by(context).unwrap_or(now), self.first_start_runs(context));

@@ -1,5 +1,7 @@
 //! What the agent says of itself: when it is asked for its status, and in its metrics.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
@@ -55,6 +57,7 @@ impl Pump {
             store_up: context.is_open(),
             guard_up: context.has_guard(),
             start_failure: context.guard.start_failure().map(str::to_owned),
+            start_runs_seconds: state.start_runs_for(context, now).map(seconds),
             may_still_run: matches!(state, State::Stopping(stopping) if stopping.may_still_run()),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
@@ -96,6 +99,19 @@ impl State {
             State::Looking(_)
             | State::Standby(_)
             | State::Taking(_)
+            | State::Stopping(_)
+            | State::Ended => None,
+        }
+    }
+
+    /// Returns for how long the first start of this term has been running, if it runs.
+    fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
+        match self {
+            State::Active(active) => active.start_runs_for(context, now),
+            State::Looking(_)
+            | State::Standby(_)
+            | State::Taking(_)
+            | State::Confirming(_)
             | State::Stopping(_)
             | State::Ended => None,
         }
