@@ -296,9 +296,9 @@ fn lines_that_a_guard_could_not_write_are_counted_for_the_audit() {
     let parts: Vec<_> = log.lines().filter(|line| !line.contains("Z putex: web: ")).collect();
     assert!(matches!(parts[..], [part] if part.len() == 10), "{log}");
     assert!(log.contains("the service is down"), "{log}");
-    let count = "log lines were dropped: the log could not be written: a write to stderr failed\n";
-    assert_eq!(log.matches("Z putex: web: warning: ").count(), 1, "{log}");
-    assert_eq!(log.matches(count).count(), 1, "{log}");
+    let count = "log lines were dropped: the log could not be written: a write to stderr failed";
+    let counts: Vec<_> = log.lines().filter(|line| line.ends_with(count)).collect();
+    assert!(matches!(counts[..], [line] if line.contains("Z putex: web: warning: ")), "{log}");
     let mut audit = sandbox.putex();
     audit.arg("audit").arg("--log").arg(&path).arg("web");
     let run = sandbox.run(&mut audit);

@@ -17,8 +17,8 @@ const LINE_MAX: usize = 3072;
 const READ_MAX: u64 = 16 * 1024;
 
 /// For how long the output of a command is read at once, and for which share of the time after
-/// that. A command that writes without end waits for room then, and does not use up the processor of
-/// its reader.
+/// that. A command that writes without end waits for room then, and does not use up the processor
+/// of its reader.
 const CREDIT_MAX: Duration = Duration::from_millis(250);
 const SHARE: u32 = 10;
 
