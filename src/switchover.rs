@@ -222,7 +222,8 @@ fn candidate<'a>(
         let why = "no answer: there is no such agent, or it is cut off, or an old version";
         let known: Vec<_> = others.iter().map(|agent| agent.token.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
-        reasons.insert(0, format!("{to}: {why}; agents that answer: {known}"));
+        let known = format!("{from} has the lock; others that answer: {known}");
+        reasons.insert(0, format!("{to}: {why}; {known}"));
     } else if others.is_empty() {
         reasons.push("no other agent has answered".to_owned());
     }
