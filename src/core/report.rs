@@ -385,7 +385,7 @@ pub enum Holder {
     Own,
     /// this agent, unconfirmed
     OwnUnconfirmed,
-    /// this agent, in a record that was stored late
+    /// this agent, in a record that may have been stored late
     OwnLate,
 }
 

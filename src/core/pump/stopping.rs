@@ -190,6 +190,9 @@ impl Stopping {
     /// An answer to a renewal that was still under way says which revision to release; an
     /// answer to the release ends it. One attempt only.
     fn written(&mut self, context: &mut Context, written: &Written) {
+        if let Written::Stored(revision) = written {
+            context.key_mut().stored = Some(*revision);
+        }
         match (&mut self.release, written) {
             (Release::Sent, Written::Stored(revision)) => {
                 self.drop_release(Report::Released(*revision), context);

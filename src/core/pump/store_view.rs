@@ -34,10 +34,10 @@ pub(super) struct KeyView {
     /// Highest revision of the key that was shown since the last loss, 0 for none since
     /// then; `None` while nothing was ever known to have stood there.
     pub(super) max_seen: Option<Revision>,
-    /// The revision that the last write of this agent expects, if the key was seen at no other one
-    /// since, but for what this agent wrote. Without it a record of this agent was stored late:
-    /// another agent may have had the lock before.
-    pub(super) written_over: Option<Revision>,
+    /// The nonce of the last write of this agent and the revision that it expects.
+    pub(super) written: Option<(u64, Revision)>,
+    /// The last revision at which a record of this agent was known to be stored.
+    pub(super) stored: Option<Revision>,
     pub(super) holders: Holders,
 }
 
@@ -52,6 +52,14 @@ impl KeyView {
     pub(super) fn is_hinted(&self) -> bool {
         let known = self.seen.as_ref().map_or(Revision(0), |seen| seen.key_state.revision);
         self.hinted > known
+    }
+
+    /// Returns whether a record of this agent may have been stored long after it was written, when
+    /// another agent has had the lock meanwhile. No other record can have stood between the one
+    /// that a write expects and its own; but a key that is purged stands at 0 again.
+    pub(super) fn may_be_late(&self, lease: &Lease, revision: Revision) -> bool {
+        let is_last = |(nonce, expected)| nonce == lease.nonce && expected > Revision(0);
+        self.stored != Some(revision) && !self.written.is_some_and(is_last)
     }
 
     /// Notes that the key has reached a revision.
@@ -165,7 +173,7 @@ impl Context {
             key.seen = None;
             key.blank = None;
             key.holders.assume_slowest(self.config.timing, now);
-            key.written_over = None;
+            (key.written, key.stored) = (None, None);
             // Whatever is written from now on has a number of its own.
             key.max_seen = key.max_seen.map(|_| Revision(0));
         }
@@ -197,10 +205,6 @@ impl Context {
             self.report(Report::KeyDeleted);
         }
         self.store.high_water = self.store.high_water.max(key_state.revision);
-        if !self.is_own(key_state) {
-            let key = &mut self.store.keys[seat.index()];
-            key.written_over = key.written_over.filter(|over| *over == key_state.revision);
-        }
         self.watch_for_duplicate_token(before.as_ref(), key_state, now);
         let takeover = self.takeover(seat, key_state, now);
         let key = &mut self.store.keys[seat.index()];
@@ -242,7 +246,7 @@ impl Context {
     }
 
     /// Returns whether this instance of this agent wrote what stands under a key.
-    fn is_own(&self, key_state: &KeyState) -> bool {
+    pub(super) fn is_own(&self, key_state: &KeyState) -> bool {
         let is_own = |lease: &Lease| lease.incarnation == self.id.incarnation;
         key_state.value.lease().is_some_and(is_own)
     }

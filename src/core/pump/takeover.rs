@@ -88,11 +88,11 @@ impl Context {
                 None if record.is_blank() => takeover(wait, confirm, Holder::Blanked),
                 None => takeover(wait, confirm, Holder::Somebody(name(record))),
                 Some(lease)
-                    if lease.incarnation == self.id.incarnation && key.written_over.is_none() =>
+                    if self.is_own(key_state) && key.may_be_late(lease, key_state.revision) =>
                 {
                     takeover(wait, confirm, Holder::OwnLate)
                 }
-                Some(lease) => match (lease.state, lease.incarnation == self.id.incarnation) {
+                Some(lease) => match (lease.state, self.is_own(key_state)) {
                     // Released because it was unfit here: the others go first.
                     (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),
                     (RecordState::Released, false) => {

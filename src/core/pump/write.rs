@@ -35,10 +35,11 @@ pub(super) fn prepare_write(
     give_up: Instant,
 ) -> Pending {
     let timing = context.config.timing;
-    context.key_mut().written_over = Some(write.expected);
+    let nonce = context.next_nonce();
+    context.key_mut().written = Some((nonce, write.expected));
     let lease = Lease {
         incarnation: context.id.incarnation,
-        nonce: context.next_nonce(),
+        nonce,
         host: context.id.host.clone(),
         boot: context.id.boot.clone(),
         renewal: timing.renewal(),
@@ -125,6 +126,9 @@ impl Pending {
             // Another record stands there than the one that was seen.
             context.key_mut().seen = None;
             context.store.refused = None;
+        }
+        if let Verdict::Held { revision, .. } = verdict {
+            context.key_mut().stored = Some(revision);
         }
         verdict
     }
