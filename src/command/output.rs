@@ -16,11 +16,14 @@ const LINE_MAX: usize = 3072;
 /// keep the thread from the others.
 const READ_MAX: u64 = 16 * 1024;
 
-/// For how long the output of a command is read at once, and for which share of the time after
-/// that. A command that writes without end waits for room then, and does not use up the processor
+/// How often so much is read when a command has ended: a pipe has 64 KiB.
+const READS_AT_END: u32 = 4;
+
+/// For how long the output of a command is read at once. After that it is read for a tenth of the
+/// time. A command that writes without end waits for room then, and does not use up the processor
 /// of its reader.
 const CREDIT_MAX: Duration = Duration::from_millis(250);
-const SHARE: u32 = 10;
+const TENTH: u32 = 10;
 
 /// How long a pipe rests whose credit is used up.
 const REST: Duration = Duration::from_millis(10);
@@ -88,10 +91,12 @@ impl OutputPipe {
         let began = sys::now();
         self.read(line);
         let ended = sys::now();
-        let earned = began.since(self.read_at) / SHARE;
+        let earned = began.since(self.read_at) / TENTH;
         let left = (self.credit + earned).min(CREDIT_MAX).checked_sub(ended.since(began));
         (self.read_at, self.credit) = (ended, left.unwrap_or_default());
-        self.rests = left.is_none() && self.rest_until(ended.after(REST)).is_ok();
+        // A stop is late if it has to wait.
+        let may_rest = !matches!(self.command, Command::Stop | Command::LastResort);
+        self.rests = may_rest && left.is_none() && self.rest_until(ended.after(REST)).is_ok();
     }
 
     fn rest_until(&mut self, until: Instant) -> io::Result<()> {
@@ -119,7 +124,7 @@ impl OutputPipe {
 
     /// The command has ended: passes on what is left in the pipe.
     pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
-        self.read(line);
+        (0..READS_AT_END).for_each(|_| self.read(line));
         if !self.partial.is_empty() {
             line(self.command, &self.partial);
             self.partial.clear();
