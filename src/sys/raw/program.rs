@@ -20,6 +20,8 @@ const SHELL: &CStr = c"/bin/sh";
 pub(super) struct Program<'a> {
     /// Where its file may be.
     paths: Vec<CString>,
+    /// These are those of PATH.
+    is_searched: bool,
     arguments: Vec<*const c_char>,
     /// The words of the shell, the second of which is the path.
     of_shell: Vec<*const c_char>,
@@ -33,6 +35,7 @@ impl<'a> Program<'a> {
         let of_shell = [SHELL.as_ptr(), ptr::null()].into_iter();
         Program {
             paths: arguments.first().map(|name| paths_of(name)).unwrap_or_default(),
+            is_searched: arguments.first().is_some_and(|name| !name.to_bytes().contains(&b'/')),
             of_shell: of_shell.chain(pointers(arguments.iter().skip(1))).collect(),
             arguments: pointers(arguments),
             environment: pointers(environment),
@@ -47,7 +50,6 @@ impl<'a> Program<'a> {
     /// This process is a copy that is about to be another program.
     pub(super) unsafe fn execute(&mut self) -> c_int {
         let environment = self.environment.as_ptr();
-        let is_searched = self.paths.len() > 1;
         let mut failure = libc::ENOENT;
         for path in &self.paths {
             let path = path.as_ptr();
@@ -61,7 +63,7 @@ impl<'a> Program<'a> {
                 }
                 libc::EACCES => failure = libc::EACCES,
                 libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT
-                    if is_searched => {}
+                    if self.is_searched => {}
                 number => return number,
             }
         }
