@@ -28,7 +28,7 @@ use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{Bucket, Entry, Hint, StoreResult};
 use crate::sys::{self, Alarm, Waker};
 
-/// How often the lock is looked at if no hint comes.
+/// How often the lock is looked at if no hint comes, if C·R is not short.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the agents are told again that there is a request.
@@ -126,11 +126,15 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     let holder = match (&from[..], &request.from) {
         ([holder], _) => holder,
         ([], Some(token)) => {
-            let stands_by =
-                |agent: &&AgentStatus| agent.token == *token && agent.state == "standby";
-            return Err(match agents.iter().find(stands_by) {
+            let is_down = |agent: &&AgentStatus| {
+                agent.token == *token && agent.state == "standby" && agent.service_down
+            };
+            return Err(match agents.iter().find(is_down) {
                 Some(_) => Unchosen::Done(format!("{token} does not hold it")),
-                None => refuse(format!("{token} does not hold it, and does not stand by")),
+                None => {
+                    let why = "does not hold it, and does not say that its service is down";
+                    refuse(format!("{token} {why}"))
+                }
             });
         }
         ([], None) => return Err(Unchosen::Refused(why_nobody(agents))),
@@ -344,7 +348,7 @@ impl Process<'_> {
                 Ok(Seen::Done(new)) => {
                     let still_runs = match release.is_proved(sys::now(), *timing) {
                         true => None,
-                        false => self.still_runs(chosen)?,
+                        false => self.still_runs(chosen),
                     };
                     match still_runs {
                         None => return Ok((format!("from={from} to={to} term={new}\n"), 0)),
@@ -355,7 +359,7 @@ impl Process<'_> {
                 Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => Some(not_had(
                     format!("withdrawn: {from} has not begun to give it, and keeps it"),
                 )),
-                Ok(Seen::Released) if now >= last => {
+                Ok(Seen::Released { .. }) if now >= last => {
                     Some(not_had(format!("{from} has released it, and nobody has taken it yet")))
                 }
                 Ok(Seen::Gone) if now >= last => Some(not_had("the key was deleted".to_owned())),
@@ -381,7 +385,7 @@ impl Process<'_> {
                 told_at = Some(now);
                 self.bucket.announce(&self.request.key, &switchover_notice(*seat, at));
             }
-            let next = sys::now().after(LOOK_EVERY);
+            let next = sys::now().after(LOOK_EVERY.min(timing.confirmation() / 4));
             if let Hint::Gone(_) = self.bucket.wait(wake.as_fd(), Some(next)) {
                 alarm.wait([], Some(next)).map_err(&no_wait)?;
             }
@@ -390,23 +394,23 @@ impl Process<'_> {
 
     /// Returns why the service may still run where it ran before, if so: the holder has not
     /// released its lock, which has run out.
-    fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
+    fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Option<String> {
         let mut found = None;
         for _ in 0..=REPEATS {
-            let status = self.read_status()?;
+            // The holder says nothing where the bucket cannot be read.
+            let status = self.read_status().ok().flatten();
             let agents = status.map_or_else(Vec::new, |status| status.agents);
             found = agents.into_iter().find(|agent| agent.token == *from);
             if found.is_some() {
                 break;
             }
         }
-        let is_down = |it: &AgentStatus| it.state == "standby" && it.guard_up && !it.may_still_run;
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
-        Ok(match found {
-            Some(agent) if is_down(&agent) => None,
+        match found {
+            Some(agent) if agent.service_down => None,
             Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
             None => Some(format!("{lost}: {from} does not say whether its service is down")),
-        })
+        }
     }
 
     /// Reads the key; opens the bucket again where that is needed.
@@ -431,7 +435,7 @@ fn is_alike(one: &Seen, other: &Seen) -> bool {
 fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
     match seen {
         Seen::Held(_) => format!("waiting for {from} to give it"),
-        Seen::Released => format!("{from} has released it; waiting for {to} to take it"),
+        Seen::Released { .. } => format!("{from} has released it; waiting for {to} to take it"),
         Seen::Taken => format!("{to} has taken it; waiting for it to be active"),
         Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {
             "waiting for an agent to take it".to_owned()

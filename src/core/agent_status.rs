@@ -54,6 +54,9 @@ pub struct AgentStatus {
     /// Whether the service had to be down by now and is not known to be.
     #[serde(default)]
     pub may_still_run: bool,
+    /// Whether the service is known to be down.
+    #[serde(default)]
+    pub service_down: bool,
     /// R, in seconds.
     pub renewal_seconds: f64,
     /// F.
@@ -132,6 +135,7 @@ impl AgentStatus {
             start_failure: None,
             start_runs_seconds: None,
             may_still_run: false,
+            service_down: true,
             renewal_seconds: 1.0,
             failures: 3,
             confirmations: 1,

@@ -10,8 +10,8 @@ use crate::core::{
 pub(super) enum Seen {
     /// The holder has it still; the record stands at this revision.
     Held(Revision),
-    /// The holder has stopped the service, and nobody has taken the lock since.
-    Released,
+    /// Nobody has the lock. `by_holder`: the holder has stopped the service and released it.
+    Released { by_holder: bool },
     /// The agent that is to have it has taken it, and does not run the service yet.
     Taken,
     /// It has it, and runs the service; the number of its take.
@@ -27,13 +27,13 @@ pub(super) fn judge(key_state: &KeyState, term: Revision, to: &str) -> Seen {
     let KeyValue::Record(record) = &key_state.value else { return Seen::Gone };
     let Some(lease) = &record.lease else {
         return match record.is_blank() {
-            true => Seen::Released,
+            true => Seen::Released { by_holder: false },
             false => Seen::Elsewhere(sanitize_field(&record.token)),
         };
     };
     let of_term = lease.term.unwrap_or(key_state.revision);
     match lease.state {
-        RecordState::Released => Seen::Released,
+        RecordState::Released => Seen::Released { by_holder: of_term == term },
         RecordState::Taking | RecordState::Active if of_term == term => {
             Seen::Held(key_state.revision)
         }
@@ -75,28 +75,33 @@ pub(super) struct Release {
     held_at: Instant,
     /// The released record was read.
     was_read: bool,
+    /// The record was not the holder's, and not that of an agent that has taken the lock: what has
+    /// become of the lock is not known.
+    was_away: bool,
 }
 
 impl Release {
     /// Begins with a read at this instant, which showed the holder's record.
     pub(super) fn new(held_at: Instant) -> Release {
-        Release { held_at, was_read: false }
+        Release { held_at, was_read: false, was_away: false }
     }
 
     /// Notes what a read shows that was begun at this instant.
     pub(super) fn note(&mut self, seen: &Seen, at: Instant) {
         match seen {
-            Seen::Held(_) => self.held_at = at,
-            Seen::Released => self.was_read = true,
-            Seen::Taken | Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {}
+            Seen::Held(_) => *self = Release::new(at),
+            Seen::Released { by_holder: true } => self.was_read = true,
+            Seen::Released { by_holder: false } | Seen::Gone => self.was_away = true,
+            Seen::Taken | Seen::Done(_) | Seen::Elsewhere(_) => {}
         }
     }
 
     /// Returns whether an agent that is active now has taken a lock that was released: one that
     /// takes a lock which has run out waits for the stop of the holder, C·R, before it is active.
     pub(super) fn is_proved(&self, now: Instant, timing: Timing) -> bool {
-        let least = shortened(timing.confirmation(), DRIFT_PPM_DEFAULT);
-        self.was_read || now.since(self.held_at) < least
+        // The clock of that agent may be as far off as the one here.
+        let least = shortened(timing.confirmation(), 2 * DRIFT_PPM_DEFAULT);
+        !self.was_away && (self.was_read || now.since(self.held_at) < least)
     }
 }
 
@@ -140,7 +145,8 @@ mod tests {
         for (key_state, seen) in [
             (key(9, "h1", Some(4), RecordState::Active), Seen::Held(Revision(9))),
             (key(4, "h1", None, RecordState::Active), Seen::Held(TERM)),
-            (key(9, "", Some(4), RecordState::Released), Seen::Released),
+            (key(9, "", Some(4), RecordState::Released), Seen::Released { by_holder: true }),
+            (key(9, "", Some(7), RecordState::Released), Seen::Released { by_holder: false }),
             (key(9, "h2", None, RecordState::Taking), Seen::Taken),
             (key(9, "h2", Some(7), RecordState::Active), Seen::Done(Revision(7))),
             (key(9, "h2", None, RecordState::Active), Seen::Done(Revision(9))),
@@ -148,7 +154,7 @@ mod tests {
             // The holder itself has it again.
             (key(9, "h1", None, RecordState::Active), Seen::Elsewhere("h1".to_owned())),
             (plain("h2"), Seen::Elsewhere("h2".to_owned())),
-            (plain(""), Seen::Released),
+            (plain(""), Seen::Released { by_holder: false }),
             (none, Seen::Gone),
         ] {
             assert_eq!(judge(&key_state, TERM, "h2"), seen, "{key_state:?}");
@@ -166,17 +172,24 @@ mod tests {
         }
         assert!(renewals.show(Revision(10), at(1000), at(2001)));
     }
+
     #[test]
     fn a_release_is_proved_by_its_record_or_by_a_take_without_c_times_r() {
         let at = |ms| Instant::from_boot(Duration::from_millis(ms));
         let timing = Timing::new(Duration::from_secs(1), 3, 2, DRIFT_PPM_DEFAULT);
         let timing = timing.expect("a timing");
         let mut release = Release::new(at(0));
-        assert!(release.is_proved(at(1979), timing) && !release.is_proved(at(1980), timing));
+        assert!(release.is_proved(at(1959), timing) && !release.is_proved(at(1960), timing));
         release.note(&Seen::Held(TERM), at(500));
         release.note(&Seen::Taken, at(900));
-        assert!(release.is_proved(at(2479), timing) && !release.is_proved(at(2480), timing));
-        release.note(&Seen::Released, at(2480));
+        assert!(release.is_proved(at(2459), timing) && !release.is_proved(at(2460), timing));
+        release.note(&Seen::Released { by_holder: true }, at(2480));
         assert!(release.is_proved(at(9000), timing));
+        for away in [Seen::Gone, Seen::Released { by_holder: false }] {
+            release.note(&away, at(9000));
+            assert!(!release.is_proved(at(9001), timing), "{away:?}");
+            release.note(&Seen::Held(TERM), at(9002));
+            assert!(release.is_proved(at(9003), timing), "{away:?}");
+        }
     }
 }

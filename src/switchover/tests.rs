@@ -53,8 +53,16 @@ fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
         (Some("h1"), Some("h2"), due("h2")),
         (None, Some("h1"), refused("done: h1 has it already")),
         (Some("h2"), None, refused("done: h2 does not hold it")),
-        (Some("h7"), None, refused("h7 does not hold it, and does not stand by")),
-        (Some("h5"), None, refused("h5 does not hold it, and does not stand by")),
+        (
+            Some("h7"),
+            None,
+            refused("h7 does not hold it, and does not say that its service is down"),
+        ),
+        (
+            Some("h5"),
+            None,
+            refused("h5 does not hold it, and does not say that its service is down"),
+        ),
     ] {
         assert_eq!(chosen(&request(from, to), &status), found, "{from:?} {to:?}");
     }

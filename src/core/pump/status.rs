@@ -59,6 +59,7 @@ impl Pump {
             start_failure: context.guard.start_failure().map(str::to_owned),
             start_runs_seconds: state.start_runs_for(context, now).map(seconds),
             may_still_run: matches!(state, State::Stopping(stopping) if stopping.may_still_run()),
+            service_down: context.guard.is_down(),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),
