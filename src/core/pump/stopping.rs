@@ -309,8 +309,11 @@ impl Stopping {
     }
 }
 
+/// The longest time that an agent which has slept waits for a report of its guard.
+const REPORT_WITHIN: Duration = Duration::from_millis(250);
+
 /// Returns when an agent that has slept takes its guard for one that does not act: what the guard
 /// has done meanwhile may not have been read yet, and a host that has slept is busy.
 fn after_sleep(context: &Context, now: Instant) -> Instant {
-    now.after(context.config.timing.renewal() / 4)
+    now.after(REPORT_WITHIN.min(context.config.timing.renewal() / 4))
 }
