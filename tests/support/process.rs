@@ -32,19 +32,19 @@ pub(crate) fn wait_exit(child: &mut Child, deadline: At) -> Option<ExitStatus> {
     wait_until(deadline, || child.try_wait().ok().flatten())
 }
 
-/// Ends every process whose mark begins with `mark`, until two scans in a row find none: one that
+/// Ends every process whose mark begins with `mark`, until five scans in a row find none: one that
 /// executes another program at that moment has no environment.
 ///
 /// Each is killed by its number, right after its environment was read.
 pub(crate) fn kill_marked(mark: &str) {
     let wanted = format!("{MARK}={mark}");
-    let mut was_empty = false;
-    for _ in 0..100 {
+    let mut empty = 0;
+    for _ in 0..200 {
         let found = marked(&wanted);
-        if found.is_empty() && was_empty {
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty == 5 {
             return;
         }
-        was_empty = found.is_empty();
         for pid in found {
             signal(pid, Signal::KILL);
         }
