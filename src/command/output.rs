@@ -106,9 +106,12 @@ impl OutputPipe {
         }
     }
 
-    fn read(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+    /// Reads at most `READ_MAX` bytes; returns whether there may be more.
+    fn read(&mut self, line: &mut dyn FnMut(Command, &[u8])) -> bool {
+        let before = self.partial.len();
         // What was read before the pipe was empty is kept.
         let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
+        let may_have_more = (self.partial.len() - before) as u64 == READ_MAX;
         let mut rest = self.partial.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             line(self.command, &rest[..end]);
@@ -120,11 +123,12 @@ impl OutputPipe {
         }
         let left = rest.len();
         self.partial.drain(..self.partial.len() - left);
+        may_have_more
     }
 
     /// The command has ended: passes on what is left in the pipe.
     pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
-        (0..READS_AT_END).for_each(|_| self.read(line));
+        let _ = (0..READS_AT_END).all(|_| self.read(line));
         if !self.partial.is_empty() {
             line(self.command, &self.partial);
             self.partial.clear();
