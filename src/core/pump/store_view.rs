@@ -21,6 +21,14 @@ pub(super) struct Seen {
     pub(super) takeover: Takeover,
 }
 
+/// A write of this agent, as far as its record has to be known again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) nonce: u64,
+    /// It expects an entry of the key, which no other write can have replaced.
+    pub(super) over_entry: bool,
+}
+
 /// What is known of the key of one seat.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyView {
@@ -34,9 +42,10 @@ pub(super) struct KeyView {
     /// Highest revision of the key that was shown since the last loss, 0 for none since
     /// then; `None` while nothing was ever known to have stood there.
     pub(super) max_seen: Option<Revision>,
-    /// The nonce of the last write of this agent and the revision that it expects.
-    pub(super) written: Option<(u64, Revision)>,
-    /// The last revision at which a record of this agent was known to be stored.
+    /// The last write of this agent.
+    pub(super) written: Option<Attempt>,
+    /// The last revision at which a record of this agent was known to be stored, until a later
+    /// record is seen.
     pub(super) stored: Option<Revision>,
     pub(super) holders: Holders,
 }
@@ -58,7 +67,7 @@ impl KeyView {
     /// another agent has had the lock meanwhile. No other record can have stood between the one
     /// that a write expects and its own; but a key that is purged stands at 0 again.
     pub(super) fn may_be_late(&self, lease: &Lease, revision: Revision) -> bool {
-        let is_last = |(nonce, expected)| nonce == lease.nonce && expected > Revision(0);
+        let is_last = |it: Attempt| it.nonce == lease.nonce && it.over_entry;
         self.stored != Some(revision) && !self.written.is_some_and(is_last)
     }
 
@@ -208,6 +217,7 @@ impl Context {
         self.watch_for_duplicate_token(before.as_ref(), key_state, now);
         let takeover = self.takeover(seat, key_state, now);
         let key = &mut self.store.keys[seat.index()];
+        key.stored = key.stored.filter(|stored| *stored >= key_state.revision);
         key.holders.observe(key_state, key.is_older(key_state));
         if key_state.value != KeyValue::Absent {
             key.show(key_state.revision);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::context::{Connection, Context};
 use super::deadline::Timer;
+use super::store_view::Attempt;
 use crate::core::event::{Effect, Event, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
@@ -36,7 +37,8 @@ pub(super) fn prepare_write(
 ) -> Pending {
     let timing = context.config.timing;
     let nonce = context.next_nonce();
-    context.key_mut().written = Some((nonce, write.expected));
+    let over_entry = write.expected > Revision(0);
+    context.key_mut().written = Some(Attempt { nonce, over_entry });
     let lease = Lease {
         incarnation: context.id.incarnation,
         nonce,
