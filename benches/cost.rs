@@ -7,7 +7,7 @@
 //! The number is the length of each window in seconds. One server, R 100 ms, F 3,
 //! C 1, commands that do nothing; the time of the commands is not counted.
 
-#[path = "../tests/rig/mod.rs"]
+#[path = "../tests/system/rig/mod.rs"]
 mod rig;
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -18,14 +18,13 @@
 //! | environment | what it names |
 //! |---|---|
 //! | `PUTEX_UNDER_TEST` | the putex, instead of the one just built |
-//! | `NATS_SERVER` | nats-server, instead of the one in `PATH` |
-//! | `NATS_SERVER_OLD` | a nats-server of 2.9.10 |
+//! | `NATS_SERVER` | nats-server, instead of the one that is found |
+//! | `NATS_SERVER_OLD` | a nats-server of 2.9.10, instead of the one that is found |
 //! | `PUTEX_020` | the binary of putex 0.2.0 |
 //! | `PUTEX_DEBUG` | a debug build of putex, for a release build of the tests |
-//! | `RUNSV` | runit's `runsv`, instead of the one in `PATH` |
-//! | `STRACE` | strace, instead of the one in `PATH` |
 //! | `PUTEX_REQUIRE_TOOLS` | 1: a missing tool is a failure instead of a skipped test |
-//! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped test |
+//!
+//! Tools are looked for in `PATH`, and where `tests/tools` puts those that a host lacks.
 
 #![allow(dead_code, reason = "each suite is a crate of its own, and uses its own part of this")]
 

@@ -1,12 +1,21 @@
-//! The programs that are tested, and those that tests need: named by the environment,
-//! just built, or in `PATH`.
+//! The programs that are tested, and those that tests need: named by the environment, just
+//! built, in `PATH`, or among what `tests/tools` has unpacked.
 
+use std::collections::BTreeSet;
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A missing tool is a failure when this variable is 1.
 const REQUIRE_TOOLS: &str = "PUTEX_REQUIRE_TOOLS";
+
+/// Where `tests/tools` puts what a host lacks.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/bin");
+
+/// The tools whose absence has been told.
+static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Returns the putex under test: `$PUTEX_UNDER_TEST`, or the one just built.
 pub(crate) fn putex() -> PathBuf {
@@ -38,76 +47,64 @@ pub(crate) fn putex_020() -> Option<PathBuf> {
     found
 }
 
-/// Returns nats-server: `$NATS_SERVER`, or the one in `PATH`; `None`, after saying so,
-/// when there is none.
+/// Returns nats-server: `$NATS_SERVER`, or as [`tool`] does.
 ///
 /// # Panics
 ///
-/// When there is none and `PUTEX_REQUIRE_SERVER` is 1.
+/// As [`tool`].
 pub(crate) fn nats_server() -> Option<PathBuf> {
-    let found = named("NATS_SERVER").or_else(|| in_path("nats-server"));
-    needed(found, "nats-server", "PUTEX_REQUIRE_SERVER")
+    named("NATS_SERVER").or_else(|| tool("nats-server"))
 }
 
-/// Returns the old nats-server, `$NATS_SERVER_OLD`, as [`nats_server`] does.
+/// Returns a nats-server of 2.9: `$NATS_SERVER_OLD`, or as [`tool`] does.
 ///
 /// # Panics
 ///
-/// As [`nats_server`].
+/// As [`tool`].
 pub(crate) fn old_nats_server() -> Option<PathBuf> {
-    let found = named("NATS_SERVER_OLD");
-    needed(found, "$NATS_SERVER_OLD", "PUTEX_REQUIRE_SERVER")
+    named("NATS_SERVER_OLD").or_else(|| tool("nats-server-2.9"))
 }
 
-/// Returns every nats-server at hand; an old one is never required.
+/// Returns every nats-server at hand.
 ///
 /// # Panics
 ///
-/// As [`nats_server`].
+/// As [`tool`].
 pub(crate) fn nats_servers() -> Vec<PathBuf> {
-    let old = named("NATS_SERVER_OLD");
-    nats_server().into_iter().chain(old).collect()
+    [nats_server(), old_nats_server()].into_iter().flatten().collect()
 }
 
-/// Names a program that does nothing for each that the environment must name.
-pub(crate) fn name_idle(command: &mut Command) -> &mut Command {
-    command.envs(["NATS_SERVER", "NATS_SERVER_OLD", "RUNSV"].map(|name| (name, "true")))
-}
-
-/// Returns runit's `runsv`: `$RUNSV`, or the one in `PATH`; `None`, after saying so, when
-/// there is none.
+/// Returns the file of a program that tests use; `None`, after a line on stderr that tells how to
+/// get it, when there is none. The line is written once by each test program, past the capture
+/// of the output of tests.
 ///
 /// # Panics
 ///
 /// When there is none and `PUTEX_REQUIRE_TOOLS` is 1.
-pub(crate) fn runsv() -> Option<PathBuf> {
-    let found = named("RUNSV").or_else(|| in_path("runsv"));
-    needed(found, "runsv", REQUIRE_TOOLS)
-}
-
-/// Returns strace: `$STRACE`, or the one in `PATH`; `None`, after saying so, when there is
-/// none.
-///
-/// # Panics
-///
-/// When there is none and `PUTEX_REQUIRE_TOOLS` is 1.
-pub(crate) fn strace() -> Option<PathBuf> {
-    let found = named("STRACE").or_else(|| in_path("strace"));
-    needed(found, "strace", REQUIRE_TOOLS)
-}
-
-/// Returns whether a tool that cannot be used is a failure instead of a skipped test.
-pub(crate) fn requires_tools() -> bool {
-    is_required(REQUIRE_TOOLS)
-}
-
-/// Returns whether tests that take long are asked for.
-pub(crate) fn is_slow_wanted() -> bool {
-    let is_wanted = env::var_os("PUTEX_SLOW_TESTS").is_some_and(|value| value == "1");
-    if !is_wanted {
-        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
+    let found =
+        env::split_paths(&path()).map(|folder| folder.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        let line = format!("no {name}: run tests/tools, or install it; its tests are skipped");
+        assert!(!requires_tools(), "{line}; {REQUIRE_TOOLS} is 1");
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(name.to_owned()) {
+            let _ = writeln!(io::stderr(), "{line}");
+        }
     }
-    is_wanted
+    found
+}
+
+/// Returns the `PATH` of what tests run: that of this process, then the tools.
+pub(crate) fn path() -> OsString {
+    let own = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&own).chain([Path::new(TOOLS).to_owned()]);
+    env::join_paths(folders).expect("no folder has a colon in its name")
+}
+
+/// Returns whether a tool that is missing is a failure instead of a skipped test.
+pub(crate) fn requires_tools() -> bool {
+    env::var_os(REQUIRE_TOOLS).is_some_and(|value| value == "1")
 }
 
 fn built() -> PathBuf {
@@ -116,23 +113,4 @@ fn built() -> PathBuf {
 
 fn named(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    let mut files = env::split_paths(&path).map(|folder| folder.join(name));
-    files.find(|file| file.is_file())
-}
-
-/// Says that a program is missing, and whether tests may do without it.
-fn needed(found: Option<PathBuf>, name: &str, variable: &str) -> Option<PathBuf> {
-    if found.is_none() {
-        assert!(!is_required(variable), "no {name}, and {variable} is 1");
-        println!("skipped: no {name}");
-    }
-    found
-}
-
-fn is_required(variable: &str) -> bool {
-    env::var_os(variable).is_some_and(|value| value == "1")
 }

@@ -1,0 +1,202 @@
+//! The completion of zsh.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use putex::cli::lease::LeaseSubcommand;
+use putex::cli::table::{Flag, Subcommand};
+use putex::cli::topics::TOPICS;
+
+use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
+use crate::mdoc::run_tool;
+
+/// Returns a text in quotes.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Returns the specifications of a flag for `_arguments`.
+fn argument(flag: &Flag) -> Vec<String> {
+    let about = flag.help.replace('[', "\\[").replace(']', "\\]");
+    let called = flag.value.replace(':', "\\:");
+    let value = match value_of(flag) {
+        Value::None => String::new(),
+        Value::File => format!(":{called}:_files"),
+        Value::Folder => format!(":{called}:_path_files -/"),
+        Value::Command => format!(":{called}: _command_names -e"),
+        Value::Text => format!(":{called}: "),
+    };
+    let (behind_short, behind_long) = match value_of(flag) {
+        Value::None => ("", ""),
+        Value::File | Value::Folder | Value::Command | Value::Text => ("+", "="),
+    };
+    let behind = |spelling: String| match spelling.starts_with("--") {
+        true => spelling + behind_long,
+        false => spelling + behind_short,
+    };
+    flag.spellings()
+        .map(behind)
+        // -v and -q count.
+        .map(|name| match flag.long {
+            "verbose" | "quiet" => format!("*{name}"),
+            _ => name,
+        })
+        .map(|name| quoted(&format!("{name}[{about}]{value}")))
+        .collect()
+}
+
+/// Returns the part that leaves the words behind the name of a lock to the command there.
+fn command_of_lock() -> String {
+    let Valued { long, letters } = Valued::of_lock();
+    format!(
+        r#"if [[ $verb == lock ]]; then
+    local -i at=2
+    while [[ $words[at] == -?* ]]; do
+        case $words[at] in
+            --) ((at++)); break ;;
+            {}) ((at++)) ;;
+            # The value of the last letter is the next word.
+            -[^-{letters}]#[{letters}]) ((at++)) ;;
+        esac
+        ((at++))
+    done
+    [[ $words[at+1] == -- ]] && ((at + 1 < CURRENT)) && ((at++))
+    if ((at < CURRENT)); then
+        shift $at words
+        ((CURRENT -= at))
+        # What begins with a hyphen is no command.
+        [[ $words[1] == -* ]] || _normal
+        return
+    fi
+fi
+"#,
+        long.join("|")
+    )
+}
+
+/// Returns the file.
+pub(crate) fn script() -> String {
+    let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
+    let mut out = format!(
+        "#compdef putex\n\
+         # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
+         {ORIGIN}\n\
+         local verb=\n\
+         local -a flags verbs topics actions\n\
+         verbs=(\n"
+    );
+    let described =
+        |word: &str, about: &str| quoted(&format!("{word}:{}", about.replace(':', "\\:")));
+    for subcommand in subcommands() {
+        let _ = writeln!(out, "    {}", described(subcommand.name(), &about(subcommand)));
+    }
+    out.push_str(")\ntopics=(\n");
+    for topic in TOPICS {
+        let _ = writeln!(out, "    {}", described(topic.name, topic.about));
+    }
+    let _ =
+        write!(out, ")\nactions=({})\n", LeaseSubcommand::ALL.map(LeaseSubcommand::name).join(" "));
+    let _ = write!(
+        out,
+        "if ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
+         verb=$words[2]\n    \
+         shift words\n    \
+         ((CURRENT--))\n\
+         fi\n",
+        words.join("|")
+    );
+    out.push_str(&command_of_lock());
+    for (takers, flags) in by_takers() {
+        let _ = writeln!(
+            out,
+            "if [[ ${{verb:-agent}} == ({}) ]]; then\n    flags+=(",
+            takers.join("|")
+        );
+        for line in flags.into_iter().flat_map(argument) {
+            let _ = writeln!(out, "        {line}");
+        }
+        out.push_str("    )\nfi\n");
+    }
+    out.push_str(
+        "# A hint at what is to be typed keeps options from being typed out.\n\
+         if [[ $PREFIX != -* ]]; then\n    \
+         case $verb in\n        \
+         '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
+         agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
+         lock|grab|release) flags+=(':name: ') ;;\n        \
+         lease) flags+=('1:action:{_describe action actions}' ':name: ') ;;\n        \
+         put) flags+=(':key: ' ':value: ') ;;\n        \
+         status) flags+=('*:key: ') ;;\n        \
+         switchover|pause|resume|doctor|audit) flags+=(':key: ') ;;\n        \
+         help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
+         esac\n\
+         else\n    \
+         # Options may come behind arguments too.\n    \
+         flags+=('*: :{true}')\n\
+         fi\n\
+         _arguments -s : $flags\n",
+    );
+    out
+}
+
+/// Stands in for functions that zsh has only while a line is edited: prints the candidates.
+const STUBS: &str = r#"
+setopt extendedglob
+_arguments() {
+    local spec
+    shift 2
+    for spec; do
+        case $spec in
+            -*|\**) print -r -- "${${${spec#\*}%%\[*}%[=+]}" ;;
+            1:*) ((CURRENT == 2)) && eval "${${spec#*\{}%\}}" ;;
+        esac
+    done
+}
+_describe() {
+    local entry
+    for entry in "${(@P)2}"; do print -r -- "${entry%%:*}"; done
+}
+functions[_putex]=$(<contrib/completions/_putex)
+words=("$@") CURRENT=$# PREFIX=${@[-1]}
+_putex
+"#;
+
+/// Returns the candidates of zsh for the last of these words: flags, commands or topics,
+/// not values of flags.
+pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
+    let mut call = vec!["zsh", "-f", "-c", STUBS, "zsh"];
+    call.extend(words);
+    let said = run_tool(&call)?;
+    let typed = words.last().copied().unwrap_or_default();
+    let fits =
+        |word: &&str| word.starts_with(typed) && word.starts_with('-') == typed.starts_with('-');
+    Some(said.lines().filter(fits).map(str::to_owned).collect())
+}
+
+/// Types a line, and TAB, into a shell on a terminal that has this completion: prints what then
+/// stands there. A shell that hangs ends by itself. The terminal shows what is typed, too.
+const TYPE: &str = r#"
+script -qec 'zsh -f -i' /dev/null <<'END'
+TMOUT=60 PROMPT= RPROMPT=
+fpath=($PWD/contrib/completions $fpath)
+autoload -Uz compinit && compinit -u -D
+zstyle ':completion:*' insert-tab false
+_own() { _arguments --almost-all }
+compdef _own own
+type-it() {
+    BUFFER=$TYPED; CURSOR=$#BUFFER; zle complete-word
+    print -r -- 'be''come: '$BUFFER; exit
+}
+zle -N type-it; zle -N zle-line-init type-it
+END
+"#;
+
+/// Returns what zsh makes of a line when TAB is typed at its end. The command `own` has an
+/// option, `--almost-all`.
+pub(crate) fn types_out(line: &str) -> Option<String> {
+    run_tool(&["zsh", "--version"])?;
+    let said = run_tool(&["env", &format!("TYPED={line}"), "sh", "-c", TYPE])?;
+    let said = said.lines().filter_map(|line| Some(line.split_once("become: ")?.1));
+    let said = said.collect::<Vec<_>>().join("\n");
+    Some(said.trim_end_matches('\n').to_owned())
+}

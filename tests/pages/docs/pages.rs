@@ -1,0 +1,37 @@
+//! The manual pages that explain flags.
+
+use std::collections::BTreeSet;
+
+use putex::cli::table::{FLAGS, Flag, Subcommand};
+
+use crate::mdoc::read;
+
+/// The commands that have pages of their own.
+const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
+
+/// Returns the pages that explain flags, each with the flags.
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 9] {
+    let of = |takes: &dyn Fn(&Subcommand) -> bool| {
+        FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
+    };
+    [
+        (read("man/putex.8"), of(&|it| !LOCKS.contains(it))),
+        (read("man/putex-lock.1"), of(&|it| *it == LOCKS[0])),
+        (read("man/putex-grab.1"), of(&|it| LOCKS[1..3].contains(it))),
+        (read("man/putex-lease.1"), of(&|it| LOCKS[3..5].contains(it))),
+        (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
+        (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
+        (read("man/putex-pause.1"), of(&|it| LOCKS[7..9].contains(it))),
+        (read("man/putex-doctor.1"), of(&|it| *it == LOCKS[9])),
+        (read("man/putex-audit.1"), of(&|it| *it == LOCKS[10])),
+    ]
+}
+
+/// Returns the exit statuses in a part of `src/exit.rs`.
+pub(crate) fn statuses(program: &str) -> BTreeSet<u8> {
+    let numbers = program.lines().filter_map(|line| {
+        let (_, number) = line.trim().strip_suffix(',')?.split_once(" = ")?;
+        number.parse().ok()
+    });
+    numbers.collect()
+}

@@ -1,0 +1,483 @@
+//! `putex doctor` on a fit cluster, and on unfit ones, each with one thing that is wrong: what it
+//! says of them.
+
+mod lossy;
+#[path = "../campaign/rng.rs"]
+#[allow(dead_code, reason = "the campaign uses the rest")]
+mod rng;
+#[path = "../campaign/tap.rs"]
+mod tap;
+#[path = "../campaign/wires.rs"]
+#[allow(dead_code, reason = "the campaign uses the rest")]
+mod wires;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::agent::Agent;
+use crate::support::clock::until_true;
+use crate::support::programs;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::{Server, free_port};
+use crate::support::wire::Client;
+
+/// R, F and C of agents that are fit beside a leader election: T is 10.5 s.
+const SLOW: [&str; 6] = ["-r", "3500ms", "-f", "3", "-c", "1"];
+
+/// R, F and C of agents that do not wait long for a new bucket.
+const FAST: [&str; 6] = ["-r", "500ms", "-f", "3", "-c", "1"];
+
+/// A host, and the options for its store.
+pub(crate) struct Host {
+    sandbox: Sandbox,
+    store: [String; 2],
+}
+
+impl Host {
+    pub(crate) fn on(url: String) -> Host {
+        Host { sandbox: Sandbox::new("doctor"), store: ["--nats".to_owned(), url] }
+    }
+
+    fn beside(server: &Server) -> Host {
+        Host::on(server.url("nats", "127.0.0.1"))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.sandbox.putex();
+        command.arg(words[0]).args(&self.store).args(&words[1..]);
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Run {
+        self.sandbox.run(&mut self.command(words))
+    }
+
+    /// Starts an agent of the key `web` whose service is nothing.
+    fn agent(&self, token: &str, timing: &[&str], more: &[&str]) -> Agent {
+        let of_service = ["--key", "web", "--start", "true", "--stop", "true", "--token", token];
+        let words = [&["agent"][..], &of_service, timing, more].concat();
+        Agent::start(&mut self.command(&words))
+    }
+
+    /// Has a bucket made: a lease is not had in a new one.
+    pub(crate) fn make_bucket(&self) {
+        let run = self.run(&["lease", "claim", "--for", "60", "x"]);
+        assert_eq!(run.status, Some(75), "{run:?}");
+    }
+
+    /// Returns what the doctor says, as the schema has it, and the exit status.
+    pub(crate) fn doctor(&self, words: &[&str]) -> (Report, Option<i32>) {
+        self.connected_doctor(words).expect("a connection")
+    }
+
+    /// Returns the same; `None` if no connection was had in time, and that was said.
+    pub(crate) fn connected_doctor(&self, words: &[&str]) -> Option<(Report, Option<i32>)> {
+        let run = self.run(&[&["doctor", "--format", "json"][..], words].concat());
+        if run.status == Some(69) && run.said.ends_with(": no connection in time\n") {
+            return None;
+        }
+        let value: Value = serde_json::from_str(&run.shown).unwrap_or_else(|_| panic!("{run:?}"));
+        let text = fs::read_to_string("contrib/doctor.schema.json").expect("a schema");
+        let schema = serde_json::from_str(&text).expect("a schema");
+        assert_eq!(
+            crate::status::schema::faults(&schema, &value, "doctor"),
+            Vec::<String>::new(),
+            "{value:#}"
+        );
+        assert_eq!(run.said, "", "nothing is said of the progress without a terminal");
+        Some((Report(value), run.status))
+    }
+
+    /// Waits until the doctor says this of something; returns all that it says.
+    fn until(&self, words: &[&str], name: &str, level: &str) -> Report {
+        let mut last = None;
+        until_true(&format!("{name} {level}"), || {
+            let (report, _) = self.doctor(words);
+            let is_so = report.has(name) && report.level(name) == level;
+            last = Some(report);
+            is_so
+        });
+        last.expect("it was run")
+    }
+}
+
+/// What a doctor says.
+#[derive(Debug)]
+pub(crate) struct Report(Value);
+
+impl Report {
+    fn findings(&self) -> &[Value] {
+        self.0["findings"].as_array().expect("findings")
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.findings().iter().any(|finding| finding["name"] == name)
+    }
+
+    fn find(&self, name: &str) -> &Value {
+        let found = self.findings().iter().find(|finding| finding["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {self:#?}"))
+    }
+
+    pub(crate) fn level(&self, name: &str) -> &str {
+        self.find(name)["level"].as_str().expect("a text")
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.find(name)["text"].as_str().expect("a text")
+    }
+
+    pub(crate) fn figure(&self, name: &str, figure: &str) -> f64 {
+        let figures = self.find(name)["figures"].as_array().expect("figures");
+        let found = figures.iter().find(|found| found["name"] == figure).expect(figure);
+        found["value"].as_f64().expect("a number")
+    }
+
+    /// Asserts that something is found, with what to do, and that the text says this.
+    #[track_caller]
+    pub(crate) fn assert(&self, name: &str, level: &str, says: &str) {
+        assert_eq!(self.level(name), level, "{name}: {self:#?}");
+        assert!(self.text(name).contains(says), "{name}: {}", self.text(name));
+        assert_eq!(self.find(name)["advice"].is_null(), level == "ok", "{self:#?}");
+    }
+
+    /// Asserts that all else is fit, but for what the machine of the test has or has not.
+    #[track_caller]
+    fn assert_others_fit(&self, but: &[&str]) {
+        let of_machine = ["watchdog", "cgroup", "clock"];
+        for finding in self.findings() {
+            let name = finding["name"].as_str().expect("a text");
+            if !but.contains(&name) && !of_machine.contains(&name) {
+                assert_eq!(finding["level"], "ok", "{name}: {self:#?}");
+            }
+        }
+    }
+}
+
+/// Accounts of which one may ask when servers write to their disks. Who does not log in is of it.
+fn accounts(sync: &str) -> String {
+    let jsz = "$SYS.REQ.SERVER.PING.JSZ";
+    format!(
+        "jetstream {{ store_dir: \"FOLDER/js\", {sync} }}\n\
+         accounts {{\n\
+         SYS {{ users: [{{ user: sys, password: p }}]\n\
+         exports: [{{ service: \"{jsz}\", response_type: Stream }}] }}\n\
+         A {{ jetstream: enabled, users: [{{ user: a, password: p }}]\n\
+         imports: [{{ service: {{ account: SYS, subject: \"{jsz}\" }} }}] }}\n\
+         }}\nsystem_account: SYS\nno_auth_user: a\n"
+    )
+}
+
+fn server(lines: &str) -> Option<Server> {
+    programs::nats_server().map(|binary| Server::start(&binary, lines))
+}
+
+/// Three copies on disks that are written at once, two agents, a device.
+#[test]
+fn a_fit_cluster_is_said_to_be_fit_in_each_format() {
+    let Some(binary) = programs::nats_server() else { return };
+    let servers = Server::start_cluster(&binary, &accounts("sync_interval: always"));
+    let mut servers = servers.expect("a cluster");
+    let urls: Vec<_> = servers.iter().map(|it| it.url("nats", "127.0.0.1")).collect();
+    let hosts = [Host::on(urls.join(",")), Host::on(urls.join(","))];
+    let agent = |at: usize, token| hosts[at].agent(token, &SLOW, &["--replicas", "3"]);
+    // One that is started while the bucket has no leader yet waits before it looks again.
+    let first = agent(0, "h1");
+    first.wait_for_any(&["the bucket is open"]);
+    let _agents = [first, agent(1, "h2")];
+    // This machine may have neither a watchdog nor a group.
+    let fit = ["--watchdog", "/dev/null", "--ignore", "watchdog,cgroup", "web"];
+    let host = &hosts[0];
+    let report = host.until(&fit, "standby", "ok");
+    report.assert_others_fit(&[]);
+    report.assert("watchdog", "warning", "/dev/null: it is not a watchdog device");
+    report.assert("reachable", "ok", "3 of 3 servers answer");
+    report.assert("server", "ok", "(n0 n1 n2)");
+    report.assert("fsync", "ok", "written to disk before each answer");
+    report.assert("replicas", "ok", "3 copies, all current");
+    report.assert("agreement", "ok", "all have R 3500 ms F 3 C 1");
+    assert_eq!(report.0["timing"]["from"], "agents");
+    assert_eq!((&report.0["level"], report.figure("agents", "agents")), (&json!("ok"), 2.0));
+    assert!(report.text("write").contains("of 50"), "{report:#?}");
+    for name in ["read_p50", "read_p99", "read_max"] {
+        let seconds = report.figure("read", name);
+        assert!((1e-6..0.5).contains(&seconds), "{name} {seconds}");
+    }
+    let of = |format: &str| host.run(&[&["doctor", "--format", format][..], &fit].concat());
+    let text = of("text");
+    let last = text.shown.lines().last().expect("lines");
+    assert_eq!(text.status, Some(0), "{text:?}");
+    assert!(last.starts_with("putex: fit; 0 critical, 0 warning, 0 unknown"), "{last}");
+    let lines = text.shown.lines().filter(|line| !line.starts_with(' '));
+    assert_eq!(lines.count(), 1 + report.findings().len(), "a line each: {}", text.shown);
+    let nagios = of("nagios");
+    assert!(nagios.shown.starts_with("PUTEX OK - bucket putex is fit | 'servers'=3 "));
+    assert_eq!((nagios.status, nagios.shown.lines().count()), (Some(0), 1), "{nagios:?}");
+    let metrics = of("prometheus");
+    assert_eq!(metrics.status, Some(0), "{metrics:?}");
+    for line in [
+        "putex_doctor_level{bucket=\"putex\",key=\"\",finding=\"write\"} 0",
+        "putex_doctor_replicas{bucket=\"putex\",key=\"\"} 3",
+        "putex_doctor_agents{bucket=\"putex\",key=\"web\"} 2",
+    ] {
+        assert!(metrics.shown.lines().any(|have| have == line), "{line}: {}", metrics.shown);
+    }
+    // What was written is over, and stands in the way of nobody.
+    let mut client = Client::connect(servers[0].port()).expect("a connection");
+    let last =
+        client.call("STREAM.MSG.GET.KV_putex", r#"{"last_by_subj":"$KV.putex.putex.doctor"}"#);
+    let is_over = last.map_or_else(
+        |gone| gone.contains("no message found"),
+        |last| last["message"]["data"].is_null() && !last["message"]["hdrs"].is_null(),
+    );
+    assert!(is_over, "the key of the doctor has a value");
+
+    // One of the three goes.
+    drop(servers.pop());
+    let report = host.until(&fit, "replicas", "warning");
+    report.assert("replicas", "warning", "1 of 3 copies behind: n2");
+    report.assert("reachable", "warning", "1 of 3 do not");
+    // Another goes: there is no majority, which the last one notices after some seconds.
+    drop(servers.pop());
+    let report = host.until(&fit, "bucket", "critical");
+    report.assert("bucket", "critical", "no answer, so nobody has the lock");
+    report.assert("write", "unknown", "not measured");
+}
+
+/// One server whose disk is written late; then one that writes at once.
+#[test]
+fn what_is_not_written_to_disk_is_told_where_the_servers_tell() {
+    for (lines, level, says, seconds) in [
+        (accounts(""), "warning", "write to disk every 120 s only", Some(120.0)),
+        (accounts("sync_interval: always"), "ok", "before each answer", Some(0.0)),
+        (String::new(), "unknown", "do not tell this user", None),
+    ] {
+        let Some(server) = server(&lines) else { return };
+        let host = Host::beside(&server);
+        host.make_bucket();
+        let (report, status) = host.doctor(&[]);
+        report.assert("fsync", level, says);
+        if let Some(seconds) = seconds {
+            assert_eq!(report.figure("fsync", "sync_interval"), seconds);
+        }
+        // One copy is enough to be unfit.
+        report.assert("replicas", "warning", "one copy: while its server is down, nobody has");
+        assert_eq!((status, &report.0["level"]), (Some(1), &json!("warning")));
+        let ignored = ["--ignore", "replicas,fsync,watchdog,cgroup,clock"];
+        assert_eq!(host.doctor(&ignored).1, Some(0));
+        report.assert_others_fit(&["fsync", "replicas", "agents"]);
+    }
+}
+
+#[test]
+fn a_server_without_jetstream_is_told_how_to_get_it() {
+    let Some(binary) = programs::nats_server() else { return };
+    let server = Server::start_without_jetstream(&binary);
+    let (report, _) = Host::beside(&server).doctor(&[]);
+    report.assert("bucket", "critical", "JetStream is not enabled there");
+    let advice = report.find("bucket")["advice"].as_str().expect("a text");
+    assert!(advice.starts_with("enable JetStream there: "), "{advice}");
+}
+
+#[test]
+fn an_old_server_is_told_with_what_it_lacks() {
+    let Some(binary) = programs::old_nats_server() else { return };
+    let server = Server::start(&binary, "");
+    let host = Host::beside(&server);
+    host.make_bucket();
+    let (report, _) = host.doctor(&[]);
+    report.assert("server", "warning", "nats-server 2.9.10");
+    report.assert("server", "warning", "older than 2.10: no switchover");
+    report.assert("write", "ok", "of 50");
+
+    // With several copies there it is refused.
+    let servers = Server::start_cluster(&binary, "").expect("a cluster");
+    let mut client = Client::connect(servers[0].port()).expect("a connection");
+    let config = json!({
+        "name": "KV_putex", "subjects": ["$KV.putex.>"], "retention": "limits", "storage": "file",
+        "max_msgs_per_subject": 1, "discard": "new", "num_replicas": 3, "max_age": 0,
+    });
+    until_true("a bucket", || client.call("STREAM.CREATE.KV_putex", &config.to_string()).is_ok());
+    let host = Host::beside(&servers[0]);
+    let report = host.until(&[], "bucket", "critical");
+    report.assert("bucket", "critical", "a replicated compare-and-set can have several winners");
+    report.assert("write", "unknown", "not measured");
+    let nagios = host.run(&["doctor", "--format", "nagios"]);
+    assert_eq!(nagios.status, Some(2), "{nagios:?}");
+    assert!(nagios.shown.starts_with("PUTEX CRITICAL - bucket: agents refuse it"), "{nagios:?}");
+}
+
+/// As on a disk that takes 40 ms to write its cache.
+#[test]
+fn a_slow_disk_is_told_from_a_long_way() {
+    let (Some(binary), Some(strace)) = (programs::nats_server(), programs::tool("strace")) else {
+        return;
+    };
+    let sandbox = Sandbox::new("disk");
+    let (port, home) = (free_port(), sandbox.subfolder("server"));
+    let conf = format!(
+        "listen: \"127.0.0.1:{port}\"\n\
+         jetstream {{ store_dir: \"{}/js\", sync_interval: always }}\n",
+        home.display()
+    );
+    let strace = strace.display().to_string();
+    // The tracer is the grandchild, and ends with the server.
+    let late = ["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"];
+    let late = [&[&*strace], &late[..], &["-e", "inject=fsync,fdatasync:delay_enter=40000"]];
+    let server = Server::prepare_in(&home, &conf, &late.concat(), &binary, port);
+    let mut server = server.expect("the folder can be written");
+    server.restart().expect("nats-server starts");
+    let host = Host::beside(&server);
+    host.make_bucket();
+    let (report, _) = host.doctor(&["--samples", "20"]);
+    report.assert("disk", "warning", "longer than a read, more than 25 ms");
+    assert!(report.figure("disk", "write_excess") >= 0.04, "{report:#?}");
+    report.assert("read", "ok", "R 3 s");
+    // R is too short for this disk.
+    host.until(&["--samples", "10", "-r", "140ms"], "write", "warning");
+    let (report, _) = host.doctor(&["--samples", "10", "-r", "60ms"]);
+    report.assert("write", "critical", "R 60 ms");
+}
+
+#[test]
+fn an_r_that_is_too_short_for_the_way_to_the_servers_is_told() {
+    let Some(server) = server("") else { return };
+    let near = Host::beside(&server);
+    near.make_bucket();
+    let proxy = Proxy::start(server.port());
+    let far = Host::on(format!("nats://127.0.0.1:{}", proxy.port()));
+    proxy.turn(Mode::Delay(Duration::from_millis(20)));
+    let words = ["--samples", "20", "-f", "3", "-c", "2", "-r"];
+    let of = |r: &str| far.doctor(&[&words[..], &[r]].concat()).0;
+    let (fit, short) = (of("3s"), of("30ms"));
+    fit.assert("write", "ok", "R 3 s");
+    fit.assert("link", "ok", "0 of 20 reads late");
+    fit.assert("disk", "ok", "longer than a read");
+    assert!(fit.figure("read", "read_p50") >= 0.04, "{fit:#?}");
+    short.assert("write", "critical", "answered in time");
+    short.assert("read", "critical", "answered in time; R 30 ms");
+    // A host that has much to do may be late once.
+    near.until(&["-r", "30ms", "-c", "2"], "read", "ok");
+}
+
+#[test]
+fn a_server_that_dies_while_it_is_measured_is_not_fit() {
+    let Some(mut server) = server("") else { return };
+    Host::beside(&server).make_bucket();
+    let proxy = Proxy::start(server.port());
+    let host = Host::on(format!("nats://127.0.0.1:{}", proxy.port()));
+    let (report, status) = std::thread::scope(|scope| {
+        let doctor = scope.spawn(|| host.doctor(&["--samples", "10000"]));
+        until_true("reads", || proxy.counts().reads > 100);
+        server.kill();
+        doctor.join().expect("a report")
+    });
+    report.assert("read", "warning", "not answered in time");
+    report.assert("write", "critical", "none of 5 answered in time");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
+fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
+    let Some(server) = server("") else { return };
+    let hosts = [(); 3].map(|()| Host::beside(&server));
+    let key = ["web"];
+    let (report, status) = hosts[0].doctor(&[]);
+    report.assert("bucket", "unknown", "putex does not exist yet");
+    assert_eq!(status, Some(1), "there is no watchdog device: {report:#?}");
+    let _first = hosts[0].agent("h1", &FAST, &[]);
+    let report = hosts[2].until(&key, "agents", "ok");
+    report.assert("standby", "warning", "no other agent");
+    report.assert("watchdog", "warning", "no device is set");
+    let second = hosts[1].agent("h2", &FAST, &[]);
+    hosts[2].until(&key, "standby", "ok").assert_others_fit(&["fsync", "replicas"]);
+    until_true("a pause", || {
+        let words = ["pause", "--for", "5m", "--reason", "kernel", "web"];
+        hosts[2].run(&words).status == Some(0)
+    });
+    let report = hosts[2].until(&key, "pause", "warning");
+    report.assert("pause", "warning", ": kernel: nobody takes over");
+    assert!((1.0..=300.0).contains(&report.figure("pause", "pause")), "{report:#?}");
+    assert_eq!(hosts[2].run(&["resume", "web"]).status, Some(0));
+    hosts[2].until(&key, "pause", "ok");
+    // The options of this host are others.
+    let (report, _) = hosts[2].doctor(&["-r", "3s", "web"]);
+    report.assert("agreement", "warning", "the settings here R 3000 ms F 3 C 2");
+    second.kill();
+
+    let third = hosts[1].agent("h2", &["-r", "500ms", "-f", "4", "-c", "1"], &[]);
+    let report = hosts[2].until(&key, "agreement", "warning");
+    report.assert("agreement", "warning", "agents differ: R 500 ms F 3 C 1, R 500 ms F 4 C 1");
+    third.kill();
+
+    let _twin = hosts[1].agent("h1", &FAST, &[]);
+    let report = hosts[2].until(&key, "twins", "critical");
+    report.assert("twins", "critical", "2 agents have the token h1, on ");
+    let nagios = hosts[2].run(&["doctor", "--format", "nagios", "web"]);
+    assert_eq!(nagios.status, Some(2), "{nagios:?}");
+    assert!(nagios.shown.contains("web twins: 2 agents have the token h1"), "{nagios:?}");
+}
+
+#[test]
+fn in_a_directory_the_agents_and_the_host_are_measured() {
+    let sandbox = Sandbox::new("doctor");
+    let dir = sandbox.subfolder("locks").display().to_string();
+    let host = Host { sandbox, store: ["--dir".to_owned(), dir] };
+    let _agents = ["h1", "h2"].map(|token| host.agent(token, &FAST, &[]));
+    let report = host.until(&["web"], "standby", "ok");
+    report.assert("bucket", "ok", "for agents of this host only");
+    let (misspelt, _) = host.doctor(&["wbe"]);
+    misspelt.assert("agents", "warning", "no agent answers, and nobody has the lock");
+    misspelt.assert("standby", "critical", "nobody has the lock, and no agent would take it");
+    report.assert_others_fit(&[]);
+    assert!(!report.has("replicas") && !report.has("server"), "{report:#?}");
+}
+
+/// No agent can have such a lock, so the service runs nowhere.
+#[test]
+fn a_damaged_lock_is_critical() {
+    let sandbox = Sandbox::new("doctor");
+    let dir = sandbox.subfolder("locks");
+    let store = ["--dir".to_owned(), dir.display().to_string()];
+    let host = Host { sandbox, store };
+    let agent = host.agent("h1", &FAST, &[]);
+    host.until(&["web"], "standby", "warning");
+    drop(agent);
+    fs::write(dir.join("putex/web.key"), "garbage").expect("the file of the lock");
+    let (report, status) = host.doctor(&["web"]);
+    report.assert("agents", "critical", "is cut off");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
+fn where_nothing_can_be_measured_it_is_said_and_what_is_forbidden_is_unknown() {
+    let host = Host::on("nats://127.0.0.1:1".to_owned());
+    let run = host.run(&["doctor"]);
+    assert_eq!((run.status, &*run.shown), (Some(69), ""), "{run:?}");
+    let run = host.run(&["doctor", "--format", "nagios"]);
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert!(run.shown.starts_with("PUTEX UNKNOWN - 127.0.0.1:1: "), "{run:?}");
+    let run = host.run(&["doctor", "--format", "nagios", "-f", "1"]);
+    assert_eq!((run.status, run.shown.starts_with("PUTEX UNKNOWN - -f: ")), (Some(3), true));
+
+    let users = "authorization { users = [
+        { user: all, password: p }
+        { user: none, password: p, permissions: { publish: [\"x\"], subscribe: [\"_INBOX.>\"] } }
+        { user: reader, password: p, permissions: {
+            publish: [\"$JS.API.STREAM.INFO.KV_putex\", \"$JS.API.STREAM.MSG.GET.KV_putex\"]
+            subscribe: [\"_INBOX.>\", \"putex.>\"] } }
+    ] }";
+    let Some(server) = server(users) else { return };
+    let of = |user: &str| Host::on(server.url("nats", &format!("{user}:p@127.0.0.1")));
+    let all = of("all");
+    all.make_bucket();
+    assert_eq!(of("none").run(&["doctor"]).status, Some(77));
+    let (report, _) = of("reader").doctor(&[]);
+    report.assert("write", "unknown", "Permissions Violation");
+    report.assert("read", "ok", "of 50");
+    report.assert("server", "ok", &server.version());
+}

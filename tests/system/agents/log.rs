@@ -1,0 +1,304 @@
+//! The log of an agent whose commands write too much, or write control characters, and whose
+//! log is not read or cannot be written: one agent on a directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::agent::Agent;
+use crate::support::clock::{PATIENCE, now, until_true, wait_until};
+use crate::support::process::{has_signal, state_of};
+use crate::support::sandbox::Sandbox;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+
+/// The largest log of a few seconds in which commands write as fast as they can, in bytes.
+const LOG_MAX: usize = 128 * 1024;
+
+/// The end of the line that counts the rest.
+const LEFT_OUT: &str = " lines of output were left out: more than 20 lines or 8 KiB a second";
+
+/// The line that an agent logs at a SIGUSR1.
+const AT_USR1: &str = "SIGUSR1: it has no effect";
+
+/// More lines than the queue and a small pipe hold.
+const SIGNALS: u32 = 3000;
+
+/// The commands of an agent. In them, `$D` is the folder of the sandbox.
+struct Scripts {
+    check: &'static str,
+    start: &'static str,
+    stop: &'static str,
+}
+
+/// Starts an agent whose stderr is a file of this sandbox.
+fn start(sandbox: &Sandbox, scripts: &Scripts) -> Agent {
+    let log = OpenOptions::new().append(true).create(true).open(sandbox.join("log"));
+    start_with_stderr(sandbox, scripts, log.expect("a file"))
+}
+
+fn start_with_stderr(sandbox: &Sandbox, scripts: &Scripts, stderr: impl Into<Stdio>) -> Agent {
+    let mut command = putex(sandbox, "agent", scripts);
+    Agent::start_with_stderr(&mut command, stderr).expect("the agent can be run")
+}
+
+/// Prepares a command of putex with these options of an agent.
+fn putex(sandbox: &Sandbox, subcommand: &str, scripts: &Scripts) -> Command {
+    let mut command = sandbox.putex();
+    command
+        .args([subcommand, "--key", "web", "--token", "one"])
+        .args(["-r", "300ms", "-c", "10"])
+        .arg("--dir")
+        .arg(sandbox.join("lock"))
+        .args(["--healthcheck", scripts.check])
+        .args(["--start", scripts.start, "--stop", scripts.stop])
+        .env("D", sandbox.text());
+    command
+}
+
+fn log_of(sandbox: &Sandbox) -> Vec<u8> {
+    fs::read(sandbox.join("log")).expect("it is there")
+}
+
+/// Waits until the guard has written its last line too.
+fn wait_for_end(sandbox: &Sandbox, mut agent: Agent) {
+    let (status, _) = agent.wait_end();
+    assert_eq!(status, Some(0), "{}", String::from_utf8_lossy(&log_of(sandbox)));
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+}
+
+fn check_length(log: &str) {
+    let length = log.len();
+    assert!(length < LOG_MAX, "{length} bytes");
+}
+
+/// Checks that each change of state follows the previous one; returns how many there are.
+fn check_changes(log: &str) -> usize {
+    let changes: Vec<_> = log.lines().filter_map(change).collect();
+    for two in changes.windows(2) {
+        assert_eq!(two[0].1, two[1].0, "a change is missing:\n{log}");
+    }
+    changes.len()
+}
+
+/// Returns the states in `time putex: web: standby -> taking: why`.
+fn change(line: &str) -> Option<(&str, &str)> {
+    let (before, after) = line.split_once(" -> ")?;
+    Some((before.rsplit(' ').next()?, after.split(':').next()?))
+}
+
+#[test]
+fn commands_that_write_without_end_do_not_fill_the_log() {
+    let sandbox = Sandbox::new("flood");
+    let scripts = Scripts {
+        check: "timeout 0.1 yes healthcheck; true",
+        start: "test -e $D/up || timeout 2 yes start; echo >$D/up",
+        stop: "timeout 1 yes stop; rm -f $D/up",
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.signal(Signal::TERM);
+    wait_for_end(&sandbox, agent);
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    check_length(&log);
+    assert!(check_changes(&log) >= 4, "{log}");
+    assert!(log.contains("the lock is released"), "{log}");
+    for command in ["healthcheck", "start", "stop"] {
+        let own = |line: &&str| line.contains(&format!(": {command}: "));
+        let left_out = |line: &&str| line.contains(LEFT_OUT);
+        assert!(log.lines().filter(own).any(|line| left_out(&line)), "{command}:\n{log}");
+    }
+    assert!(!log.contains("was not read"), "{log}");
+}
+
+#[test]
+fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
+    let sandbox = Sandbox::new("guard");
+    let scripts = Scripts {
+        check: "true",
+        start: "echo >$D/up",
+        stop: "test ! -e $D/up || timeout 2 yes; rm -f $D/up",
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.kill();
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    check_length(&log);
+    assert!(log.contains("the agent is gone: the guard stops the service"), "{log}");
+    assert!(log.contains("the service is down"), "{log}");
+    assert!(log.contains(LEFT_OUT), "{log}");
+    assert!(!log.contains("was not read"), "{log}");
+}
+
+/// Returns the process that writes the log of the guard.
+fn log_writer(sandbox: &Sandbox) -> u32 {
+    let line = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let writes = |pid: &u32| line(pid).is_ok_and(|line| line.ends_with("\0putex-log\0"));
+    let writers: Vec<_> = sandbox.processes().into_iter().filter(writes).collect();
+    assert_eq!(writers.len(), 1);
+    writers[0]
+}
+
+/// By somebody who takes it for a shell that hangs.
+#[test]
+fn a_guard_whose_log_writer_is_killed_has_another() {
+    let sandbox = Sandbox::new("writer");
+    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "echo stops; rm -f $D/up" };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    crate::support::process::signal(log_writer(&sandbox), Signal::KILL);
+    agent.kill();
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    for said in ["the agent is gone: the guard stops the service", "stop: stops", "is down"] {
+        assert!(log.contains(said), "{log}");
+    }
+    assert!(!log.contains("were dropped"), "{log}");
+}
+
+#[test]
+fn a_stop_that_writes_without_end_does_not_fill_the_log_of_finish() {
+    let sandbox = Sandbox::new("finish");
+    let scripts = Scripts { check: "true", start: "true", stop: "timeout 2 yes" };
+    let run = sandbox.run(&mut putex(&sandbox, "finish", &scripts));
+    assert_eq!(run.status, Some(70), "{}", run.said);
+    check_length(&run.said);
+    assert!(run.said.contains("stop failed: exit status 124"), "{}", run.said);
+    assert!(run.said.contains(LEFT_OUT), "{}", run.said);
+}
+
+#[test]
+fn control_characters_of_commands_do_not_reach_the_log() {
+    let sandbox = Sandbox::new("escape");
+    // The third escape is CSI in one character. A carriage return before the end of a line
+    // is not shown at all.
+    let print = r"printf 'a\033[2Jb\007c\302\2331md\rforged\000\342\200\256e\tf\r\n'; ";
+    let script = |command: &str| -> &'static str { format!("{print}{command}").leak() };
+    let scripts = Scripts {
+        check: script("true"),
+        start: script("echo >$D/up"),
+        stop: script("rm -f $D/up"),
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.signal(Signal::TERM);
+    wait_for_end(&sandbox, agent);
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    for command in ["healthcheck", "start", "stop"] {
+        let wanted = format!("{command}: a?[2Jb?c?1md?forged??e f\n");
+        assert!(log.contains(&wanted), "{log:?}");
+    }
+    let wrong = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+    assert!(!log.contains(wrong), "{log:?}");
+}
+
+/// Waits until a process has read a signal that it was sent. It does not sleep: thousands of lines
+/// are to come within the time of the test.
+fn wait_until_read(pid: u32, signal: Signal) {
+    let deadline = now() + PATIENCE;
+    while has_signal(pid, "ShdPnd:", signal) {
+        assert!(now() < deadline, "the signal was not read");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn lines_that_nobody_read_are_counted() {
+    let sandbox = Sandbox::new("unread");
+    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "rm -f $D/up" };
+    let (mut reader, writer) = io::pipe().expect("a pipe");
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("it can be set");
+    let mut agent = start_with_stderr(&sandbox, &scripts, writer);
+    until_true("the service", || sandbox.join("up").exists());
+    for _ in 0..SIGNALS {
+        agent.signal(Signal::USR1);
+        // Signals that come together are one.
+        wait_until_read(agent.id(), Signal::USR1);
+    }
+    let reading = thread::spawn(move || {
+        let mut log = String::new();
+        reader.read_to_string(&mut log).expect("it is text");
+        log
+    });
+    agent.signal(Signal::TERM);
+    let (status, _) = agent.wait_end();
+    let log = reading.join().expect("it reads");
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.matches(AT_USR1).count() > 1000, "{log}");
+    let counts = log.matches("log lines were dropped: the log was not read");
+    assert!((1..=3).contains(&counts.count()), "{log}");
+}
+
+#[test]
+fn lines_that_could_not_be_written_are_not_called_unread() {
+    let sandbox = Sandbox::new("limit");
+    let path = sandbox.join("log");
+    let mut command = sandbox.command("/bin/sh");
+    let script = "ulimit -f 1; exec \"$0\" agent --key web --token one -r 300ms --dir $D/lock \
+                  --start 'echo >$D/up' --stop true";
+    command.args(["-c", script]).arg(crate::support::programs::putex()).env("D", sandbox.text());
+    let log = OpenOptions::new().append(true).create(true).open(&path);
+    let agent = Agent::start_with_stderr(&mut command, log.expect("a file"));
+    let agent = agent.expect("the agent can be run");
+    until_true("the service", || sandbox.join("up").exists());
+    let length = || fs::metadata(&path).expect("it is there").len();
+    // A shell counts in blocks of 512 or 1024 bytes.
+    until_true("a full file", || {
+        agent.signal(Signal::USR1);
+        [512, 1024].contains(&length())
+    });
+    agent.signal(Signal::USR1);
+    let until = now() + Duration::from_millis(100);
+    wait_until::<()>(until, || None);
+    File::options().write(true).truncate(true).open(&path).expect("it is there");
+    until_true("the count", || {
+        agent.signal(Signal::USR1);
+        let log = fs::read_to_string(&path).expect("it is text");
+        assert!(!log.contains("was not read"), "{log}");
+        log.contains("log lines were dropped: the log could not be written: File too large")
+    });
+}
+
+#[test]
+fn lines_that_a_guard_could_not_write_are_counted_for_the_audit() {
+    let sandbox = Sandbox::new("lost");
+    let path = sandbox.join("log");
+    let log = OpenOptions::new().append(true).create(true).open(&path).expect("a file");
+    let stop = "test ! -e $D/up || until test -e $D/go; do sleep 0.1; done; rm -f $D/up";
+    let mut command = sandbox.agent("echo >$D/up", stop);
+    command.args(["-r", "500ms", "-f", "6", "-c", "1"]);
+    let agent = Agent::start_with_stderr(&mut command, log).expect("the agent can be run");
+    until_true("the service", || {
+        String::from_utf8_lossy(&log_of(&sandbox)).contains("the service runs here")
+    });
+    let writer = log_writer(&sandbox);
+    let limit = |current| {
+        let limit = Rlimit { current, maximum: None };
+        prlimit(Pid::from_raw(writer.cast_signed()), Resource::Fsize, limit).expect("it runs");
+    };
+    let length = || fs::metadata(&path).expect("it is there").len();
+    // The lock is long: the guard writes nothing until the agent is gone.
+    agent.signal(Signal::STOP);
+    let full_at = length() + 10;
+    limit(Some(full_at));
+    agent.kill();
+    until_true("a full file", || length() == full_at);
+    // Then it waits for the next line.
+    until_true("the failure", || state_of(writer) == Some('S'));
+    limit(None);
+    fs::write(sandbox.join("go"), "").expect("a file");
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    let parts: Vec<_> = log.lines().filter(|line| !line.contains("Z putex: web: ")).collect();
+    assert!(matches!(parts[..], [part] if part.len() == 10), "{log}");
+    assert!(log.contains("the service is down"), "{log}");
+    let count = "log lines were dropped: the log could not be written: a write to stderr failed";
+    let counts: Vec<_> = log.lines().filter(|line| line.ends_with(count)).collect();
+    assert!(matches!(counts[..], [line] if line.contains("Z putex: web: warning: ")), "{log}");
+    let mut audit = sandbox.putex();
+    audit.arg("audit").arg("--log").arg(&path).arg("web");
+    let run = sandbox.run(&mut audit);
+    assert!(run.shown.contains("note: lines are missing in 1 places"), "{run:?}");
+}

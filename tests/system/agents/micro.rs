@@ -1,0 +1,307 @@
+//! Agents as NATS micro services: clients find them, and nobody who may request that can do harm.
+
+mod client;
+mod form;
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use client::Client;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::agent::Agent;
+use crate::support::clock::{ms, now, until_true};
+use crate::support::programs;
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::Server;
+use crate::support::wire::Frame;
+
+/// R of the agent that is flooded with requests, long beside the delays of a busy host. T is three
+/// times that.
+const SLOW_R: Duration = Duration::from_secs(1);
+
+/// A host with an agent of the key `web` in the bucket `locks`, which has a user of this name.
+struct Host {
+    sandbox: Sandbox,
+    url: String,
+    /// R of its agent.
+    renewal: &'static str,
+}
+
+impl Host {
+    fn new(server: &Server, user: &str) -> Host {
+        let login = if user.is_empty() { String::new() } else { format!("{user}:p@") };
+        let url = server.url("nats", &format!("{login}127.0.0.1"));
+        Host { sandbox: Sandbox::new("micro"), url, renewal: "300ms" }
+    }
+
+    fn command(&self, subcommand: &str, token: &str, more: &[&str]) -> Command {
+        let mut command = self.sandbox.putex();
+        command.arg(subcommand).args(["--bucket", "locks", "--key", "web", "--token", token]);
+        command.args(["--start", "true", "--stop", "true", "-r", self.renewal]);
+        command.args(["-f", "3", "-c", "1"]);
+        // A password in --nats is warned of.
+        command.env("NATS_URL", &self.url).args(["--inbox-prefix", "_INBOX.agent"]).args(more);
+        command
+    }
+
+    fn agent(&self, token: &str, more: &[&str]) -> Agent {
+        Agent::start(&mut self.command("agent", token, more))
+    }
+
+    fn check(&self, more: &[&str]) -> Run {
+        let more = [&["--connect"][..], more].concat();
+        self.sandbox.run(&mut self.command("check", "h1", &more))
+    }
+}
+
+fn server() -> Option<Server> {
+    programs::nats_server().map(|binary| Server::start(&binary, ""))
+}
+
+/// Returns the answers of so many agents to a request, each of which has the form that clients
+/// need.
+fn answers(client: &mut Client, subject: &str, count: usize) -> Vec<Value> {
+    let kind = subject.split('.').nth(1).expect("a kind").to_owned();
+    let mut found = Vec::new();
+    until_true("answers", || {
+        found = client.request(subject, count);
+        found.len() == count
+    });
+    for answer in &found {
+        assert_eq!(form::faults(&kind, answer), Vec::<String>::new(), "{answer:#}");
+        assert_eq!(answer["name"], "putex");
+    }
+    found.sort_by_key(|answer| answer["metadata"]["token"].to_string());
+    found
+}
+
+/// Returns the member of the metadata, or of the status, of each answer.
+fn each<'a>(answers: &'a [Value], pointer: &str) -> Vec<&'a str> {
+    let text = |answer: &'a Value| answer.pointer(pointer).and_then(Value::as_str);
+    answers.iter().map(|answer| text(answer).expect("a text")).collect()
+}
+
+#[test]
+fn agents_of_two_hosts_are_found_by_all_subjects_and_tell_what_they_do() {
+    for binary in programs::nats_servers() {
+        let server = Server::start(&binary, "");
+        let hosts = [(); 3].map(|()| Host::new(&server, ""));
+        let first = hosts[0].agent("h1", &["--micro"]);
+        first.wait_for_any(&["the service runs here"]);
+        // One that nobody is to find.
+        let third = hosts[2].agent("h3", &[]);
+        third.wait_for_any(&["the lock is held by h1"]);
+        let _second = hosts[1].agent("h2", &["--micro"]);
+        let mut client = Client::connect(&server, "");
+        let pings = answers(&mut client, "$SRV.PING", 2);
+        assert_eq!(each(&pings, "/metadata/token"), ["h1", "h2"]);
+        assert_eq!(each(&pings, "/metadata/key"), ["web", "web"]);
+        assert_eq!(each(&pings, "/metadata/bucket"), ["locks", "locks"]);
+        let ids = each(&pings, "/id");
+        assert_ne!(ids[0], ids[1]);
+        for kind in ["PING", "INFO", "STATS"] {
+            for subject in [format!("$SRV.{kind}"), format!("$SRV.{kind}.putex")] {
+                assert_eq!(each(&answers(&mut client, &subject, 2), "/id"), ids, "{subject}");
+            }
+            let subject = format!("$SRV.{kind}.putex.{}", ids[1]);
+            assert_eq!(each(&answers(&mut client, &subject, 1), "/id"), [ids[1]], "{subject}");
+            assert_eq!(client.request(&format!("$SRV.{kind}.other"), 1), [Value::Null; 0]);
+        }
+        let infos = answers(&mut client, "$SRV.INFO.putex", 2);
+        assert!(each(&infos, "/description")[0].starts_with("locks/web: agent h1 on host "));
+        let of_status = |name: &str| format!("/endpoints/0/data/{name}");
+        let stats = answers(&mut client, "$SRV.STATS.putex", 2);
+        assert_eq!(each(&stats, &of_status("state")), ["active", "standby"]);
+        assert_eq!(each(&stats, &of_status("incarnation")), ids);
+        // What is said to be the endpoint is one, and counts.
+        let subject = each(&infos, "/endpoints/0/subject")[0];
+        let before = stats[0]["endpoints"][0]["num_requests"].as_u64().expect("a number");
+        let again = answers(&mut client, subject, 1);
+        let endpoint = &again[0]["endpoints"][0];
+        assert!(endpoint["num_requests"].as_u64() > Some(before), "{endpoint:#}");
+        assert!(endpoint["average_processing_time"].as_u64() > Some(0), "{endpoint:#}");
+        assert_eq!((&endpoint["num_errors"], &endpoint["last_error"]), (&0.into(), &"".into()));
+    }
+}
+
+/// It is found again when its server is back.
+#[test]
+fn an_agent_is_found_on_its_next_connection_too() {
+    let Some(mut server) = server() else { return };
+    let host = Host::new(&server, "");
+    let agent = host.agent("h1", &["--micro"]);
+    agent.wait_for_any(&["the service runs here"]);
+    let id = answers(&mut Client::connect(&server, ""), "$SRV.PING", 1)[0]["id"].clone();
+    server.kill();
+    server.restart().expect("the server comes back");
+    assert_eq!(answers(&mut Client::connect(&server, ""), "$SRV.PING", 1)[0]["id"], id);
+}
+
+/// Sends requests to all services for so long, many at once.
+fn flood(server: &Server, time: Duration, payload: usize) -> usize {
+    let mut client = Client::connect(server, "");
+    let body = "x".repeat(payload);
+    let one = format!("PUB $SRV.STATS _INBOX.nobody {payload}\r\n{body}\r\n");
+    let at_once = (1 << 20) / one.len().min(1 << 20);
+    let batch = one.repeat(at_once);
+    let (end, mut sent) = (now() + time, 0);
+    while now() < end && client.try_send(batch.as_bytes()) {
+        sent += at_once;
+    }
+    sent
+}
+
+/// The server would hold back what the agent has to hear of its lock, or end the connection.
+#[test]
+fn a_flood_of_requests_delays_no_renewal() {
+    let Some(server) = server() else { return };
+    let host = Host { renewal: "1s", ..Host::new(&server, "") };
+    let agent = host.agent("h1", &["--micro"]);
+    agent.wait_for_any(&["the service runs here"]);
+    for (what, payload) in [("small", 0), ("large", 1_000_000)] {
+        let mut client = Client::connect(&server, "");
+        answers(&mut client, "$SRV.PING", 1);
+        client.subscribe("putex.hint.locks.web");
+        let (began, time, mut longest) = (now(), SLOW_R * 3, Duration::ZERO);
+        thread::scope(|scope| {
+            let floods = [(); 2].map(|()| scope.spawn(|| flood(&server, time, payload)));
+            let mut last = now();
+            while now() < began + time + SLOW_R {
+                let is_hint =
+                    |frame: &Frame| frame.subject().starts_with("putex.hint.").then_some(());
+                client.next(is_hint).expect("a renewal");
+                longest = longest.max(now() - last);
+                last = now();
+            }
+            let sent: usize = floods.map(|flood| flood.join().expect("a number")).iter().sum();
+            println!("{what}: {sent} requests, {:.0} ms between two renewals", ms(longest));
+        });
+        // The lock would run out after 3 R.
+        assert!(longest < SLOW_R * 2, "{what}: {longest:?}");
+        agent.wait_for_any(&["more requests to $SRV than an agent answers"]);
+        assert_eq!(client.request("$SRV.PING.putex", 1), [Value::Null; 0]);
+        let log = agent.log.since(began).join("\n");
+        // On a busy host the server may find the agent too slow, and end the connection.
+        assert!(!log.contains("active -> "), "{log}");
+        assert_eq!(log.matches("more requests to $SRV").count(), 1, "{log}");
+        // The minute is over for the next instance.
+        agent.signal(Signal::USR2);
+        until_true("an agent that is found", || client.request("$SRV.PING", 1).len() == 1);
+    }
+}
+
+/// Whoever may request something must not have the agent publish where he may not.
+#[test]
+fn a_forged_subject_for_the_answer_gets_none() {
+    let Some(server) = server() else { return };
+    let host = Host::new(&server, "");
+    let agent = host.agent("h1", &["--micro"]);
+    agent.wait_for_any(&["the service runs here"]);
+    let mut client = Client::connect(&server, "");
+    answers(&mut client, "$SRV.PING", 1);
+    client.subscribe(">");
+    let forged = [
+        "$KV.locks.web",
+        "$KV.locks.putex.epoch",
+        "$JS.API.STREAM.DELETE.KV_locks",
+        "$JS.API.STREAM.PURGE.KV_locks",
+        "$SRV.PING",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",
+        "putex.twin.locks.web",
+        "putex.hint.locks.web",
+        "orders.new",
+        "_INBOX.agent.0123",
+    ];
+    for kind in ["PING", "INFO", "STATS"] {
+        for reply in forged {
+            client.publish(&format!("$SRV.{kind}"), reply);
+        }
+    }
+    // The agent has got to all of those before it gets to this one.
+    let stats = answers(&mut client, "$SRV.STATS", 1);
+    let endpoint = &stats[0]["endpoints"][0];
+    assert_eq!(endpoint["num_errors"], forged.len(), "{endpoint:#}");
+    assert!(endpoint["last_error"].as_str().is_some_and(|it| it.contains("_INBOX")));
+    for frame in client.messages() {
+        let text = String::from_utf8_lossy(frame.payload()).into_owned();
+        let is_answer = text.contains("io.nats.micro");
+        assert!(!is_answer || frame.subject().starts_with("_INBOX."), "{}", frame.subject());
+        assert!(!is_answer || !forged.contains(&frame.subject()), "{}", frame.subject());
+    }
+    assert!(!agent.log.text().contains("active -> "), "{}", agent.log.text());
+}
+
+/// The permissions, as they are shipped: without these two, with the first, and with both.
+fn permissions() -> [String; 3] {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
+    let shipped = std::fs::read_to_string(path).expect("a file");
+    let found = shipped.replace("#\"$SRV.>\"", "\"$SRV.>\"");
+    let whole = found.replace("#allow_responses:", "allow_responses:");
+    assert!(shipped != found && found != whole, "{shipped}");
+    [shipped, found, whole]
+}
+
+#[test]
+fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
+    for binary in programs::nats_servers() {
+        let users = ["none", "mute", "whole"].into_iter().zip(permissions());
+        let users: String =
+            users.map(|(name, it)| format!("{{ user: {name}, password: p\n{it}\n}}\n")).collect();
+        let ops = "{ user: ops, password: p }";
+        let mut server = Server::start(
+            &binary,
+            &format!("accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}{ops}] }} }}\n"),
+        );
+        let [none, mute, whole] = ["none", "mute", "whole"].map(|user| Host::new(&server, user));
+        let missing = "do not find this agent, see --micro";
+        let run = none.check(&["--micro"]);
+        assert_eq!(run.status, Some(0), "{run:?}");
+        assert_eq!(run.said.matches(missing).count(), 1, "{run:?}");
+        assert_eq!(run.said.lines().count(), 1, "{run:?}");
+        assert_eq!(none.check(&[]).said, "");
+        let run = whole.check(&["--micro"]);
+        assert_eq!((run.status, &*run.said), (Some(0), ""), "{run:?}");
+        assert!(run.shown.contains("\n--micro: this user may subscribe to $SRV\n"), "{run:?}");
+
+        let agent = none.agent("h1", &["--micro"]);
+        agent.wait_for_any(&["the service runs here"]);
+        agent.wait_for_any(&[missing]);
+        server.kill();
+        server.restart().expect("the server comes back");
+        agent.wait_for_any(&["store open again"]);
+        let mut client = Client::connect(&server, "ops");
+        assert_eq!(client.request("$SRV.PING", 1), [Value::Null; 0]);
+        let log = agent.log.text();
+        assert_eq!(log.matches("Permissions Violation").count(), 1, "{log}");
+        assert!(!log.contains("active -> "), "{log}");
+
+        // It may be asked, and not answer.
+        let second = mute.agent("h2", &["--micro"]);
+        second.wait_for_any(&["the lock is held by h1"]);
+        for _ in 0..3 {
+            let inbox = client.new_inbox();
+            client.publish("$SRV.PING", &inbox);
+        }
+        second.wait_for_any(&["needs allow_responses"]);
+        let third = whole.agent("h3", &["--micro"]);
+        assert_eq!(each(&answers(&mut client, "$SRV.STATS", 1), "/metadata/token"), ["h3"]);
+        let log = second.log.text();
+        assert_eq!(log.matches("Permissions Violation").count(), 1, "{log}");
+        assert!(!third.log.text().contains("Permissions Violation"));
+    }
+}
+
+#[test]
+fn an_agent_in_a_directory_is_refused() {
+    let sandbox = Sandbox::new("micro");
+    let dir = sandbox.subfolder("locks").display().to_string();
+    let mut command = sandbox.putex();
+    command.args(["agent", "--dir", &dir, "--key", "web", "--start", "true", "--stop", "true"]);
+    let run = sandbox.run(command.arg("--micro"));
+    let why = "is for a server, and the lock is kept in a directory; see --nats";
+    assert_eq!((run.status, run.said), (Some(64), format!("putex: --micro: {why}\n")));
+}

@@ -1,0 +1,162 @@
+//! `--on-change`: a command is told each change of state, and nothing waits for that command.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::agent::Agent;
+use crate::support::clock::{now, observe_for, until_true};
+use crate::support::sandbox::Sandbox;
+use rustix::process::Signal;
+
+/// Far longer than T and the stop budget of an agent here.
+const SOME_TIME: Duration = Duration::from_secs(2);
+
+/// How often two events are to come together.
+const ROUNDS: u32 = 10;
+
+/// Returns an agent with R 200 ms and T 600 ms, and with this command.
+fn agent_of(sandbox: &Sandbox, on_change: &str) -> Command {
+    let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
+    command.args(["-r", "200ms", "-c", "1", "--on-change", on_change]);
+    command
+}
+
+fn start(sandbox: &Sandbox, on_change: &str) -> Agent {
+    let agent = Agent::start(&mut agent_of(sandbox, on_change));
+    until_true("a service", || sandbox.join("up").exists());
+    agent
+}
+
+/// Ends an agent; returns what it has logged, and how long that took.
+fn end(mut agent: Agent) -> (String, Duration) {
+    let began = now();
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    (said, now() - began)
+}
+
+#[test]
+fn each_change_is_told_in_order_with_its_reason_and_the_term() {
+    let sandbox = Sandbox::new("told");
+    let script = "echo \"$0 $1: $PUTEX_OLD>$PUTEX_NEW term=$PUTEX_TERM $PUTEX_KEY/$PUTEX_TOKEN \
+                  role=$PUTEX_ROLE ms=$PUTEX_DEADLINE_MS: $PUTEX_WHY\" >>$D/told; echo seen $1";
+    // What the agent inherits is no news.
+    let mut command = agent_of(&sandbox, script);
+    let agent = Agent::start(command.env("PUTEX_OLD", "x").env("PUTEX_ROLE", "x"));
+    until_true("a service", || sandbox.join("up").exists());
+    agent.wait_for_any(&["on-change: seen active"]);
+    let (said, _) = end(agent);
+    let told = fs::read_to_string(sandbox.join("told")).expect("it was told");
+    let common = "web/one role= ms=30000:";
+    let lines: Vec<_> = told.lines().collect();
+    let expected = [
+        format!("on-change standby: looking>standby term= {common} the bucket is open"),
+        format!("on-change taking: standby>taking term= {common} from nobody "),
+        format!("on-change confirming: taking>confirming term=1 {common} taken as revision 1, "),
+        format!("on-change active: confirming>active term=1 {common} any holder before had "),
+        format!("on-change stopping: active>stopping term=1 {common} SIGTERM: ending"),
+        "on-change ended: stopping>ended term=1 web/one role= ms=1000: SIGTERM: ending".to_owned(),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{told}");
+    for (line, expected) in lines.iter().zip(&expected) {
+        let last = line.replace("ms=30000", "ms=1000");
+        assert!(line.starts_with(expected) || last.starts_with(expected), "{line}\n{expected}");
+    }
+    assert!(said.contains("on-change: seen ended"), "{said}");
+    assert!(!said.contains("on-change stopping"), "{said}");
+}
+
+/// It neither delays a renewal nor the stop; the end of the agent only for a time that is known.
+#[test]
+fn a_command_that_hangs_holds_up_neither_the_lock_nor_the_stop() {
+    let sandbox = Sandbox::new("hangs");
+    let agent = start(&sandbox, "trap '' TERM; echo $1 >>$D/told; sleep 1000; true");
+    observe_for(SOME_TIME);
+    assert!(!agent.log.text().contains("stopping"), "{}", agent.log.text());
+    assert_eq!(fs::read_to_string(sandbox.join("told")).expect("told"), "standby\n");
+    let began = now();
+    agent.signal(Signal::TERM);
+    agent.wait_for_any(&["the lock is released"]);
+    assert!(now() - began < SOME_TIME / 2, "{}", agent.log.text());
+    let (said, took) = end(agent);
+    assert!(took < 2 * SOME_TIME, "{took:?}: {said}");
+    // The first was killed so that the last could be told, which was killed too.
+    assert_eq!(fs::read_to_string(sandbox.join("told")).expect("told"), "standby\nended\n");
+    for change in ["looking -> standby", "stopping -> ended"] {
+        let line = format!("on-change {change}: it did not end in time and was killed");
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    assert_eq!(sandbox.processes_of("sleep"), Vec::<u32>::new());
+}
+
+#[test]
+fn a_command_that_fails_dies_or_cannot_be_run_is_logged_and_changes_nothing() {
+    let sandbox = Sandbox::new("fails");
+    let script = "case $1 in standby) exit 3;; taking) kill -9 $$;; confirming) /no/thing;; esac";
+    let agent = start(&sandbox, script);
+    agent.wait_for_any(&["confirming: exit status 127"]);
+    let (said, _) = end(agent);
+    for line in [
+        "warning: on-change looking -> standby: exit status 3",
+        "warning: on-change standby -> taking: killed by signal 9",
+        "warning: on-change taking -> confirming: exit status 127 (command not found)",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert_eq!(said.matches(" on-change ").count(), 3, "{said}");
+}
+
+#[test]
+fn a_command_that_writes_without_end_neither_stops_the_service_nor_fills_the_log() {
+    let sandbox = Sandbox::new("floods");
+    let agent = start(&sandbox, "yes flood");
+    observe_for(SOME_TIME);
+    let text = agent.log.text();
+    assert!(!text.contains("stopping") && text.len() < 100_000, "{} bytes", text.len());
+    assert!(text.contains("on-change: flood"), "{text}");
+    let (said, took) = end(agent);
+    assert!(took < 2 * SOME_TIME, "{took:?}");
+    assert!(said.contains("lines of output were left out"), "{said}");
+}
+
+/// The end of the command that an upgrade waits for and a SIGTERM may come together: an agent that
+/// stood still finds both. An upgrade that came first would lose a signal that was read. The order
+/// is left to chance, so this is repeated.
+#[test]
+fn a_signal_that_ends_the_agent_is_not_lost_when_the_wait_for_an_upgrade_ends() {
+    let script = "test $1 != standby || until test -e $D/go; do sleep 0.01; done; :";
+    for round in 0..ROUNDS {
+        let sandbox = Sandbox::new(&format!("together-{round}"));
+        let mut agent = Agent::start(&mut agent_of(&sandbox, script));
+        agent.wait_for_any(&["looking -> standby"]);
+        agent.signal(Signal::USR2);
+        agent.wait_for_any(&["SIGUSR2: waiting for the end of on-change"]);
+        agent.signal(Signal::STOP);
+        sandbox.file("go", "", 0o600);
+        until_true("the end of on-change", || sandbox.processes_of("sh").is_empty());
+        agent.signal(Signal::TERM);
+        agent.signal(Signal::CONT);
+        let (status, said) = agent.wait_end();
+        assert!(status == Some(0) && said.contains("SIGTERM: ending"), "{said}");
+    }
+}
+
+/// The next instance would neither wait for it nor reap it.
+#[test]
+fn an_upgrade_waits_until_all_changes_are_told() {
+    let sandbox = Sandbox::new("upgrade");
+    let script = "test $1 != active || until test -e $D/go; do sleep 0.01; done; echo $1 >>$D/told";
+    let agent = start(&sandbox, script);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["SIGUSR2: waiting for the end of on-change"]);
+    observe_for(SOME_TIME);
+    assert!(!agent.log.text().contains("executing"), "{}", agent.log.text());
+    sandbox.file("go", "", 0o600);
+    agent.wait_for_any(&["adopted"]);
+    let told = || fs::read_to_string(sandbox.join("told")).expect("it was told");
+    until_true("all changes", || told() == "standby\ntaking\nconfirming\nactive\ntaking\nactive\n");
+    let (said, _) = end(agent);
+    assert!(!said.contains(" on-change "), "{said}");
+}

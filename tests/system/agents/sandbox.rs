@@ -1,0 +1,96 @@
+//! The sandbox of the tests: its agent leaves no file elsewhere, and no files, processes and
+//! control groups are left when the sandbox is gone.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::agent::Agent;
+use crate::support::clock::until_true;
+use crate::support::folder::Folder;
+use crate::support::process::lives;
+use crate::support::sandbox::{Sandbox, is_tight};
+use putex::guard::cgroup;
+use putex::store::dir::default_base;
+
+/// Returns the paths below `folder` that have `part` in them.
+fn find(folder: &Path, part: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.path()) {
+        let shown = path.display().to_string();
+        found.extend(shown.contains(part).then_some(shown));
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(find(&path, part));
+        }
+    }
+    found
+}
+
+#[test]
+fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
+    if !is_tight() {
+        return;
+    }
+    let sandbox = Sandbox::new("kept");
+    // No other file of this host has that in its name.
+    let token = format!("token-of-{}", sandbox.name());
+    let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
+    command.args(["--token", &token, "-r", "100ms"]);
+    let agent = Agent::start(&mut command);
+    until_true("an active agent", || sandbox.join("up").exists());
+    let kept = find(&sandbox.join("run"), "/putex/");
+    assert!(!kept.is_empty(), "the agent's own files are elsewhere");
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let temp = sandbox.parent().expect("a folder is in another one");
+    let uid = rustix::process::geteuid().as_raw();
+    for variable in [runtime.as_deref(), None] {
+        let base = default_base(uid, variable, temp);
+        assert_eq!(find(&base, &token), [""; 0], "{}", base.display());
+    }
+
+    let own = |path| fs::read_to_string(path).expect("it is readable");
+    let own = cgroup::find(&own("/proc/self/cgroup"), &own("/proc/self/mountinfo"));
+    let dirs = fs::read_dir(sandbox.join("run/putex/.agents")).expect("the agent made it");
+    let cgroups = dirs
+        .flatten()
+        .zip(own)
+        .map(|(dir, own)| own.join(format!("{}{}", cgroup::PREFIX, dir.file_name().display())));
+    let cgroups: Vec<_> = cgroups.collect();
+    let grouped = !agent.log.text().contains("no control group");
+    assert_eq!(cgroups.iter().any(|cgroup| cgroup.exists()), grouped);
+
+    let processes = sandbox.processes();
+    assert!(processes.contains(&agent.id()) && processes.len() > 1);
+    let folder = sandbox.to_owned();
+    drop(agent);
+    drop(sandbox);
+    assert!(!folder.exists());
+    assert!(cgroups.iter().all(|cgroup| !cgroup.exists()), "{cgroups:?}");
+    let left: Vec<_> = processes.into_iter().filter(|pid| lives(*pid)).collect();
+    assert_eq!(left, [0; 0], "processes");
+}
+
+#[test]
+fn a_folder_is_removed_with_all_that_is_in_it() {
+    let folder = Folder::new("removed");
+    folder.subfolder("one/two");
+    folder.secret("one/three", "text");
+    let path = folder.to_owned();
+    drop(folder);
+    assert!(!path.exists());
+}
+
+/// As the guard has one for each command, until that has executed its program.
+#[test]
+fn a_child_with_the_command_line_of_a_guard_is_no_guard() {
+    let sandbox = Sandbox::new("child");
+    sandbox.file("guard", "(while sleep 0.1; do :; done) & wait", 0o600);
+    let mut shell = sandbox.marked("/bin/sh");
+    let shell = shell.args(["guard", "web"]).current_dir(&**sandbox).spawn();
+    let mut shell = shell.expect("there is a shell");
+    let sh = || sandbox.processes_of("sh");
+    until_true("a child", || sh().len() == 2);
+    assert_eq!(sandbox.guards("web"), [shell.id()]);
+    sandbox.kill_all();
+    shell.wait().expect("it is a child of this process");
+}

@@ -1,0 +1,229 @@
+//! Pauses: what they keep still, what the lock promises all the same, and how each of them ends.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::group::{Group, R, T, TAKEOVER};
+use super::site::Site;
+use crate::support::clock::{now, observe_for, until_true};
+use crate::support::proxy::Mode;
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::wire::Client;
+
+impl Site {
+    /// Pauses the agents.
+    #[track_caller]
+    fn pause(&self, words: &[&str]) {
+        let paused = self.run(&[&["pause"], words, &["web"]].concat());
+        assert_eq!((paused.status, &*paused.said), (Some(0), ""), "{paused:?}");
+        assert!(paused.shown.starts_with("until=20"), "{paused:?}");
+        assert_eq!(self.run(&["status", "-e", "paused", "web"]).status, Some(0));
+    }
+
+    /// Ends the pause.
+    fn resume(&self) -> Run {
+        self.run(&["resume", "web"])
+    }
+}
+
+#[test]
+fn in_a_pause_nothing_is_started_stopped_or_moved_and_all_goes_on_after_it() {
+    let flags = ["--healthcheck", "! test -e $D/sick"];
+    let Some(site) = Site::new(&["1", "2", "3"], &flags) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "1h", "--reason", "new kernel"]);
+    let since = now();
+    std::fs::write(site.group.hosts[holder].sandbox.join("sick"), "").expect("a file");
+    let shown = site.run(&["status", "web"]).shown;
+    assert!(shown.contains("PAUSED until 20") && shown.contains(": new kernel"), "{shown}");
+    assert!(shown.contains("no candidate: paused"), "{shown}");
+    let refused = site.run(&["switchover", "web"]);
+    let says = "paused; putex resume web ends that";
+    assert!(refused.status == Some(75) && refused.said.contains(says), "{refused:?}");
+    // A shorter pause is none: whoever has asked for the longer one relies on it.
+    let refused = site.run(&["pause", "--for", "1m", "web"]);
+    assert!(refused.status == Some(75) && refused.said.contains("putex resume web"), "{refused:?}");
+    site.pause(&["--for", "2h"]);
+    observe_for(TAKEOVER + R);
+    assert_eq!(site.group.observer.changes_since(since), 0, "nothing moves");
+    // The operator stops the service by hand: nobody starts it.
+    site.group.stop_by_hand(holder);
+    until_true("the end of the service", || site.group.holder(0).is_none());
+    observe_for(TAKEOVER + R);
+    assert_eq!(site.group.holder(0), None, "nothing is started");
+    let since = now();
+    let resumed = site.resume();
+    assert_eq!((resumed.status, &*resumed.shown), (Some(0), "agents=3\n"), "{resumed:?}");
+    // Its host is not fit any more: another runs it.
+    let (next, _) = site.group.next_holder(0, holder, since);
+    assert_ne!(next, holder);
+    site.check_end();
+    let nothing = site.resume();
+    assert_eq!((nothing.status, &*nothing.said), (Some(0), "putex: web: no pause stands\n"));
+    // With a wrong name nothing is resumed, and another key stays paused.
+    let wrong = site.run(&["resume", "wbe"]);
+    assert!(
+        wrong.status == Some(75) && wrong.said.contains("are key and bucket right?"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_dead_holder_is_not_followed_before_the_end_of_the_pause() {
+    let Some(mut site) = Site::new(&["1", "2", "3"], &[]) else { return };
+    // Resumed, and over by itself.
+    for lasts in ["1h", "6s"] {
+        let holder = site.holder();
+        site.pause(&["--for", lasts]);
+        let begun = now();
+        // The agent alone: its guard stops the service when the lock runs out.
+        site.group.hosts[holder].agent.take().expect("it runs").kill();
+        until_true("the end of the service", || site.group.holder(0).is_none());
+        observe_for(TAKEOVER + R);
+        assert_eq!(site.group.holder(0), None, "nobody takes over in a pause");
+        if lasts == "1h" {
+            assert_eq!(site.resume().status, Some(0));
+        }
+        let (_, up_at) = site.group.next_holder(0, holder, begun);
+        assert!(lasts == "1h" || up_at >= begun + Duration::from_secs(5), "it is not over");
+        site.check_end();
+        site.start_again(holder);
+    }
+}
+
+#[test]
+fn an_agent_that_starts_in_a_pause_observes_it() {
+    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "1h"]);
+    // Within T: it goes on with the service.
+    let since = now();
+    site.group.hosts[holder].agent.take().expect("it runs").kill();
+    site.group.start(holder);
+    site.group.wait_for_line(holder, "adopted as revision", since);
+    assert_eq!(site.group.observer.changes_since(since), 0, "the service goes on");
+    // After a reboot nothing is there to go on with, and nothing is started.
+    site.group.kill_host_without_lock(holder);
+    let since = now();
+    if !site.group.start_rebooted(holder) {
+        return println!("skipped: no mount namespace can be made here");
+    }
+    site.group.wait_for_line(holder, "paused for", since);
+    site.group.wait_for_line(holder, "-> standby", since);
+    observe_for(TAKEOVER + R);
+    assert_eq!(site.group.holder(0), None, "nothing is started");
+    assert_eq!(site.resume().status, Some(0));
+    site.check_end();
+}
+
+#[test]
+fn a_pause_outlives_a_restart_of_the_server() {
+    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "1h"]);
+    let since = now();
+    site.group.server.kill();
+    site.group.server.restart().expect("the server comes back");
+    for host in 0..2 {
+        site.group.wait_for_line(host, "store open again", since);
+    }
+    site.group.kill_host_without_lock(holder);
+    observe_for(TAKEOVER + R);
+    assert_eq!(site.group.holder(0), None, "nobody takes over in a pause");
+    assert_eq!(site.resume().status, Some(0));
+    site.check_end();
+}
+
+#[test]
+fn with_keep_running_the_service_outlives_an_outage_of_ten_t_and_its_agent() {
+    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "25s", "--keep-running"]);
+    let since = now();
+    site.group.server.kill();
+    observe_for(T * 4);
+    // The agent dies too, and comes back.
+    site.group.hosts[holder].agent.take().expect("it runs").kill();
+    observe_for(T);
+    site.group.start(holder);
+    observe_for(T * 5);
+    assert_eq!(site.group.observer.changes_since(since), 0, "the service goes on");
+    site.group.server.restart().expect("the server comes back");
+    site.group.wait_for_line(holder, "adopted as revision", since);
+    site.group.wait_for_line(1 - holder, "store open again", since);
+    // Before the pause is over, and after it.
+    for host in 0..2 {
+        site.group.wait_for_line(host, "the pause is over", since);
+    }
+    observe_for(TAKEOVER);
+    assert_eq!(site.group.observer.changes_since(since), 0, "the service goes on");
+    // The lock is what it was before: a dead holder is followed in time.
+    let renewed_at = site.group.kill_host(holder);
+    let (_, up_at) = site.group.next_holder(0, holder, renewed_at);
+    assert!(up_at - renewed_at >= TAKEOVER - Duration::from_millis(20));
+    site.check_end();
+}
+
+#[test]
+fn a_holder_that_is_cut_off_keeps_its_service_until_the_pause_is_over_and_nobody_is_early() {
+    let Some(site) = Site::new(&["1", "2"], &[]) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "8s", "--keep-running"]);
+    let begun = now();
+    site.group.hosts[holder].proxy.turn(Mode::Freeze);
+    observe_for(T * 2);
+    // The holder does not hear that; the other agent does, and waits all the same.
+    let resumed = site.run(&["resume", "-w", "2", "web"]);
+    assert_eq!(resumed.status, Some(75), "{resumed:?}");
+    let says = format!("host-{holder}: does not answer; its lock runs out in ");
+    assert!(resumed.said.contains(&says), "{resumed:?}");
+    let (_, up_at) = site.group.next_holder(0, holder, begun);
+    assert!(up_at >= begun + Duration::from_secs(7) + T, "the holder had so long");
+    let down_at = site.group.observer.down_since(holder, begun).expect("it was stopped");
+    assert!(down_at >= begun + Duration::from_secs(7), "it ran until the pause was over");
+    site.group.hosts[holder].proxy.turn(Mode::Pass);
+    site.check_end();
+}
+
+/// An agent that is cut off does not acknowledge, nor does one of putex 0.2.0.
+#[test]
+fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
+    let Some(site) = Site::new(&["1", "2"], &[]) else { return };
+    let holder = site.holder();
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
+    let withdrawn = site.run(&["pause", "--for", "1h", "-w", "1", "web"]);
+    assert_eq!((withdrawn.status, &*withdrawn.shown), (Some(75), ""), "{withdrawn:?}");
+    let says = format!("host-{holder}: holds the lock and does not answer");
+    assert!(withdrawn.said.contains(&says), "{withdrawn:?}");
+    assert!(withdrawn.said.ends_with("the pause is withdrawn\n"), "{withdrawn:?}");
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
+    assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
+    // One that is to be longer leaves the one before, on which somebody relies.
+    site.pause(&["--for", "1h", "--reason", "first"]);
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
+    let longer = site.run(&["pause", "--for", "2h", "-w", "1", "web"]);
+    assert!(longer.status == Some(75) && longer.said.ends_with("the pause before stands\n"));
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
+    let shown = site.run(&["status", "web"]).shown;
+    assert!(shown.contains("for 59m") && shown.contains(": first"), "{shown}");
+    assert_eq!(site.resume().status, Some(0));
+    site.check_end();
+}
+
+#[test]
+fn a_holder_of_putex_0_2_0_is_not_paused() {
+    let Some(group) = Group::new(&["2"], 1, &[]) else { return };
+    let mut site = Site { operator: Sandbox::new("operator"), group };
+    let mut client = Client::connect(site.group.server.port()).expect("a connection");
+    client.create_bucket("putex", "file").expect("a bucket");
+    client.request("$KV.putex.web", "", "old").expect("an answer");
+    let since = now();
+    site.group.start(0);
+    site.group.wait_for_line(0, "-> standby", since);
+    let refused = site.run(&["pause", "--for", "1h", "web"]);
+    let says = "putex: web: old: is an agent of another version, which observes no pause\n";
+    assert_eq!((refused.status, &*refused.said), (Some(75), says));
+    let body = r#"{"last_by_subj":"$KV.putex.putex.pause.web"}"#;
+    assert!(client.call("STREAM.MSG.GET.KV_putex", body).is_err(), "nothing was written");
+}

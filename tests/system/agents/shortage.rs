@@ -1,0 +1,203 @@
+//! What agent and guard lack, and what is sent to them, must not leave a service without
+//! either: an agent on a directory, and a service that is a file.
+
+use std::fs::{self, OpenOptions};
+use std::process::{Child, Command, Stdio};
+
+use crate::small_host::{Host, STOP, wait_for_end};
+use crate::support::agent::Agent;
+use crate::support::clock::{until, until_true};
+use crate::support::process::{children_of, is_traced};
+use crate::support::programs;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+/// Signals that the guard cannot see, or that say that it is broken.
+const NOT_HANDLED: [i32; 6] =
+    [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+
+#[test]
+fn no_signal_ends_a_guard() {
+    let host = Host::new("signals");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    // The last of those with a name says so too.
+    let named = 1..libc::SIGSYS;
+    for number in named.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+        if !NOT_HANDLED.contains(&number) {
+            let mut kill = Command::new("/bin/kill");
+            let kill = kill.args([format!("-{number}"), guard.to_string()]);
+            assert!(kill.status().expect("it runs").success(), "{number}");
+        }
+    }
+    agent.kill();
+    wait_for_end(guard);
+    assert!(!host.is_up(), "the guard was ended");
+}
+
+/// What the agent says is counted by both: it is said again, not left out.
+#[test]
+fn a_guard_is_kept_when_the_kernel_has_no_memory_for_a_message() {
+    refuse_message("memory", |agent, _| agent.to_string());
+}
+
+/// A guard that does not answer is killed.
+#[test]
+fn a_guard_is_kept_when_the_kernel_has_no_memory_for_its_report() {
+    refuse_message("report", |_, guard| guard.to_string());
+}
+
+/// Starts a strace with these options, which writes to `calls`; `None` where there is none.
+fn strace(host: &Host, options: &[&str]) -> Option<Child> {
+    let mut strace = host.sandbox.marked(programs::tool("strace")?);
+    strace.args(["-qq", "-o"]).arg(host.sandbox.join("calls")).args(options);
+    Some(strace.stderr(Stdio::null()).spawn().expect("it runs"))
+}
+
+/// Has strace follow processes with these options, until `count` says of its output that more than
+/// eight calls were seen; returns whether it could follow.
+fn follow(host: &Host, options: &[&str], count: impl Fn(&str) -> usize) -> bool {
+    let Some(mut strace) = strace(host, options) else {
+        return false;
+    };
+    let calls = host.sandbox.join("calls");
+    let seen = || count(&fs::read_to_string(&calls).unwrap_or_default());
+    // It ends with what it follows, or at once where it may not follow a process.
+    until_true("calls", || seen() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
+    let (_, _) = (strace.kill(), strace.wait());
+    if seen() == 0 {
+        println!("skipped: strace may not follow a process");
+    }
+    seen() > 0
+}
+
+/// Has the kernel refuse a message of a thread four times, by agent and guard: the guard is kept.
+fn refuse_message(name: &str, sender: impl Fn(u32, Pid) -> String) {
+    let host = Host::new(name);
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let sender = sender(agent.id(), guard);
+    let options = ["-e", "inject=sendmsg:error=ENOBUFS:when=1..4", "-p", &sender];
+    let sent = |calls: &str| calls.lines().filter(|call| call.starts_with("sendmsg(")).count();
+    if follow(&host, &options, sent) {
+        assert_eq!(host.guard(), guard, "{}", agent.log.text());
+        assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
+    }
+}
+
+/// A disk that hangs keeps the kernel from reading the program of the next guard. The agent goes on
+/// meanwhile, and gives that guard up.
+#[test]
+fn an_agent_acts_while_the_start_of_a_guard_hangs() {
+    let host = Host::new("hangs");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let delay = "inject=execve:delay_enter=20s:when=1";
+    let followed = agent.id().to_string();
+    let options = ["-f", "-P", "/proc/self/exe", "-e", delay, "-p", &followed];
+    let Some(mut strace) = strace(&host, &options) else { return };
+    let is_followed = || is_traced(agent.id());
+    until_true("strace", || is_followed() || matches!(strace.try_wait(), Ok(Some(_))));
+    if !is_followed() {
+        return println!("skipped: strace may not follow a process");
+    }
+    kill_process(guard, Signal::KILL).expect("it runs");
+    let starting = || spawned_by(agent.id(), "putex-connect");
+    let hanging = until("the start of another guard", starting);
+    agent.signal(Signal::USR1);
+    agent.wait_for_any(&["SIGUSR1"]);
+    agent.wait_for_any(&["the guard did not answer"]);
+    assert_eq!(starting(), Some(hanging), "{}", agent.log.text());
+    let _ = (strace.kill(), strace.wait());
+    let lines = || agent.log.text().matches("the service runs here").count();
+    until_true("the service", || lines() > 1);
+    assert!(host.is_up(), "{}", agent.log.text());
+    until_true("one guard", || host.sandbox.guards(&host.key).len() == 1);
+}
+
+/// Returns a process that a thread of this name has spawned, and that executes no program yet.
+fn spawned_by(parent: u32, thread: &str) -> Option<u32> {
+    let name = format!("{thread}\n");
+    let has_name = |child: &u32| {
+        fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm == name)
+    };
+    children_of(parent).into_iter().find(has_name)
+}
+
+/// An emulator of another processor may refuse what vfork(2) does not need.
+#[test]
+fn commands_run_where_a_process_can_only_be_made_as_by_vfork() {
+    let host = Host::new("vfork");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let followed = (agent.id().to_string(), guard.to_string());
+    // The second call of each pair is without the flags that were refused.
+    let refused = "inject=clone:error=EINVAL:when=1+2";
+    let options = ["-f", "-e", refused, "-p", &followed.0, "-p", &followed.1];
+    if follow(&host, &options, |calls| calls.matches("(INJECTED)").count()) {
+        assert_eq!(host.guard(), guard, "{}", agent.log.text());
+        assert!(host.is_up(), "{}", agent.log.text());
+        assert!(!agent.log.text().contains("could not be run"), "{}", agent.log.text());
+    }
+}
+
+/// Whoever writes beyond the limit of a file is sent a signal that ends it.
+#[test]
+fn a_log_file_that_may_not_grow_ends_nobody() {
+    let host = Host::new("limit");
+    let log = host.sandbox.join("log");
+    let mut agent = host.sandbox.command("/bin/sh");
+    agent.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]);
+    agent.arg(programs::putex()).args(host.words("agent", STOP));
+    agent.env("D", host.sandbox.text());
+    let file = OpenOptions::new().append(true).create(true).open(&log);
+    let agent = Agent::start_with_stderr(&mut agent, file.expect("a file"));
+    let agent = agent.expect("there is a shell");
+    host.wait_until_up();
+    let guard = host.guard();
+    let say = || agent.signal(Signal::USR1);
+    // A shell counts in blocks of 512 or 1024 bytes. Each of these is logged.
+    until_true("a full log", || {
+        say();
+        let length = fs::metadata(&log).expect("it is there").len();
+        [512, 1024].contains(&length)
+    });
+    let env = host.sandbox.join("env");
+    let started = fs::metadata(&env).and_then(|file| file.modified());
+    let started = started.expect("start wrote it");
+    until_true("another start", || {
+        say();
+        let file = fs::metadata(&env).expect("it is there");
+        file.modified().expect("a time") > started
+    });
+    agent.kill();
+    // It says that the agent is gone.
+    wait_for_end(guard);
+    assert!(!host.is_up(), "the log has ended the guard");
+}
+
+/// It cannot renew, and its guard stops the service. It goes on when it has descriptors again.
+#[test]
+fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service() {
+    let host = Host::new("descriptors");
+    let mut agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let limit_to = |count| {
+        let few = Rlimit { current: Some(count), maximum: Some(1024) };
+        prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
+    };
+    limit_to(8);
+    host.wait_until_down();
+    limit_to(1024);
+    host.wait_until_up();
+    assert_eq!(host.guard(), guard, "another guard was started");
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("Too many open files"), "{said}");
+    assert!(!host.is_up());
+}

@@ -1,0 +1,175 @@
+//! SIGUSR2, as far as signals go: one agent on a directory.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::support::agent::Agent;
+use crate::support::clock::{observe_for, until_true};
+use crate::support::process::{self, signals};
+use crate::support::sandbox::Sandbox;
+use rustix::process::Signal;
+
+/// How often the signal is sent.
+const SIGNALS: u32 = 40;
+
+/// How often a guard dies.
+const DEATHS: u32 = 10;
+
+/// Returns whether a process ignores a signal.
+fn ignores(process: u32, signal: Signal) -> bool {
+    process::has_signal(process, "SigIgn:", signal)
+}
+
+/// What the agent blocks, the service must not inherit.
+#[test]
+fn no_process_but_the_agent_blocks_signals() {
+    let sandbox = Sandbox::new("blocked");
+    let mut command = sandbox.agent("sleep 100 & true", "true");
+    let agent = Agent::start(command.args(["-r", "100ms", "--healthcheck", "exec sleep 100"]));
+    until_true("the health check", || !sandbox.processes_of("sleep").is_empty());
+    // A guard that has just begun blocks them until it can take them.
+    until_true("processes that block nothing", || {
+        let mut others = sandbox.processes();
+        others.retain(|process| *process != agent.id());
+        others.len() > 1 && others.iter().all(|process| signals(*process, "SigBlk:") == Some(0))
+    });
+    assert_ne!(signals(agent.id(), "SigBlk:"), Some(0));
+}
+
+/// The new instance would end, and its guard would stop the service at V.
+#[test]
+fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
+    let sandbox = Sandbox::new("fault");
+    let file = sandbox.join("web.conf");
+    let right = "priority = 1\n";
+    fs::write(&file, right).expect("there is room");
+    let mut command = sandbox.agent("true", "true");
+    let mut agent = Agent::start(command.args(["-r", "100ms", "--config"]).arg(&file));
+    agent.wait_for_any(&["the service runs here"]);
+    fs::write(&file, format!("{right}stopp = true\n")).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["web.conf:2: stopp: no such key"]);
+    agent.wait_for_any(&["check: exit status 78; this instance goes on"]);
+    fs::write(&file, format!("{right}bucket = another\n")).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["another agent by its settings: --bucket changed; this instance goes on"]);
+    fs::write(&file, format!("{right}last-resort = /no/such/file\n")).expect("there is room");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["last-resort: there is no program /no/such/file"]);
+    agent.wait_for_any(&["adopted as revision"]);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!((status, said.matches("SIGUSR2: executing").count()), (Some(0), 1), "{said}");
+}
+
+/// The next check began in the turn in which the last one ended.
+#[test]
+fn an_upgrade_comes_before_the_next_of_health_checks_that_take_longer_than_r() {
+    let sandbox = Sandbox::new("slow-check");
+    let mut command = sandbox.agent("true", "true");
+    let agent = Agent::start(command.args(["-r", "200ms", "--healthcheck", "sleep 0.25"]));
+    agent.wait_for_any(&["the service runs here"]);
+    agent.wait_for_any(&["the health check takes longer than R"]);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted as revision"]);
+}
+
+/// A log that nobody reads any more would end it by SIGPIPE otherwise.
+#[test]
+fn an_agent_whose_program_is_gone_goes_on_as_before() {
+    let sandbox = Sandbox::new("gone");
+    let program = sandbox.join("putex");
+    fs::copy(crate::support::programs::putex(), &program).expect("there is room");
+    let mut command = sandbox.command(&program);
+    command
+        .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
+        .args(["-r", "100ms", "--dir"])
+        .arg(sandbox.join("lock"));
+    let agent = Agent::start(&mut command);
+    agent.wait_for_any(&["the service runs here"]);
+    let before = [Signal::PIPE, Signal::USR2, Signal::HUP].map(|it| ignores(agent.id(), it));
+    assert_eq!(before, [true, false, false]);
+    fs::remove_file(&program).expect("it is there");
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["cannot be executed"]);
+    let ignored = || [Signal::PIPE, Signal::USR2, Signal::HUP].map(|it| ignores(agent.id(), it));
+    until_true("the same signals", || ignored() == before);
+}
+
+/// As under nohup, or as a background job of a shell script: the agent is to outlive its
+/// terminal.
+#[test]
+fn a_hangup_or_an_interrupt_that_is_ignored_stays_ignored() {
+    let sandbox = Sandbox::new("nohup");
+    let mut command = sandbox.command("sh");
+    command
+        .args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"])
+        .arg(crate::support::programs::putex())
+        .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
+        .args(["-r", "100ms", "--dir"])
+        .arg(sandbox.join("lock"));
+    let mut agent = Agent::start(&mut command);
+    agent.wait_for_any(&["the service runs here"]);
+    let ignored = || [Signal::HUP, Signal::INT].map(|signal| ignores(agent.id(), signal));
+    assert_eq!(ignored(), [true, true]);
+    agent.signal(Signal::HUP);
+    agent.signal(Signal::INT);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted"]);
+    assert_eq!(ignored(), [true, true]);
+    agent.signal(Signal::HUP);
+    agent.signal(Signal::INT);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!said.contains("SIGHUP") && !said.contains("SIGINT"), "{said}");
+}
+
+/// Somebody takes it for a daemon that opens its log anew.
+#[test]
+fn a_signal_without_a_meaning_leaves_the_agent_alone() {
+    let sandbox = Sandbox::new("usr1");
+    let mut agent = Agent::start(sandbox.agent("true", "true").args(["-r", "100ms"]));
+    agent.wait_for_any(&["the service runs here"]);
+    agent.signal(Signal::USR1);
+    agent.wait_for_any(&["SIGUSR1: it has no effect"]);
+    assert!(agent.runs());
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert!(status == Some(0) && said.contains("the lock is released, revision"), "{said}");
+}
+
+/// The next instance is the same process: the dead guard is its child, which it does not know.
+#[test]
+fn a_guard_that_dies_beside_an_upgrade_is_reaped() {
+    let sandbox = Sandbox::new("reaped");
+    let agent = Agent::start(sandbox.agent("true", "true").args(["-r", "200ms"]));
+    agent.wait_for_any(&["the service runs here"]);
+    for _ in 0..DEATHS {
+        let guards = sandbox.guards("web");
+        process::signal(guards[0], Signal::KILL);
+        agent.signal(Signal::USR2);
+        let is_another = |others: Vec<u32>| !others.is_empty() && others != guards;
+        until_true("another guard", || is_another(sandbox.guards("web")));
+    }
+    until_true("one child", || process::children_of(agent.id()).len() == 1);
+}
+
+/// The program that is executed has no handler yet when the next signal comes.
+#[test]
+fn many_upgrades_in_a_row_do_not_end_the_agent() {
+    let sandbox = Sandbox::new("row");
+    let mut command = sandbox.agent("true", "true");
+    let mut agent = Agent::start(command.args(["-r", "100ms"]));
+    agent.wait_for_any(&["the service runs here"]);
+    for _ in 0..SIGNALS {
+        agent.signal(Signal::USR2);
+        agent.signal(Signal::HUP);
+        observe_for(Duration::from_millis(10));
+        assert!(agent.runs(), "{}", agent.log.text());
+    }
+    agent.wait_for_any(&["adopted"]);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+}

@@ -1,0 +1,155 @@
+//! How a running agent waits: a deadline that passes while its host is suspended
+//! must end the wait as soon as the host wakes up. A test cannot suspend its host,
+//! but it can see what each thread waits by.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::rig::scene::Scene;
+use crate::rig::setting::Setting;
+use crate::rig::waits;
+use crate::support::agent::Agent;
+use crate::support::clock::{self, until_true};
+use crate::support::process::children_of;
+use crate::support::programs;
+use crate::support::sandbox::Sandbox;
+use rustix::process::Signal;
+
+/// Renewal interval: several of them in a window.
+const R: Duration = Duration::from_millis(100);
+
+/// How long a process is looked at.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Checks that no deadline of the process stands still with its host, and that the
+/// threads which must have been seen waiting were.
+fn check(pid: u32, threads: &[&str]) {
+    let waits = waits::observe(pid, WINDOW).expect("it runs, and may be looked at");
+    assert!(waits.wrong.is_empty(), "{:#?}", waits.wrong);
+    assert!(waits.timers >= threads.len(), "{waits:?}");
+    for thread in threads {
+        assert!(waits.patient.contains(*thread), "no {thread}: {waits:?}");
+    }
+}
+
+/// The threads of an agent that wait by a deadline.
+const WITH_DEADLINES: [&str; 2] = [waits::MAIN, "putex-store"];
+
+/// Returns an agent of a directory, with this renewal interval and health check.
+fn agent_of(sandbox: &Sandbox, r: Duration, check: &str) -> Command {
+    let mut command = sandbox.agent("echo up >$D/up", "true");
+    command.args(["-c", "1", "-r", &r.as_millis().to_string(), "--healthcheck", check]);
+    command
+}
+
+/// Starts an agent, and waits until it is active.
+fn start(sandbox: &Sandbox, command: &mut Command) -> Agent {
+    let agent = Agent::start(command);
+    until_true("an active agent", || sandbox.join("up").exists());
+    agent
+}
+
+/// Returns the children of an agent that are no program of their own yet.
+fn unexecuted(agent: &Agent) -> usize {
+    let of = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = agent.id();
+    children_of(own).into_iter().filter(|child| of(*child) == of(own)).count()
+}
+
+/// An active agent whose health check the disk does not deliver.
+struct Hanging {
+    agent: Agent,
+    disk: Child,
+    command: Command,
+    _sandbox: Sandbox,
+}
+
+/// Starts an agent with this renewal interval. Once it is active its disk hangs: the kernel does
+/// not get to read the program of its health check. `None` where strace cannot see to that.
+fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
+    let strace = programs::tool("strace").filter(|_| waits::can_observe())?;
+    let sandbox = Sandbox::new(name);
+    let check = sandbox.join("check");
+    fs::write(&check, "#!/bin/sh\n").expect("a file");
+    fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut command = agent_of(&sandbox, r, &check.to_string_lossy());
+    let agent = start(&sandbox, &mut command);
+    let mut disk = sandbox.command(strace);
+    disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s", "-P"]);
+    let disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
+    until_true("a health check that is not executed", || unexecuted(&agent) > 0);
+    Some(Hanging { agent, disk, command, _sandbox: sandbox })
+}
+
+#[test]
+fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
+    let Some(mut hanging) = hang_disk("disk", R) else {
+        return;
+    };
+    let agent = &mut hanging.agent;
+    agent.wait_for_any(&["the health check did not end within"]);
+    until_true("another one", || unexecuted(agent) > 0);
+    agent.signal(Signal::TERM);
+    let ended = agent.wait_exit(clock::now() + Duration::from_secs(10));
+    let (_, _) = (hanging.disk.kill(), hanging.disk.wait());
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
+/// A health check that the disk does not deliver would keep the locks and sockets of its agent.
+#[test]
+fn an_agent_that_dies_while_its_disk_hangs_is_started_again() {
+    let Some(mut hanging) = hang_disk("disk-dead", Duration::from_secs(2)) else {
+        return;
+    };
+    hanging.agent.kill();
+    let again = Agent::start(&mut hanging.command);
+    again.wait_for_any(&["the service goes on"]);
+    let (_, _) = (hanging.disk.kill(), hanging.disk.wait());
+    again.kill();
+}
+
+#[test]
+fn the_reading_of_system_calls_is_right() {
+    waits::check_reading();
+}
+
+#[test]
+fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
+    if waits::can_observe() {
+        let sandbox = Sandbox::new("waits");
+        let agent = start(&sandbox, &mut agent_of(&sandbox, R, "true"));
+        check(agent.id(), &WITH_DEADLINES);
+    }
+}
+
+#[test]
+fn agents_on_a_server_wait_by_timers_that_count_suspend() {
+    if !waits::can_observe() {
+        return;
+    }
+    let Some(setting) = Setting::new(R) else {
+        return;
+    };
+    let mut scene = Scene::open(&setting, 2).expect("two agents");
+    let active = scene.wait_for_active().expect("one is active");
+    for host in 0..2 {
+        let pid = scene.hosts[host].pid().expect("it runs");
+        check(pid, &WITH_DEADLINES);
+    }
+    // The guard of a service that runs has a deadline; one that has nothing to guard
+    // waits for its agent alone.
+    for (host, with_deadlines) in [(active, &[waits::MAIN][..]), (1 - active, &[])] {
+        let guards = scene.hosts[host].guards();
+        assert_eq!(guards.len(), 1, "host {host}");
+        check(guards[0], with_deadlines);
+    }
+    // Without its server an agent waits for the next try to reach it.
+    let since = clock::now();
+    scene.server.stop(Signal::KILL);
+    scene.down(active, since).expect("nobody is active");
+    for host in &scene.hosts {
+        check(host.pid().expect("it runs"), &WITH_DEADLINES);
+    }
+}

@@ -1,0 +1,288 @@
+//! Three servers and a bucket of three copies: what an agent sees while a leader
+//! is elected. Takes minutes, so these are ignored unless asked for.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use putex::core::event::{Opened, Written};
+use putex::core::record::Revision;
+use putex::core::seat::Seat;
+use putex::nats::{self, Client, ConnectOptions, Login};
+use putex::store::nats::NatsStore;
+use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind};
+use putex::sys::{self, Waker};
+use rustix::process::Signal;
+
+use super::server::{self, on_servers, soon};
+use super::{plain, write};
+use crate::contract::entries::list;
+use crate::support::clock::observe_for;
+use crate::support::programs;
+use crate::support::server::{Server, free_port};
+
+/// How long a cluster may take to start or to elect: 9 s at the most are known.
+const ELECTION_MAX: Duration = Duration::from_secs(30);
+/// How often it is tried whether it has.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+
+struct Cluster(Vec<Server>);
+
+impl Cluster {
+    fn start(binary: &Path) -> Cluster {
+        Cluster(Server::start_cluster(binary, "").expect("the cluster has a leader"))
+    }
+
+    fn client(&self) -> Client {
+        let urls: Vec<_> = self.0.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+        let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
+        let interval = Duration::from_millis(500);
+        Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), interval))
+    }
+
+    fn store(&self, bucket: &str, key: &str) -> LockKey {
+        LockKey::new(self.bucket(bucket), key)
+    }
+
+    fn bucket(&self, bucket: &str) -> Box<NatsStore> {
+        let mut settings = server::settings(bucket);
+        settings.replicas = 3;
+        Box::new(NatsStore::new(self.client(), settings))
+    }
+}
+
+fn open(store: &mut LockKey) -> Opened {
+    let begin = Instant::now();
+    loop {
+        match store.open(soon()) {
+            Ok(opened) => return opened,
+            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
+                assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                observe_for(TRY_EVERY);
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// Of six writes over the same revision at most one may be acknowledged. The others may be
+/// answered that the key is busy.
+fn race(cluster: &Cluster) {
+    const RACERS: usize = 6;
+    const ROUNDS: usize = 100;
+    let mut stores: Vec<_> = (0..RACERS).map(|_| cluster.store("locks", "race")).collect();
+    let mut expected = stores.iter_mut().map(open).last().expect("stores").key_states[0].revision;
+    let mut busy = 0;
+    for round in 0..ROUNDS {
+        let written: Vec<_> = thread::scope(|scope| {
+            let racers: Vec<_> = stores
+                .iter_mut()
+                .map(|store| {
+                    scope.spawn(move || store.write(Seat::FIRST, expected, &plain("a"), soon()))
+                })
+                .collect();
+            racers.into_iter().map(|racer| racer.join().expect("joined")).collect()
+        });
+        busy += written.iter().filter(|one| matches!(one, Written::Unknown(_))).count();
+        let stored = written.iter().filter_map(|one| match one {
+            Written::Stored(revision) => Some(*revision),
+            Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => None,
+        });
+        let stored: Vec<_> = stored.collect();
+        assert_eq!(stored.len(), 1, "round {round}: {written:?}");
+        expected = stored[0];
+    }
+    println!("{busy} of {} answers were busy", RACERS * ROUNDS);
+}
+
+/// Reads what was just written through another server, and writes under the conditions
+/// that several copies permit.
+fn listings_and_conditions(cluster: &Cluster) {
+    const KEYS: u64 = 50;
+    let mut writer = cluster.bucket("locks");
+    let mut readers: Vec<_> = (0..3).map(|_| cluster.bucket("locks")).collect();
+    for store in readers.iter_mut().chain([&mut writer]) {
+        store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the cluster has a leader");
+    }
+    let put = |store: &mut NatsStore, key: &str, expected| {
+        store.compare_and_set(key, expected, &Content::default(), soon())
+    };
+    let absent = Expected::Key(Revision(0));
+    for number in 1..=KEYS {
+        let written = put(&mut writer, &format!("k.{number:02}"), absent);
+        let Written::Stored(revision) = written else {
+            panic!("{written:?}");
+        };
+        for reader in &mut readers {
+            let listing = list(&mut **reader, "k", soon()).expect("a listing");
+            assert_eq!(listing.entries.len() as u64, number);
+            assert!(listing.last >= revision, "{} < {revision}", listing.last);
+        }
+    }
+    let Written::Stored(lease) = put(&mut writer, "lease", absent) else {
+        panic!("no lease");
+    };
+    let held = Expected::OtherKey("lease", lease);
+    let by_holder = put(&mut readers[0], "data", held);
+    assert!(matches!(by_holder, Written::Stored(_)), "{by_holder:?}");
+    let Written::Stored(renewed) = put(&mut writer, "lease", Expected::Key(lease)) else {
+        panic!("not renewed");
+    };
+    let late = put(&mut readers[0], "data", held);
+    assert_eq!(late, Written::Moved(Some(renewed)));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_bucket_of_three_copies_survives_its_leader() {
+    on_slow_clusters(|mut cluster| {
+        let mut store = cluster.store("locks", "web");
+        let before = open(&mut store);
+        race(&cluster);
+        listings_and_conditions(&cluster);
+        let mut revision = write(&mut store, Revision(0), "a");
+        let info = cluster.0[0].admin().stream("INFO", "locks", "");
+        assert_eq!(info["config"]["num_replicas"], 3);
+        let leader = info["cluster"]["leader"].as_str().expect("a leader").to_owned();
+        let number: usize = leader[1..].parse().expect("a number");
+        cluster.0[number].kill();
+        let begin = Instant::now();
+        let mut unknown = 0;
+        loop {
+            match store.write(Seat::FIRST, revision, &plain("a"), soon()) {
+                Written::Stored(next) => {
+                    revision = next;
+                    break;
+                }
+                Written::Unknown(text) => {
+                    assert!(!text.contains("does not exist"), "{text}");
+                    unknown += 1;
+                }
+                written @ (Written::Moved(_) | Written::Denied(_)) => panic!("{written:?}"),
+            }
+            assert!(begin.elapsed() < ELECTION_MAX, "no leader");
+            observe_for(TRY_EVERY);
+            // The link may have led to the server that was killed.
+            if store.read(Seat::FIRST, soon()).is_err_and(|text| text.contains("not connected")) {
+                open(&mut store);
+            }
+        }
+        println!("stored again after {:?} and {unknown} unknown", begin.elapsed());
+        let after = open(&mut store);
+        assert_eq!((after.bucket.id, after.key_states[0].revision), (before.bucket.id, revision));
+    });
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_server_that_hangs_is_left_for_another() {
+    on_slow_clusters(|cluster| {
+        let mut store = cluster.store("locks", "web");
+        let opened = open(&mut store);
+        let inspection = cluster.bucket("other").inspect(&["web"], soon());
+        let remarks = inspection.expect("there are servers enough").remarks;
+        let last = remarks.last().expect("of the bucket");
+        assert!(last.ends_with("an agent would make it, with replicas: 3"));
+        let mut revision = write(&mut store, Revision(0), "a");
+        let here =
+            |server: &&Server| opened.bucket.remarks[0].contains(&format!(":{}:", server.port()));
+        let hung = cluster.0.iter().find(here).expect("one of them");
+        hung.signal(Signal::STOP);
+        let begin = Instant::now();
+        let waker = Waker::new().expect("a descriptor");
+        loop {
+            let short = sys::now().after(Duration::from_secs(1));
+            let written = store.write(Seat::FIRST, revision, &plain("a"), short);
+            if let Written::Stored(next) = written {
+                revision = next;
+                break;
+            }
+            assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
+            let soon = sys::now().after(TRY_EVERY);
+            if store.watch(waker.as_fd(), Some(soon)).is_err() {
+                revision = open(&mut store).key_states[0].revision.max(revision);
+            }
+        }
+        println!("stored again after {:?}", begin.elapsed());
+        assert_eq!(open(&mut store).key_states[0].revision, revision);
+        hung.signal(Signal::CONT);
+    });
+}
+
+/// A leader that does not hear its replicas may have been replaced: what it remembers of the
+/// bucket would look like a rollback.
+#[test]
+#[ignore = "takes minutes"]
+fn a_leader_that_is_cut_off_does_not_open_the_bucket() {
+    on_slow_clusters(|cluster| {
+        let before = open(&mut cluster.store("locks", "web"));
+        let info = cluster.0[0].admin().stream("INFO", "locks", "");
+        let leader = info["cluster"]["leader"].as_str().expect("a leader").to_owned();
+        let (leaders, others): (Vec<_>, Vec<_>) =
+            (0..3).zip(&cluster.0).partition(|(number, _)| format!("n{number}") == leader);
+        others.iter().for_each(|(_, server)| server.signal(Signal::STOP));
+        observe_for(Duration::from_millis(3500));
+        let mut store = leaders[0].1.store("locks", "web");
+        let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = store.open(soon()) else {
+            panic!("believed");
+        };
+        assert_eq!(text, "bucket: KV_locks has no leader");
+        others.iter().for_each(|(_, server)| server.signal(Signal::CONT));
+        assert_eq!(open(&mut store).bucket.id, before.bucket.id);
+    });
+}
+
+/// The connected server is new and keeps nothing: what it is says nothing of those that do.
+#[test]
+#[ignore = "takes minutes"]
+fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
+    let (Some(new), Some(old)) = (programs::nats_server(), programs::old_nats_server()) else {
+        return;
+    };
+    for (hub, is_refused) in [(&new, false), (&old, true)] {
+        let mut cluster = Cluster::start(hub);
+        let mut config = server::old_config("locks");
+        config["num_replicas"] = 3.into();
+        cluster.0[0].admin().stream("CREATE", "locks", &config.to_string());
+        let port = free_port();
+        let (name, remote) = ("server_name: n0", format!("nats://127.0.0.1:{port}"));
+        let with_leafs = format!("{name}\nleafnodes {{ listen: \"127.0.0.1:{port}\" }}");
+        cluster.0[0].reconfigure(name, &with_leafs);
+        for server in &mut cluster.0 {
+            server.reconfigure("jetstream {", "jetstream { domain: hub,");
+        }
+        let mut leaf = Server::start_without_jetstream(&new);
+        let remotes = format!("leafnodes {{ remotes: [{{ url: \"{remote}\" }}] }}\nlisten: ");
+        leaf.reconfigure("listen: ", &remotes);
+        let mut settings = server::settings("locks");
+        settings.api = "$JS.hub.API".to_owned();
+        let begin = Instant::now();
+        let opened = loop {
+            let bucket = NatsStore::new(leaf.client(None), settings.clone());
+            match LockKey::new(Box::new(bucket), "web").open(soon()) {
+                Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
+                    assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                    observe_for(TRY_EVERY);
+                }
+                opened => break opened,
+            }
+        };
+        match opened {
+            Err(StoreError { kind: StoreErrorKind::Unsafe, text }) if is_refused => {
+                assert!(text.contains("is older than nats-server 2.10"), "{text}");
+            }
+            opened => assert!(opened.is_ok() && !is_refused, "{opened:?}"),
+        }
+    }
+}
+
+/// Runs a test that takes long on clusters whose servers keep a bucket on several of them.
+fn on_slow_clusters(test: impl Fn(Cluster)) {
+    on_servers(|binary| {
+        let cluster = Cluster::start(binary);
+        if !cluster.0[0].is_old() {
+            test(cluster);
+        }
+    });
+}
