@@ -49,7 +49,7 @@ impl Service {
         }
         let d = self.sandbox.text();
         format!(
-            "if test -e {d}/slow; then read s <{d}/slow; sleep \"$s\"; fi; \
+            "echo >>{d}/checks; if test -e {d}/slow; then read s <{d}/slow; sleep \"$s\"; fi; \
              if test -e {d}/chatter; then cat {d}/chatter; fi; \
              if test \"$1\" = active; then echo \"$PUTEX_TERM\" >{d}/term; fi; \
              if test \"$PUTEX_STARTING\"; then echo \"$PUTEX_STARTING\" >{d}/starting; fi; \
@@ -130,6 +130,12 @@ impl Service {
     /// Makes stop fail so many times before it works again.
     pub(crate) fn set_stop_failures(&self, count: usize) {
         self.put("fail", (count > 0).then(|| format!("{count}\n")));
+    }
+
+    /// Returns how many health checks have begun.
+    pub(crate) fn checks(&self) -> usize {
+        let text = fs::read_to_string(self.sandbox.join("checks")).unwrap_or_default();
+        text.lines().count()
     }
 
     /// Returns the process number of the service that was started last and not stopped.

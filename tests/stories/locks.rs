@@ -1,0 +1,187 @@
+//! `putex lock`, `grab`, `release` and `lease`: who has a lock, in which order, and what a killed
+//! holder leaves.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::hosts::{Store, turn};
+use crate::support::clock::{PATIENCE, now, until_true};
+use crate::support::process::{lives, signal, wait_exit};
+use crate::support::sandbox::{Run, Sandbox};
+
+/// T 3 s, which the first lock in a new bucket is waited for.
+const TIMES: [&str; 6] = ["-r", "1s", "-f", "3", "-k", "500ms"];
+
+/// How long locks and leases without a process are held; the first of them in a new bucket is
+/// waited for as long.
+const FOR: &str = "5s";
+
+/// A command that writes a line when it begins and one when it ends, and ends when the file
+/// `end-ID` is there. Its first line names its process.
+const WORKER: &str = r#"
+echo "begin $0 $$" >>"$D/record"
+until [ -e "$D/end-$0" ]; do sleep 0.01; done
+echo "end $0" >>"$D/record""#;
+
+/// A store, and a host on which commands run under its locks.
+struct Site {
+    host: Sandbox,
+    store: Store,
+}
+
+impl Site {
+    fn new(store: Store) -> Site {
+        Site { host: Sandbox::new("locks"), store }
+    }
+
+    /// Prepares a putex command with the options for store and host behind its first word.
+    fn putex(&self, words: &[&str]) -> Command {
+        let mut command = self.host.putex();
+        command.arg(words[0]).args(self.store.option()).args(&words[1..]);
+        command.env("D", self.host.text());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        self.host.run(&mut self.putex(words))
+    }
+
+    /// Begins a worker under the lock `x`; what putex says goes to the file `said-ID`.
+    fn begin(&self, id: &str) -> Child {
+        let said = fs::File::create(self.host.join(format!("said-{id}"))).expect("a file");
+        let words = [&["lock", "-v"], &TIMES[..], &["x", "sh", "-c", WORKER, id]].concat();
+        self.putex(&words).stderr(said).stdout(Stdio::null()).spawn().expect("it can be run")
+    }
+
+    fn wait_for_place(&self, id: &str, ahead: usize) {
+        let said = self.host.join(format!("said-{id}"));
+        let text = format!("waiting, {ahead} ahead");
+        until_true("a place", || fs::read_to_string(&said).is_ok_and(|said| said.contains(&text)));
+    }
+
+    fn end(&self, id: &str) {
+        self.host.file(&format!("end-{id}"), "", 0o600);
+    }
+
+    /// Returns the lines that workers have written, without the numbers of processes.
+    fn record(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.host.join("record")).unwrap_or_default();
+        text.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// Waits for the first line of a worker; returns the number of its process.
+    fn wait_begun(&self, id: &str) -> u32 {
+        let begin = format!("begin {id} ");
+        let mut process = None;
+        until_true(&begin, || {
+            let text = fs::read_to_string(self.host.join("record")).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok());
+            process = line;
+            process.is_some()
+        });
+        process.expect("it has begun")
+    }
+}
+
+/// Returns the term that a command has printed.
+#[track_caller]
+fn term(run: &Run) -> u64 {
+    assert_eq!(run.status, Some(0), "{run:?}");
+    run.shown.split(['=', ' ']).nth(1).expect("a term").parse().expect("a number")
+}
+
+fn status(mut child: Child) -> Option<i32> {
+    let status = wait_exit(&mut child, now() + PATIENCE).expect("it ends");
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+}
+
+#[test]
+fn locks_of_a_directory_are_held_by_one_after_the_other() {
+    let _turn = turn();
+    tell_all(&Site::new(Store::directory()));
+}
+
+/// The first lock in a new bucket is waited for, once for all stories.
+#[test]
+fn locks_of_a_server_are_held_by_one_after_the_other() {
+    let _turn = turn();
+    if let Some(store) = Store::server() {
+        tell_all(&Site::new(store));
+    }
+}
+
+fn tell_all(site: &Site) {
+    requests_are_served_in_their_order(site);
+    a_lock_has_the_status_of_its_command(site);
+    a_lock_without_a_process_is_held_until_its_release(site);
+}
+
+/// Requests are served in their order, and a front that is killed takes its command along before
+/// the next one begins.
+fn requests_are_served_in_their_order(site: &Site) {
+    let one = site.begin("one");
+    let worker = site.wait_begun("one");
+    let two = site.begin("two");
+    site.wait_for_place("two", 1);
+    let three = site.begin("three");
+    site.wait_for_place("three", 2);
+    signal(one.id(), Signal::KILL);
+    assert_eq!(status(one), Some(128 + 9));
+    site.wait_begun("two");
+    assert!(!lives(worker), "the command of a killed front runs beside the next one");
+    site.end("two");
+    site.wait_begun("three");
+    site.end("three");
+    assert_eq!((status(two), status(three)), (Some(0), Some(0)));
+    assert_eq!(site.record(), ["begin one", "begin two", "end two", "begin three", "end three"]);
+    until_true("the end of all processes", || site.host.processes().is_empty());
+}
+
+/// The status of the command is that of putex lock; a lock that is not had has one of its own.
+fn a_lock_has_the_status_of_its_command(site: &Site) {
+    let lock = |words: &[&str]| site.run(&[&["lock"], &TIMES[..], words].concat()).status;
+    assert_eq!(lock(&["x", "sh", "-c", "exit 3"]), Some(3));
+    assert_eq!(lock(&["x", "sh", "-c", "kill -9 $$"]), Some(128 + 9));
+    assert_eq!(lock(&["x", "/nonexistent"]), Some(127));
+    let one = site.begin("four");
+    site.wait_begun("four");
+    assert_eq!(lock(&["-n", "x", "true"]), Some(75));
+    assert_eq!(lock(&["-n", "-E", "9", "x", "true"]), Some(9));
+    assert_eq!(lock(&["-n", "x/part", "true"]), Some(75));
+    assert_eq!(lock(&["-n", "y", "true"]), Some(0));
+    site.end("four");
+    assert_eq!(status(one), Some(0));
+}
+
+/// A script has its lock until it releases the lock; terms grow from holder to holder.
+fn a_lock_without_a_process_is_held_until_its_release(site: &Site) {
+    let grab = |words: &[&str]| site.run(&[&["grab", "--for", FOR], words, &["x"]].concat());
+    let one = term(&grab(&["--as", "one", "-w", "1m"]));
+    let refused = grab(&["--as", "two", "-n"]);
+    assert_eq!(refused.status, Some(75), "{refused:?}");
+    assert_eq!(term(&grab(&["--as", "one"])), one, "a lock that is grabbed again is kept");
+    assert_eq!(site.run(&["release", "--as", "one", "x"]).status, Some(0));
+    let two = term(&grab(&["--as", "two"]));
+    assert!(two > one, "{two} {one}");
+}
+
+/// A lease is held for its time, whatever becomes of its holder; a write under a lease that has
+/// been lost is refused.
+#[test]
+fn a_write_under_a_lease_is_refused_when_the_lease_has_been_lost() {
+    let _turn = turn();
+    let site = Site::new(Store::directory());
+    let claim = |who: &str| site.run(&["lease", "claim", "--for", FOR, "--as", who, "x"]);
+    let put = |who: &str| site.run(&["put", "--lease", "x", "--as", who, "leader", who]).status;
+    let one = term(&claim("one"));
+    assert_eq!(put("one"), Some(0));
+    assert_eq!(put("two"), Some(100));
+    let expired = site.run(&["lease", "expire", "-w", "1m", "x"]);
+    assert_eq!(expired.status, Some(0), "{expired:?}");
+    assert_eq!(put("one"), Some(100));
+    assert!(term(&claim("two")) > one);
+    assert_eq!((put("one"), put("two")), (Some(100), Some(0)));
+}
