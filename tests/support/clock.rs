@@ -11,7 +11,7 @@ pub(crate) type At = Duration;
 
 /// How long an event that must happen may take, on a loaded machine. Only a test that
 /// fails waits for so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a state is looked at again that cannot be waited for.
 const POLL: Duration = Duration::from_millis(2);

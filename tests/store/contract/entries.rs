@@ -14,7 +14,7 @@ use putex::store::{
 };
 use putex::sys::{Waker, now};
 
-use super::{Make, PATIENCE, QUIET, assert_moved, soon};
+use super::{Make, QUIET, assert_moved, soon};
 
 /// Runs every story, each in buckets of its own. `checks_other_keys` says whether the
 /// servers check a condition on other keys.
@@ -404,8 +404,8 @@ fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
             assert!(bucket.last >= revision);
             assert_eq!(*entry, get(&mut *store, "lock.a"));
             stands_at = stored(&mut *writer, "lock.a", Expected::Key(stands_at), "next");
-            let patience = if hints { PATIENCE } else { QUIET };
-            let hint = store.wait(waker.as_fd(), Some(now().after(patience)));
+            let until = if hints { soon() } else { now().after(QUIET) };
+            let hint = store.wait(waker.as_fd(), Some(until));
             assert_eq!(matches!(hint, Hint::Changed { .. }), hints, "{first:?}: {hint:?}");
         }
     }

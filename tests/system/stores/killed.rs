@@ -18,7 +18,8 @@ use putex::sys::{self, now};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::base::{Base, denied};
-use crate::contract::{PATIENCE, leased, plain, soon, stored};
+use crate::contract::{leased, plain, soon, stored};
+use crate::support::clock::PATIENCE;
 
 /// Says to this program, started as a child, what to do: `cas` or `hold`.
 const CHILD: &str = "PUTEX_TEST_CHILD";
