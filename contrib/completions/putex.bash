@@ -1,6 +1,6 @@
 # bash completion of putex: /usr/share/bash-completion/completions/putex
 # Made from the table of the program, src/cli/table.rs, by
-# PUTEX_REWRITE=1 cargo test --test completions
+# PUTEX_REWRITE=1 cargo test --test command_line
 
 # Sets place to that of the command behind the name of a lock, among the words that bash
 # makes of the line, or to 0 before it.

@@ -1,6 +1,6 @@
 # fish completion of putex: /usr/share/fish/vendor_completions.d/putex.fish
 # Made from the table of the program, src/cli/table.rs, by
-# PUTEX_REWRITE=1 cargo test --test completions
+# PUTEX_REWRITE=1 cargo test --test command_line
 
 function __putex_runs -d 'Whether the command is one of these'
     set -l words (commandline -opc)

@@ -1,7 +1,7 @@
 //! `putex help TOPIC`: the manual pages, for hosts that have no `man`.
 //!
 //! The text is the output of mandoc for the pages in `man`, in plain ASCII. After a
-//! change of a page, `PUTEX_REWRITE=1 cargo test --test manual` writes it again.
+//! change of a page, `PUTEX_REWRITE=1 cargo test --test pages` writes it again.
 
 use miniz_oxide::inflate;
 

@@ -1,7 +1,7 @@
 //! The manual pages as formatters and `putex help` show them.
 //!
 //! The text that putex shows is the output of mandoc, and stands in `man/text`. After a
-//! change of a page: `PUTEX_REWRITE=1 cargo test --test manual`.
+//! change of a page: `PUTEX_REWRITE=1 cargo test --test pages`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -101,7 +101,7 @@ fn putex_help_shows_the_pages_as_mandoc_does() {
     }
     assert!(
         stale.is_empty(),
-        "{stale:?}: the page has changed; run PUTEX_REWRITE=1 cargo test --test manual"
+        "{stale:?}: the page has changed; run PUTEX_REWRITE=1 cargo test --test pages"
     );
 }
 

@@ -188,20 +188,15 @@ fn pieces(word: &str) -> Vec<String> {
 
 /// Returns the candidates of bash for the last of these words.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
-    offers_beside("", words)
-}
-
-/// Returns them where these functions are declared.
-pub(crate) fn offers_beside(functions: &str, words: &[&str]) -> Option<BTreeSet<String>> {
     let script = ". contrib/completions/putex.bash || exit\n\
                   COMP_LINE=$1; shift\n\
                   COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)) COMP_POINT=${#COMP_LINE}\n\
                   [[ $(complete -p putex) == *'-F _putex putex' ]] || exit\n\
                   _putex putex \"${@: -1}\" \"${@: -2:1}\" || exit\n\
                   printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let (script, line) = (format!("{functions}\n{script}"), words.join(" "));
+    let line = words.join(" ");
     let pieces: Vec<String> = words.iter().flat_map(|word| pieces(word)).collect();
-    let mut call = vec!["bash", "--norc", "-c", &script, "bash", &line];
+    let mut call = vec!["bash", "--norc", "-c", script, "bash", &line];
     call.extend(pieces.iter().map(String::as_str));
     let said = run_tool(&call)?;
     Some(said.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())

@@ -129,11 +129,9 @@ pub(crate) fn script() -> String {
     out
 }
 
-/// Returns the candidates of fish for the last of these words. The command `own` has an
-/// option, `--almost-all`.
+/// Returns the candidates of fish for the last of these words.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let script = "source contrib/completions/putex.fish\n\
-                  complete -c own -l almost-all\n\
                   complete -C \"$argv\"";
     let mut call = vec!["fish", "--no-config", "-c", script];
     call.extend(words);

@@ -9,6 +9,7 @@ use putex::cli::topics::TOPICS;
 
 use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
 use crate::mdoc::run_tool;
+use crate::support::programs;
 
 /// Returns a text in quotes.
 fn quoted(text: &str) -> String {
@@ -139,50 +140,14 @@ pub(crate) fn script() -> String {
     out
 }
 
-/// Stands in for functions that zsh has only while a line is edited: prints the candidates.
-const STUBS: &str = r#"
-setopt extendedglob
-_arguments() {
-    local spec
-    shift 2
-    for spec; do
-        case $spec in
-            -*|\**) print -r -- "${${${spec#\*}%%\[*}%[=+]}" ;;
-            1:*) ((CURRENT == 2)) && eval "${${spec#*\{}%\}}" ;;
-        esac
-    done
-}
-_describe() {
-    local entry
-    for entry in "${(@P)2}"; do print -r -- "${entry%%:*}"; done
-}
-functions[_putex]=$(<contrib/completions/_putex)
-words=("$@") CURRENT=$# PREFIX=${@[-1]}
-_putex
-"#;
-
-/// Returns the candidates of zsh for the last of these words: flags, commands or topics,
-/// not values of flags.
-pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
-    let mut call = vec!["zsh", "-f", "-c", STUBS, "zsh"];
-    call.extend(words);
-    let said = run_tool(&call)?;
-    let typed = words.last().copied().unwrap_or_default();
-    let fits =
-        |word: &&str| word.starts_with(typed) && word.starts_with('-') == typed.starts_with('-');
-    Some(said.lines().filter(fits).map(str::to_owned).collect())
-}
-
 /// Types a line, and TAB, into a shell on a terminal that has this completion: prints what then
 /// stands there. A shell that hangs ends by itself. The terminal shows what is typed, too.
 const TYPE: &str = r#"
 script -qec 'zsh -f -i' /dev/null <<'END'
-TMOUT=60 PROMPT= RPROMPT=
+TMOUT=120 PROMPT= RPROMPT=
 fpath=($PWD/contrib/completions $fpath)
 autoload -Uz compinit && compinit -u -D
 zstyle ':completion:*' insert-tab false
-_own() { _arguments --almost-all }
-compdef _own own
 type-it() {
     BUFFER=$TYPED; CURSOR=$#BUFFER; zle complete-word
     print -r -- 'be''come: '$BUFFER; exit
@@ -191,12 +156,15 @@ zle -N type-it; zle -N zle-line-init type-it
 END
 "#;
 
-/// Returns what zsh makes of a line when TAB is typed at its end. The command `own` has an
-/// option, `--almost-all`.
-pub(crate) fn types_out(line: &str) -> Option<String> {
-    run_tool(&["zsh", "--version"])?;
-    let said = run_tool(&["env", &format!("TYPED={line}"), "sh", "-c", TYPE])?;
-    let said = said.lines().filter_map(|line| Some(line.split_once("become: ")?.1));
-    let said = said.collect::<Vec<_>>().join("\n");
-    Some(said.trim_end_matches('\n').to_owned())
+/// Returns what zsh makes of the last of these words when TAB is typed behind it, unless it stays
+/// as it is.
+pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
+    for tool in ["zsh", "script"] {
+        programs::tool(tool)?;
+    }
+    let said = run_tool(&["env", &format!("TYPED={}", words.join(" ")), "sh", "-c", TYPE])?;
+    let mut lines = said.lines().filter_map(|line| Some(line.split_once("become: ")?.1));
+    let line = lines.next().unwrap_or_else(|| panic!("{said}"));
+    let word = line.split_whitespace().next_back().filter(|word| Some(word) != words.last());
+    Some(word.map(str::to_owned).into_iter().collect())
 }
