@@ -6,5 +6,6 @@ mod completions;
 mod config;
 #[path = "../pages/mdoc.rs"]
 mod mdoc;
+mod mistakes;
 #[path = "../support/mod.rs"]
 mod support;

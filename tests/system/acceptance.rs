@@ -25,12 +25,11 @@ use rig::scenarios::guard_commands::Cause;
 use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
 use rig::scenarios::{handover, link, mixed, store};
 use rig::setting::Setting;
-use support::clock::now;
-use support::programs::{debug_putex, putex, putex_020, tool};
+use support::programs::{debug_putex, putex_020, tool};
 use support::proxy::Mode;
 
 const R: Duration = Duration::from_millis(500);
-const LETTERS: &str = "bcdefghijl";
+const LETTERS: &str = "bcdefghij";
 
 /// The scenarios of the guard, but for the busy machine.
 const GUARDED: [&str; 9] = ["3a", "3b", "3c", "3d", "3f", "3g", "3h", "3j", "3k"];
@@ -135,7 +134,6 @@ fn play(name: &str, campaign: &Campaign) -> Vec<Report> {
         "g" => g(setting, rounds),
         "h" => h(setting, rounds),
         "j" => vec![repeat(rounds, || j(setting))],
-        "l" => vec![repeat(1, || l(setting))],
         guarded => play_guarded(guarded, setting, campaign),
     }
 }
@@ -282,15 +280,4 @@ fn j_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
             })
         })
         .into()
-}
-
-fn l(setting: &Setting) -> Report {
-    story("l: mistakes", |report| {
-        let began = now();
-        for wrong in rig::bad_input::try_all(&putex(), Some(setting)) {
-            report.check(false, || wrong);
-        }
-        report.measure("all rows", now() - began);
-        Ok(())
-    })
 }

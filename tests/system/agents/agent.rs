@@ -16,7 +16,7 @@ use crate::rig::setting::Setting;
 use crate::support::clock::observe_for;
 use crate::support::observer::is_held;
 use crate::support::process::children_of;
-use crate::support::programs::{debug_putex, putex, putex_020};
+use crate::support::programs::{debug_putex, putex_020};
 use crate::support::proxy;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -275,12 +275,4 @@ fn a_panicking_thread_ends_the_agent() {
 fn putex_020_and_this_one_take_over_from_each_other() {
     let Some(old) = putex_020() else { return };
     play(|setting| mixed::old_and_new_take_over_from_each_other(setting, &old, 1));
-}
-
-#[test]
-fn mistakes_are_answered_by_one_line_and_their_status() {
-    let _turn = my_turn();
-    let setting = Setting::new(R);
-    let wrong = crate::rig::bad_input::try_all(&putex(), setting.as_ref());
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

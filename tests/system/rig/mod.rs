@@ -21,7 +21,6 @@
 
 #![allow(dead_code, reason = "each of the binaries that include the rig uses its own part of it")]
 
-pub(crate) mod bad_input;
 pub(crate) mod cost;
 pub(crate) mod host;
 pub(crate) mod report;

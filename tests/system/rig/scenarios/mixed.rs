@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::rig::bad_input::run_once;
 use crate::rig::host::plans;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 
 /// A host with a new agent and one with 0.2.0 take over from each other, `rounds`
@@ -71,9 +71,9 @@ pub(crate) fn replicas_on_an_old_cluster_are_refused(setting: &Setting) -> Repor
             "1",
             "--replicas",
             "3",
-        ]
-        .map(str::to_owned);
-        let ended = run_once(&setting.agent, &arguments, &[]);
+        ];
+        let sandbox = Sandbox::new("once");
+        let ended = sandbox.run(sandbox.command(&setting.agent).args(arguments));
         report.check(ended.status == Some(78), || {
             format!("the agent ended with {:?} and not 78", ended.status)
         });

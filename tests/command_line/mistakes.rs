@@ -1,0 +1,75 @@
+//! What a user can get wrong: the agent answers with one line and one status. Every mistake in
+//! a line of options is in the tests of `src/cli`; here are those of each kind, and what only a
+//! server shows.
+
+use crate::config::run::Run;
+use crate::support::programs;
+use crate::support::server::Server;
+use crate::support::wire::Client;
+
+/// The options of an agent that makes no mistake.
+const RIGHT: [(&str, &str); 6] = [
+    ("--nats", "nats://127.0.0.1:1"),
+    ("--bucket", "locks"),
+    ("--key", "web"),
+    ("--token", "a"),
+    ("--start", "true"),
+    ("--stop", "true"),
+];
+
+/// Runs an agent without some of the options, and with others instead: it must end with this
+/// status and one line that contains `says`.
+#[track_caller]
+fn assert_refused(without: &[&str], with: &[&str], status: i32, says: &str) {
+    let kept = RIGHT.iter().filter(|(option, _)| !without.contains(option));
+    let kept = kept.flat_map(|(option, value)| [*option, *value]);
+    let words: Vec<&str> = kept.chain(with.iter().copied()).collect();
+    let run = Run::of(&words, &[]);
+    assert_eq!(run.status, Some(status), "{words:?}: {run:?}");
+    let line = run.said.strip_suffix('\n').unwrap_or_default();
+    assert!(line.starts_with("putex: ") && line.contains(says), "{words:?}: {run:?}");
+    assert!(!line.contains('\n') && run.shown.is_empty(), "{words:?}: {run:?}");
+}
+
+#[test]
+fn mistakes_are_answered_by_one_line_and_their_status() {
+    for (without, with, status, says) in [
+        (&[][..], &["--frobnicate"][..], 64, "--frobnicate: no such option"),
+        (&[], &["stray"], 64, "stray: unexpected argument"),
+        (&["--stop"], &[], 64, "--stop: is missing"),
+        (&[], &["-r"], 64, "missing argument"),
+        (&[], &["-r", "5parsecs"], 64, "-r: 5parsecs: is not a time"),
+        (&["--bucket"], &["--bucket", "a.b"], 64, "--bucket: "),
+        (&[], &["-f", "1"], 78, "-f: 1 is less than 2"),
+        (&["--nats"], &[], 78, "--nats: is missing; write --nats URL"),
+    ] {
+        assert_refused(without, with, status, says);
+    }
+}
+
+#[test]
+fn a_wrong_password_and_an_unfit_bucket_are_told_in_one_line() {
+    let Some(binary) = programs::nats_server() else { return };
+    let asks = Server::start(&binary, "authorization { user: putex, password: right }\n");
+    let wrong = asks.url("nats", "putex:wrong@127.0.0.1");
+    for url in [wrong, asks.url("nats", "127.0.0.1")] {
+        assert_refused(&["--nats"], &["--nats", &url], 77, "");
+    }
+    let server = Server::start(&binary, "");
+    let mut client = Client::connect(server.port()).expect("it listens");
+    client.create_bucket("source", "file").expect("there is room");
+    let url = server.url("nats", "127.0.0.1");
+    for (bucket, config, says) in [
+        ("foreign", r#""subjects":["orders.>"],"storage":"file""#, "foreign"),
+        ("aged", r#""subjects":["$KV.aged.>"],"storage":"file","max_age":10000000000"#, "age"),
+        ("mirror", r#""mirror":{"name":"KV_source"},"storage":"file""#, "mirror"),
+        ("memory", r#""subjects":["$KV.memory.>"],"storage":"memory""#, "memory"),
+    ] {
+        let config = format!(
+            r#"{{"name":"KV_{bucket}","num_replicas":1,"max_msgs_per_subject":1,{config}}}"#
+        );
+        client.call(&format!("STREAM.CREATE.KV_{bucket}"), &config).expect(bucket);
+        let with = ["--nats", &url, "--bucket", bucket];
+        assert_refused(&["--nats", "--bucket"], &with, 78, says);
+    }
+}
