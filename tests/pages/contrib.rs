@@ -11,7 +11,6 @@ use std::process::Command;
 use crate::mdoc::{logged, read};
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
-use putex::cli::table::FLAGS;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -33,7 +32,7 @@ fn gather(folder: &Path, into: &mut Vec<PathBuf>) {
 }
 
 /// Returns the files of a folder, by their paths below the root.
-fn files(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn files(folder: &str) -> Vec<(PathBuf, String)> {
     let mut paths = Vec::new();
     gather(&root().join(folder), &mut paths);
     let read = |path: PathBuf| {
@@ -85,28 +84,6 @@ fn scripts_are_executable() {
         let mode = fs::metadata(root().join(&path)).unwrap().permissions();
         assert_eq!(runs, mode.mode() & 0o111 == 0o111, "{}", path.display());
     }
-}
-
-#[test]
-fn options_of_putex_in_contrib_exist() {
-    let known: BTreeSet<_> = FLAGS.iter().map(|flag| flag.long).collect();
-    let mut seen = 0;
-    for (path, text) in files("contrib") {
-        // Completions are generated from the table; see tests/command_line/completions.rs.
-        if path.starts_with("contrib/completions") {
-            continue;
-        }
-        let text = text.replace("\\\n", " ");
-        let calls = text.lines().filter(|line| line.contains("--key "));
-        for word in calls.flat_map(str::split_whitespace) {
-            if let Some(flag) = word.trim_start_matches('"').strip_prefix("--") {
-                let shown = path.display();
-                assert!(known.contains(flag.trim_end_matches('"')), "--{flag} in {shown}");
-                seen += 1;
-            }
-        }
-    }
-    assert!(seen > 20, "only {seen} options in contrib");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn formatters_take_the_pages_to_be_of_putex() {
             [&["mandoc", "-T", "ascii", &file][..], &["groff", "-mdoc", "-Tutf8", "-P-c", &file]]
         {
             let Some(text) = plain(words) else {
-                return;
+                continue;
             };
             let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             let (title, footer) = (lines[0], lines[lines.len() - 1]);
@@ -125,11 +125,7 @@ fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
 #[test]
 fn every_topic_has_its_text_and_every_command_is_a_topic() {
     for topic in TOPICS {
-        let output = putex(&["help", topic.name]);
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", topic.name);
-        assert!(output.stderr.is_empty(), "{}", topic.name);
-        assert_eq!(Some(&said), topic.text().as_ref(), "{}", topic.name);
+        let said = topic.text().expect(topic.name);
         let lines: Vec<_> = said.lines().collect();
         assert!(lines.len() > 1, "{}: {said}", topic.name);
         assert!(lines[0].starts_with(topic.head), "{}", topic.name);
@@ -162,8 +158,9 @@ fn a_page_is_found_by_its_name_and_a_topic_in_capitals() {
         ("TIMING", "timing"),
     ] {
         let output = putex(&["help", name]);
-        assert!(output.status.success(), "{name}: {output:?}");
-        assert!(output.stdout == putex(&["help", due]).stdout, "{name}: another topic");
+        assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
+        let topic = TOPICS.iter().find(|topic| topic.name == due).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).ok(), topic.text(), "{name}");
     }
 }
 
@@ -175,7 +172,6 @@ fn an_unknown_topic_is_refused_in_a_line() {
             "putex: timimg: no such topic; the nearest is timing; see putex help\n",
         ),
         (&["help", "putex.1"][..], "putex: putex.1: no such topic; see putex help\n"),
-        (&["help", "nothing"][..], "putex: nothing: no such topic; see putex help\n"),
         (&["help", ""][..], "putex: : no such topic; see putex help\n"),
         (&["help", "agent", "theory"][..], "putex: theory: one topic at a time\n"),
         (&["help", "--key", "k"][..], "putex: --key: not an option of putex help\n"),

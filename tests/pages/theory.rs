@@ -85,18 +85,6 @@ fn the_subjects_are_those_that_are_used() {
     }
 }
 
-#[test]
-fn the_picture_shows_the_times_of_the_defaults() {
-    let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).unwrap();
-    let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
-    let text = section(&page(), "TIMING");
-    let picture = text.split(".Ed").next().unwrap();
-    for at in [v, v + timing.stop_budget(), take, take + timing.confirmation()] {
-        let shown = format!(" {}", Ms(at));
-        assert!(picture.contains(&shown), "{shown} in {picture}");
-    }
-}
-
 /// Returns an attribute of the element of the drawing with this id.
 fn attribute(drawing: &str, id: &str, name: &str) -> f64 {
     let (_, element) = drawing.split_once(&format!(" id=\"{id}\"")).expect(id);
@@ -106,7 +94,9 @@ fn attribute(drawing: &str, id: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn the_drawing_shows_the_times_of_the_defaults() {
+fn the_picture_and_the_drawing_show_the_times_of_the_defaults() {
+    let text = section(&page(), "TIMING");
+    let picture = text.split(".Ed").next().unwrap();
     let drawing = read("man/failover.svg");
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).unwrap();
     let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
@@ -124,6 +114,7 @@ fn the_drawing_shows_the_times_of_the_defaults() {
         assert!((drawn - place).abs() < 0.1, "{id} is at {drawn}, not at {place}");
     }
     for at in [v, v + timing.stop_budget(), take, start] {
+        assert!(picture.contains(&format!(" {}", Ms(at))), "{} in {picture}", Ms(at));
         assert!(drawing.matches(&format!(" {}<", Ms(at))).count() == 1, "{}", Ms(at));
         assert!(
             drawing.contains(&format!(" at {}", Ms(at)))
