@@ -2,6 +2,7 @@
 
 pub(crate) mod run;
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -349,6 +350,12 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
 fn the_examples_of_the_file_are_right() {
     let folder = Folder::new("examples");
     let example = read("contrib/putex.conf");
+    // Not every host has the programs of the examples.
+    let bin = folder.subfolder("bin").display().to_string();
+    for program in ["logger", "reboot", "systemctl"] {
+        folder.file(&format!("bin/{program}"), "#!/bin/sh\n", 0o700);
+    }
+    let programs = [("PATH", &*format!("{bin}:{}", env::var("PATH").unwrap()))];
     let path = folder.put("shared.conf", &example, 0o644);
     let lock = folder.join("lock").display().to_string();
     let words = ["check", "--config", &path, "--dir", &lock, "--key", "k"];
@@ -370,7 +377,7 @@ fn the_examples_of_the_file_are_right() {
         })
         .collect();
     let path = folder.put("whole.conf", &whole, 0o644);
-    let run = Run::of(&["check", "--config", &path], &[]);
+    let run = Run::of(&["check", "--config", &path], &programs);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     assert!(run.shown.ends_with("\ndb: the options are right\n"));
     // The default values are those of the program.
@@ -385,7 +392,7 @@ fn the_examples_of_the_file_are_right() {
     let (text, _) = text.split_once("\n.Ed").unwrap();
     let text = text.replace("n1.example,tls://n2.example,tls://n3.example", "127.0.0.1:1");
     let path = folder.put("page.conf", &text, 0o644);
-    let run = Run::of(&["check", "--config", &path], &[]);
+    let run = Run::of(&["check", "--config", &path], &programs);
     let says = ": creds: /etc/putex/db.creds: no such file or directory\n";
     assert!(
         run.said.starts_with(&format!("putex: {path}:")) && run.said.ends_with(says),
