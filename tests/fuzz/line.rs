@@ -338,7 +338,9 @@ fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
         words.extend([OsString::from("--dir"), dir.into()]);
     }
     let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-    words.extend([names.join(","), "--".to_owned()].map(OsString::from));
+    // The name may begin with - too.
+    let names = names.join(",");
+    words.extend(["--", &names, "--"].map(OsString::from));
     words.extend(request.command.iter().cloned());
     words
 }
