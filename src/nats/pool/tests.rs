@@ -1,56 +1,23 @@
-//! The choice of servers in a modelled network, and beside it the choice of the policy before:
-//! each story of a network in which that failed holds now.
+//! The choice of servers in a modelled network, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use self::network::{Host, Network, Plan, Policy, State, at};
-use self::old::Old;
+use self::network::{Host, Network, State, at};
 use super::{Candidates, Failure};
 use crate::core::Instant;
 use crate::nats::url::Server;
 
 mod network;
-mod old;
 
 const R: Duration = Duration::from_secs(3);
 
-impl Policy for Candidates {
-    fn next(&mut self, now: Instant) -> Plan {
-        let next = Candidates::next(self, now).expect("servers");
-        let (id, info_within, within) = (next.id, next.info_within(), next.within());
-        let address = next.address.map(|address| SocketAddr::new(address, next.server.port));
-        Plan { id, address, not_before: next.not_before, info_within, within }
-    }
-
-    fn resolved(&mut self, id: u64, addresses: &[IpAddr], now: Instant) {
-        Candidates::resolved(self, id, addresses, now);
-    }
-
-    fn failed(&mut self, id: u64, failure: Failure, _: bool, now: Instant, random: u64) {
-        Candidates::failed(self, id, failure, "failed".to_owned(), now, random);
-    }
-
-    fn connected(&mut self, id: u64, took: Duration, now: Instant) {
-        Candidates::connected(self, id, took, now);
-    }
-
-    fn answered(&mut self, id: u64) {
-        Candidates::answered(self, id);
-    }
-
-    fn unanswered(&mut self, id: u64, began: Instant, now: Instant) -> bool {
-        let leaves = Candidates::unanswered(self, id, began, now);
-        if leaves {
-            self.left(id, now);
-        }
-        leaves
-    }
-
-    fn ended(&mut self, id: u64, age: Duration, now: Instant, random: u64) {
-        Candidates::ended(self, id, age, "ended", now, random);
+impl Candidates {
+    /// Puts the first request without an answer so much earlier.
+    pub(in crate::nats) fn age(&mut self, by: Duration) {
+        self.unanswered_since = self.unanswered_since.map(|at| at.before(by));
     }
 }
 
@@ -61,10 +28,9 @@ fn candidates(urls: &str) -> Candidates {
 const ADDRESSES: [&str; 5] =
     ["10.0.0.1:4222", "10.0.0.2:4222", "10.0.0.3:4222", "10.0.0.4:4222", "10.0.0.5:4222"];
 
-/// Returns a policy for these addresses as servers of their own, and the old one.
-fn both(addresses: &[&str]) -> (Candidates, Old) {
-    let servers: Vec<&[&str]> = addresses.iter().map(std::slice::from_ref).collect();
-    (candidates(&addresses.join(",")), Old::new(&servers))
+/// Returns the candidates of these addresses, as servers of their own.
+fn servers(addresses: &[&str]) -> Candidates {
+    candidates(&addresses.join(","))
 }
 
 fn hosts(count: usize, host: &Host) -> Vec<(&'static str, Host)> {
@@ -87,17 +53,20 @@ fn the_only_server_is_left_later_than_one_of_two() {
         (1..100).find(|now| candidates.unanswered(id, seconds(0), seconds(*now)))
     };
     assert_eq!((stays(ADDRESSES[0]), stays(&ADDRESSES[..2].join(","))), (Some(16), Some(2)));
+    // An answer ends the time that counts.
+    let mut candidates = servers(&ADDRESSES[..2]);
+    assert!(!candidates.unanswered(1, seconds(0), seconds(1)));
+    candidates.answered(1);
+    assert!(!candidates.unanswered(1, seconds(2), seconds(3)));
+    assert!(candidates.unanswered(1, seconds(3), seconds(4)));
 }
 
-/// Each would have been given less than it takes.
+/// A share of 2 s for each would be less than it takes.
 #[test]
 fn the_number_of_servers_takes_no_time_from_a_connection() {
     for (count, rtt_ms, tls) in [(5, 140, false), (3, 180, true), (5, 110, true)] {
         let host = Host { tls, ..Host::new(rtt_ms) };
-        let (new, old) = both(&ADDRESSES[..count]);
-        let mut before = Network::new(hosts(count, &host), [old]);
-        assert_eq!(before.all_served_by(seconds(120)), None, "{count}, {rtt_ms} ms");
-        let mut network = Network::new(hosts(count, &host), [new]);
+        let mut network = Network::new(hosts(count, &host), [servers(&ADDRESSES[..count])]);
         let took = network.all_served_by(seconds(120)).expect("served");
         assert!(took < R / 2, "{count}, {rtt_ms} ms: {took:?}");
         assert_eq!(network.clients[0].attempts, 1);
@@ -111,9 +80,6 @@ fn one_named_server_of_five_connects_again_after_a_loss() {
     let advertised: Vec<String> = ADDRESSES.iter().map(|&it| it.to_owned()).collect();
     let from = Server::parse_list("tls://10.0.0.1").expect("a URL").remove(0);
     named.learn(&from, &advertised);
-    let (_, old) = both(&ADDRESSES);
-    let mut before = Network::new(hosts(5, &host), [old]);
-    assert_eq!(before.all_served_by(seconds(120)), None);
     let mut network = Network::new(hosts(5, &host), [named]);
     network.all_served_by(seconds(2)).expect("served");
     for _ in 0..3 {
@@ -143,16 +109,14 @@ fn a_limit_that_is_too_short_grows() {
 #[test]
 fn an_address_of_no_use_does_not_hide_the_others() {
     let good = Host::new(10);
-    for (bad, old_fails) in [
-        (Host { state: State::Mute, ..good.clone() }, true),
-        (Host { has_leader: false, ..good.clone() }, true),
-        (Host { refuses_login: true, ..good.clone() }, true),
-        (Host { state: State::Dark, ..good.clone() }, false),
-        (Host { state: State::Down, ..good.clone() }, false),
+    for bad in [
+        Host { state: State::Mute, ..good.clone() },
+        Host { has_leader: false, ..good.clone() },
+        Host { refuses_login: true, ..good.clone() },
+        Host { state: State::Dark, ..good.clone() },
+        Host { state: State::Down, ..good.clone() },
     ] {
         let hosts = [(ADDRESSES[0], bad.clone()), (ADDRESSES[1], good.clone())];
-        let mut before = Network::new(hosts.clone(), [Old::new(&[&ADDRESSES[..2]])]);
-        assert_eq!(before.all_served_by(seconds(120)).is_none(), old_fails, "{bad:?}");
         let mut network = Network::new(hosts, [candidates("nats.example")]);
         let took = network.all_served_by(seconds(120)).expect("served");
         assert!(took < Duration::from_millis(2200), "{bad:?}: {took:?}");
@@ -167,31 +131,18 @@ fn an_address_of_no_use_does_not_hide_the_others() {
 #[test]
 fn a_herd_with_hashed_passwords_comes_back() {
     let host = Host { hashing: Duration::from_millis(107), ..Host::new(1) };
-    for (agents, servers, old_limit, limit) in [
-        (60, 1, Some(30), 8),
-        (60, 3, Some(20), 4),
-        (140, 1, None, 16),
-        (220, 1, None, 60),
-        (150, 3, None, 60),
-        (240, 3, None, 60),
-        (450, 3, None, 100),
-    ] {
-        let addresses = &ADDRESSES[..servers];
+    for (agents, count, limit) in
+        [(60, 1, 8), (60, 3, 4), (140, 1, 16), (220, 1, 60), (240, 3, 60), (450, 3, 100)]
+    {
         // Each client has an order of its own.
         let order = |client: usize| {
-            let mut order = addresses.to_vec();
-            order.rotate_left(client % servers);
-            both(&order)
+            let mut order = ADDRESSES[..count].to_vec();
+            order.rotate_left(client % count);
+            servers(&order)
         };
-        let mut before = Network::new(hosts(servers, &host), (0..agents).map(|it| order(it).1));
-        let old = before.all_served_by(seconds(60));
-        let old_min = old_limit.map(Duration::from_secs);
-        assert!(old.is_none_or(|took| Some(took) > old_min), "{agents}, {servers}: {old:?}");
-        let mut network = Network::new(hosts(servers, &host), (0..agents).map(|it| order(it).0));
-        let took = network.all_served_by(seconds(120));
-        println!("{agents} agents, {servers} servers: {took:?}, before {old:?}");
-        let took = took.expect("all are served");
-        assert!(took < Duration::from_secs(limit), "{agents}, {servers}: {took:?}");
+        let mut network = Network::new(hosts(count, &host), (0..agents).map(order));
+        let took = network.all_served_by(seconds(120)).expect("all are served");
+        assert!(took < Duration::from_secs(limit), "{agents}, {count}: {took:?}");
     }
 }
 

@@ -5,35 +5,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::super::Failure;
+use super::super::{Candidate, Candidates, Failure};
 use crate::core::Instant;
 
 /// How long a request waits for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-
-/// One attempt of a client: whose, where, not before when, and its limits. Without an address
-/// it looks a name up.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) id: u64,
-    pub(super) address: Option<SocketAddr>,
-    pub(super) not_before: Instant,
-    pub(super) info_within: Duration,
-    pub(super) within: Duration,
-}
-
-/// The decisions of a client.
-pub(super) trait Policy {
-    fn next(&mut self, now: Instant) -> Plan;
-    fn resolved(&mut self, id: u64, addresses: &[IpAddr], now: Instant);
-    /// `accepted`: TCP connected.
-    fn failed(&mut self, id: u64, failure: Failure, accepted: bool, now: Instant, random: u64);
-    fn connected(&mut self, id: u64, took: Duration, now: Instant);
-    fn answered(&mut self, id: u64);
-    /// Returns whether the client leaves the server.
-    fn unanswered(&mut self, id: u64, began: Instant, now: Instant) -> bool;
-    fn ended(&mut self, id: u64, age: Duration, now: Instant, random: u64);
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -94,6 +70,11 @@ impl Host {
     }
 }
 
+/// Returns the address to connect to; `None` for a name to look up.
+fn socket_of(plan: &Candidate) -> Option<SocketAddr> {
+    plan.address.map(|address| SocketAddr::new(address, plan.server.port))
+}
+
 pub(super) fn at(ms: u64) -> Instant {
     Instant::from_boot(Duration::from_secs(1000) + Duration::from_millis(ms))
 }
@@ -105,16 +86,18 @@ enum Event {
     /// The password arrives at the server.
     Check(Instant),
     Connected,
-    Failed(Failure, bool),
+    Failed(Failure),
     Answered,
     /// A request that began then was not answered.
     Unanswered(Instant),
 }
 
-pub(super) struct Client<P> {
-    pub(super) policy: P,
-    /// The attempt under way, or the last one.
-    plan: Option<Plan>,
+pub(super) struct Client {
+    candidates: Candidates,
+    /// The candidate of the attempt under way, or of the last one.
+    plan: Option<Candidate>,
+    /// When that attempt began.
+    began: Instant,
     /// Number of the attempt: events of earlier ones are dropped.
     attempt: u64,
     connected_at: Option<Instant>,
@@ -124,26 +107,27 @@ pub(super) struct Client<P> {
 }
 
 /// All servers by their addresses, and all clients.
-pub(super) struct Network<P> {
+pub(super) struct Network {
     pub(super) now: Instant,
     pub(super) hosts: BTreeMap<SocketAddr, Host>,
     pub(super) names: Vec<IpAddr>,
-    pub(super) clients: Vec<Client<P>>,
+    pub(super) clients: Vec<Client>,
     /// The events by their instants: client, attempt, event.
     events: BTreeMap<(Instant, u64), (usize, u64, Event)>,
     count: u64,
     random: u64,
 }
 
-impl<P: Policy> Network<P> {
+impl Network {
     /// Returns a network whose clients begin to connect now.
     pub(super) fn new(
         hosts: impl IntoIterator<Item = (&'static str, Host)>,
-        policies: impl IntoIterator<Item = P>,
-    ) -> Network<P> {
-        let client = |policy| Client {
-            policy,
+        clients: impl IntoIterator<Item = Candidates>,
+    ) -> Network {
+        let client = |candidates| Client {
+            candidates,
             plan: None,
+            began: at(0),
             attempt: 0,
             connected_at: None,
             served_at: None,
@@ -154,7 +138,7 @@ impl<P: Policy> Network<P> {
             now: at(0),
             hosts: hosts.collect(),
             names: Vec::new(),
-            clients: policies.into_iter().map(client).collect(),
+            clients: clients.into_iter().map(client).collect(),
             events: BTreeMap::new(),
             count: 0,
             random: 1,
@@ -180,7 +164,7 @@ impl<P: Policy> Network<P> {
     fn plan(&mut self, client: usize) {
         let it = &mut self.clients[client];
         (it.connected_at, it.served_at, it.attempt) = (None, None, it.attempt + 1);
-        let plan = it.policy.next(self.now);
+        let plan = it.candidates.next(self.now).expect("servers");
         let begin = plan.not_before;
         it.plan = Some(plan);
         self.schedule(begin, client, Event::Begin);
@@ -234,8 +218,8 @@ impl<P: Policy> Network<P> {
             let random = self.random();
             let it = &mut self.clients[client];
             let plan = it.plan.as_ref().unwrap();
-            if let Some(since) = it.connected_at.take_if(|_| plan.address == Some(address)) {
-                it.policy.ended(plan.id, self.now.since(since), self.now, random);
+            if let Some(since) = it.connected_at.take_if(|_| socket_of(plan) == Some(address)) {
+                it.candidates.ended(plan.id, self.now.since(since), "ended", self.now, random);
                 self.plan(client);
             }
         }
@@ -261,36 +245,38 @@ impl<P: Policy> Network<P> {
                 self.begin(client);
             }
             Event::Check(began) => {
-                let host = self.hosts.get_mut(&plan.address.unwrap()).unwrap();
+                let host = self.hosts.get_mut(&socket_of(plan).unwrap()).unwrap();
                 let done = host.check(now);
                 assert!(done.is_empty(), "finished before");
                 host.checks.push((client, it.attempt, host.hashing));
-                let by = began.after(plan.within);
-                self.schedule(by, client, Event::Failed(Failure::Slow, true));
+                let by = began.after(plan.within());
+                self.schedule(by, client, Event::Failed(Failure::Slow));
             }
             Event::Connected => {
-                let began = plan.not_before;
-                it.policy.connected(plan.id, now.since(began), now);
+                it.candidates.connected(plan.id, now.since(it.began), now);
                 (it.connected_at, it.attempt) = (Some(now), it.attempt + 1);
                 self.request(client);
             }
-            Event::Failed(failure, accepted) => {
-                it.policy.failed(plan.id, failure, accepted, now, random);
+            Event::Failed(failure) => {
+                it.candidates.failed(plan.id, failure, "failed".to_owned(), now, random);
                 self.plan(client);
             }
             Event::Answered => {
-                it.policy.answered(plan.id);
+                it.candidates.answered(plan.id);
                 it.served_at = Some(now);
             }
-            Event::Unanswered(began) => match it.policy.unanswered(plan.id, began, now) {
-                true => self.plan(client),
+            Event::Unanswered(began) => match it.candidates.unanswered(plan.id, began, now) {
+                true => {
+                    it.candidates.left(plan.id, now);
+                    self.plan(client);
+                }
                 false => self.request(client),
             },
         }
     }
 
     fn request(&mut self, client: usize) {
-        let address = self.clients[client].plan.as_ref().and_then(|plan| plan.address).unwrap();
+        let address = self.clients[client].plan.as_ref().and_then(socket_of).unwrap();
         let host = &self.hosts[&address];
         match host.has_leader {
             true => self.schedule(self.now.after(host.rtt), client, Event::Answered),
@@ -304,17 +290,17 @@ impl<P: Policy> Network<P> {
     /// Schedules the end of an attempt.
     fn begin(&mut self, client: usize) {
         let began = self.now;
-        let plan = self.clients[client].plan.as_mut().unwrap();
-        plan.not_before = began;
-        let (info_by, by) = (began.after(plan.info_within), began.after(plan.within));
-        let Some(address) = plan.address else {
-            let id = plan.id;
-            self.clients[client].policy.resolved(id, &self.names, began);
+        let it = &mut self.clients[client];
+        it.began = began;
+        let plan = it.plan.as_ref().unwrap();
+        let (info_by, by) = (began.after(plan.info_within()), began.after(plan.within()));
+        let Some(address) = socket_of(plan) else {
+            it.candidates.resolved(plan.id, &self.names, began);
             return self.plan(client);
         };
         let host = self.hosts.get(&address).filter(|host| host.state != State::Dark);
         let Some(host) = host else {
-            return self.schedule(info_by, client, Event::Failed(Failure::Silent, false));
+            return self.schedule(info_by, client, Event::Failed(Failure::Silent));
         };
         let rtt = host.rtt;
         let info_at = began.after(2 * rtt);
@@ -322,18 +308,18 @@ impl<P: Policy> Network<P> {
         let pong_at = connect_at.after(rtt);
         let (end, event) = match host.state {
             State::Down if began.after(rtt) < info_by => {
-                (began.after(rtt), Event::Failed(Failure::Unreached, false))
+                (began.after(rtt), Event::Failed(Failure::Unreached))
             }
             State::Up if info_at < info_by && host.refuses_login && pong_at < by => {
-                (pong_at, Event::Failed(Failure::Refused, true))
+                (pong_at, Event::Failed(Failure::Refused))
             }
             State::Up if info_at < info_by && !host.hashing.is_zero() => {
                 (connect_at.after(rtt / 2), Event::Check(began))
             }
             State::Up if info_at < info_by && pong_at < by => (pong_at, Event::Connected),
-            State::Up if info_at < info_by => (by, Event::Failed(Failure::Slow, true)),
+            State::Up if info_at < info_by => (by, Event::Failed(Failure::Slow)),
             State::Up | State::Down | State::Dark | State::Mute => {
-                (info_by, Event::Failed(Failure::Silent, began.after(rtt) < info_by))
+                (info_by, Event::Failed(Failure::Silent))
             }
         };
         self.schedule(end, client, event);
