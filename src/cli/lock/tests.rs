@@ -438,22 +438,3 @@ fn a_host_name_that_many_hosts_have_will_do() {
     assert_eq!(args.request.token, "localhost");
     assert_usage("--token '' db true", "--token: is empty");
 }
-
-#[test]
-fn help_shows_the_defaults_of_this_command() {
-    let Ok(Invocation::Print(text)) = parse_line("lock --help") else { panic!("no help") };
-    let line = |option: &str| {
-        let line = text.lines().find(|line| line.contains(&format!("{option} ")));
-        line.unwrap_or_else(|| panic!("{option} in {text}")).to_owned()
-    };
-    assert!(text.starts_with("usage: putex lock [options] NAME"), "{text}");
-    for (option, default) in [("--renewal", "[5s]"), ("--kill-after", "[2s]"), ("--drift", "[1%]")]
-    {
-        assert!(line(option).ends_with(default), "{option}");
-    }
-    assert!(line("--nonblock").ends_with("also --nb, --nonblocking"));
-    let Ok(Invocation::Print(text)) = parse_line("timing --help") else { panic!("no help") };
-    assert!(text.contains("[3s]") && !text.contains("[5s]"), "{text}");
-    // Behind the name it is the command's.
-    assert_eq!(lock("db ls --help").request.command, ["ls", "--help"]);
-}

@@ -1,6 +1,5 @@
-//! The decoder against what real servers sent, whole, cut anywhere, and damaged.
+//! The decoder against what real servers sent, whole and cut anywhere.
 
-use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -285,91 +284,4 @@ fn memory_is_given_back_and_never_more_than_the_bound() {
     let piece = b"PING\r\n".repeat(2000);
     let fed = (0..1000).find_map(|_| decoder.feed(&piece).err());
     assert_eq!(fed, Some(OVERFLOW.to_owned()), "nothing was taken out");
-}
-
-/// xorshift64: the same inputs on every run.
-struct Noise(u64);
-
-impl Noise {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).expect("48 bits") % limit
-    }
-
-    /// Damages the bytes in one place.
-    fn mutate(&mut self, bytes: &mut Vec<u8>) {
-        const TELLING: &[u8] = b"\r\n \t09-+'\0\xff{}\"IMHP:";
-        let at = self.below(bytes.len().max(1)).min(bytes.len());
-        let until = (at + 1 + self.below(16)).min(bytes.len());
-        match self.below(7) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-            1 if at < bytes.len() => bytes[at] = TELLING[self.below(TELLING.len())],
-            2 => bytes.insert(at, TELLING[self.below(TELLING.len())]),
-            3 => drop(bytes.drain(at..until)),
-            4 => {
-                let copy = bytes[at..until].to_vec();
-                let to = self.below(bytes.len() + 1);
-                bytes.splice(to..to, copy);
-            }
-            5 => bytes.truncate(at),
-            // A size or a line that is much too large.
-            _ => {
-                let digits = [b"9".repeat(20), b"1048576".to_vec(), b"x".repeat(9000)];
-                let pick = [0, 0, 0, 1, 1, 1, 1, 2][self.below(8)];
-                bytes.splice(at..at, digits[pick].iter().copied());
-            }
-        }
-    }
-}
-
-/// `PUTEX_MUTATIONS` sets how many damaged inputs are decoded.
-#[test]
-fn damaged_input_neither_panics_nor_grows() {
-    let count = env::var("PUTEX_MUTATIONS").map(|text| text.parse().expect("a number"));
-    let count: u64 = count.unwrap_or(200_000);
-    let seeds: Vec<Vec<u8>> = transcripts().into_iter().map(|t| t.bytes).collect();
-    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
-    let (mut errors, mut decoded) = (0u64, 0u64);
-    for _ in 0..count {
-        let seed = &seeds[noise.below(seeds.len())];
-        let from = noise.below(seed.len());
-        // From where a line begins more often than not.
-        let line =
-            seed[from..].iter().position(|&byte| byte == b'\n').map_or(from, |at| from + at + 1);
-        let start = if noise.below(8) == 0 { from } else { line };
-        let end = (start + 1 + noise.below(400)).min(seed.len());
-        let mut input = seed[start..end].to_vec();
-        for _ in 0..noise.below(4) {
-            noise.mutate(&mut input);
-        }
-        let mut decoder = Decoder::default();
-        let mut rest = &input[..];
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at(1 + noise.below(rest.len()));
-            rest = after;
-            let mut ops = Vec::new();
-            let taken = decoder.feed(piece).and_then(|()| drain(&mut decoder, &mut ops));
-            assert!(decoder.held_bytes() <= BUFFER_BYTES_MAX);
-            decoded += u64::try_from(ops.len()).expect("few");
-            look_into(&ops);
-            if taken.is_err() {
-                errors += 1;
-                break;
-            }
-        }
-    }
-    assert!(count < 1000 || (errors > count / 10 && decoded > count / 10), "{errors} {decoded}");
-}
-
-/// Asks for everything that a header block can be asked for.
-fn look_into(ops: &[ServerOp]) {
-    for op in ops {
-        if let ServerOp::Msg { message, .. } = op {
-            let headers = &message.headers;
-            let _ = headers.status();
-            let _ = headers.get("Nats-Sequence");
-        }
-    }
 }
