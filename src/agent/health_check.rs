@@ -98,12 +98,12 @@ impl HealthCheck {
 mod tests {
     use super::*;
     use crate::core::{LockContext, Role};
-    use crate::sys::{Alarm, PollFlags};
+    use crate::sys::{Alarm, PATIENCE, PollFlags};
     use std::time::Duration;
 
     /// Leaves its process group, says so and stays.
     const LEAVER: &str = "exec perl -e '
-        setpgrp(0, getpgrp(getppid())) or die; open(F, \">\", $ARGV[0]); close(F); sleep 100'";
+        setpgrp(0, getpgrp(getppid())) or die; open(F, \">\", $ARGV[0]); close(F); sleep 1000'";
 
     fn run(deadline: Instant) -> Run {
         let (command, context) = (Command::Check, LockContext::default());
@@ -127,7 +127,7 @@ mod tests {
 
     /// Tends the check until it has ended; returns the outcome.
     fn end(check: &mut HealthCheck) -> Option<Event> {
-        let (alarm, until) = (Alarm::new().expect("a descriptor"), in_ms(20_000));
+        let (alarm, until) = (Alarm::new().expect("a descriptor"), sys::now().after(PATIENCE));
         while sys::now() < until {
             let [Some(output), Some(exit)] = check.fds() else { panic!("no check runs") };
             let deadline = check.kill_at().map_or(until, |at| at.min(until));
@@ -154,8 +154,8 @@ mod tests {
         let name = format!("putex-left-{}", std::process::id());
         let left = std::env::temp_dir().join(name);
         let mut check = check(&format!("{LEAVER} {}", left.display()));
-        assert_eq!(check.run(run(in_ms(60_000))), None);
-        let patience = in_ms(20_000);
+        assert_eq!(check.run(run(in_ms(1_000_000))), None);
+        let patience = sys::now().after(PATIENCE);
         while !left.exists() {
             assert!(sys::now() < patience, "it does not leave");
         }
@@ -169,12 +169,12 @@ mod tests {
     fn a_check_has_until_its_last_deadline() {
         let mut check = check("sleep 0.2");
         assert_eq!(check.run(run(in_ms(100))), None);
-        check.extend(in_ms(60_000));
+        check.extend(in_ms(1_000_000));
         let ended = end(&mut check);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Succeeded)));
         let ended = check.run(run(sys::now()));
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it is not begun");
-        assert_eq!(check.run(run(in_ms(60_000))), None);
+        assert_eq!(check.run(run(in_ms(1_000_000))), None);
         check.kill();
         let ended = end(&mut check);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it was killed");

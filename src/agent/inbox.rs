@@ -145,8 +145,6 @@ impl<T> Inbox<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::sys;
 
@@ -155,15 +153,18 @@ mod tests {
     fn items_that_wait_hide_no_descriptor_and_none_is_left_behind() {
         let (sender, inbox) = inbox(3).expect("descriptors");
         let other = Waker::new().expect("a descriptor");
-        let soon = || Some(sys::now().after(Duration::from_millis(20)));
+        let patience = || Some(sys::now().after(sys::PATIENCE));
         for round in 0..3 {
             assert_eq!(sender.offer(round), None);
             assert_eq!(sender.offer(round), None);
             other.wake();
-            assert!(inbox.wait([None, Some(other.as_fd())], soon()).is_ok_and(|[_, ready]| ready));
+            assert!(
+                inbox.wait([None, Some(other.as_fd())], patience()).is_ok_and(|[_, ready]| ready)
+            );
             assert_eq!(inbox.take_all().collect::<Vec<_>>(), [round, round]);
             other.clear();
         }
-        assert!(inbox.wait([Some(other.as_fd())], soon()).is_ok_and(|[ready]| !ready));
+        let now = Some(sys::now());
+        assert!(inbox.wait([Some(other.as_fd())], now).is_ok_and(|[ready]| !ready));
     }
 }

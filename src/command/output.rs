@@ -145,3 +145,39 @@ impl AsFd for OutputPipe {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::sys::{PATIENCE, PollFlags};
+
+    /// The reader of a command that writes without end had no time for anything else.
+    #[test]
+    fn a_pipe_that_takes_much_time_rests_but_for_that_of_a_stop() {
+        for (command, rests) in [(Command::Check, true), (Command::Stop, false)] {
+            let mut output = OutputPipe::new(command, None).expect("a pipe");
+            let mut read = 0;
+            for _ in 0..2 {
+                output.writer().write_all(b"one\n").expect("there is room");
+                // A line takes longer than all that is read at once may take.
+                let mut last = sys::now();
+                output.pass_on(&mut |_, _| {
+                    read += 1;
+                    last = sys::now().after(CREDIT_MAX);
+                    Alarm::new().and_then(|it| it.wait([], Some(last))).expect("it waits");
+                });
+                output.writer().write_all(b"one\n").expect("there is room");
+                let awaited = output.as_fd().as_raw_fd();
+                assert_eq!(awaited != output.reader().as_raw_fd(), rests, "{command:?}");
+                let alarm = Alarm::new().expect("a descriptor");
+                let ready =
+                    alarm.wait([(output.as_fd(), PollFlags::IN)], Some(sys::now().after(PATIENCE)));
+                assert_eq!(ready.expect("it waits"), [true]);
+                assert!(!rests || sys::now() >= last.after(REST), "it rests too short");
+            }
+            assert_eq!(read, 3, "{command:?}");
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
 use rustix::process::PidfdFlags;
 
@@ -169,13 +168,13 @@ fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() 
 fn start_is_killed_with_the_groups_that_it_has_made() {
     let (command, context) = (Command::Start, LockContext::default());
     let commands = commands("timeout 1000 sh -c 'echo $$; exec sleep 1000'; true");
-    let (now, patience) = (sys::now(), Duration::from_secs(20));
+    let now = sys::now();
     let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
     let mut output = OutputPipe::new(command, None).expect("a descriptor");
     let prepared = commands.prepare(&run, None, now);
     let mut process = Process::spawn(prepared, output.writer()).expect("it can be run");
     process.release();
-    let (alarm, until) = (Alarm::new().expect("a descriptor"), Some(now.after(patience)));
+    let (alarm, until) = (Alarm::new().expect("a descriptor"), Some(now.after(sys::PATIENCE)));
     assert_eq!(alarm.wait([(output.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);
     let mut number = None;
     output.flush(&mut |_, line| {
@@ -186,24 +185,4 @@ fn start_is_killed_with_the_groups_that_it_has_made() {
     let exit = rustix::process::pidfd_open(sleep, PidfdFlags::empty()).expect("it lives");
     process.end();
     assert_eq!(alarm.wait([(exit.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);
-}
-
-/// The reader of a command that writes without end had no time for anything else.
-#[test]
-fn the_pipe_of_a_command_that_writes_without_end_rests() {
-    let mut output = output_of_check();
-    let mut process = spawn_check("yes ''", None, &output);
-    let alarm = Alarm::new().expect("a descriptor");
-    let begin = sys::now();
-    let (used_up, until) =
-        (begin.after(Duration::from_millis(700)), begin.after(Duration::from_secs(1)));
-    let mut turns = 0;
-    while sys::now() < until {
-        alarm.wait([(output.as_fd(), PollFlags::IN)], Some(until)).expect("it waits");
-        output.pass_on(&mut |_, line| assert!(line.is_empty()));
-        turns += u32::from(sys::now() > used_up);
-    }
-    process.kill();
-    let _ = process.reap();
-    assert!((2..=99).contains(&turns), "{turns}");
 }

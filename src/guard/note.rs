@@ -379,7 +379,7 @@ mod tests {
         let (_, mut previous) = Note::begin(file).expect("a note");
         let start = previous.kill_commands();
         let killed = start.is_some_and(|start| {
-            let until = sys::now().after(Duration::from_secs(5));
+            let until = sys::now().after(sys::PATIENCE);
             let exit = [(start.as_fd(), PollFlags::IN)];
             Alarm::new().expect("a descriptor").wait(exit, Some(until)).expect("waits")[0]
         });

@@ -367,8 +367,11 @@ mod tests {
             }
             text
         });
-        // The queue may be full until it is read.
         log.flush();
+        // It is full until it is read.
+        while log.logger.queue.is_full() {
+            log.flush();
+        }
         say(&log, "end");
         drop(log);
         reading.join().expect("it reads").replace("putex: web: end\n", "")
@@ -414,8 +417,7 @@ mod tests {
         }
         let since = sys::now();
         log.flush();
-        let waited = sys::now().since(since);
-        assert!(waited >= FLUSH_WITHIN && waited < FLUSH_WITHIN * 3, "{waited:?}");
+        assert!(sys::now().since(since) >= FLUSH_WITHIN);
         let text = end(log, reader);
         let counts = text.matches("putex: web: warning: 1 log lines were dropped: the log was");
         assert_eq!(counts.count(), 1, "{text}");

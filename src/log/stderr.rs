@@ -127,7 +127,7 @@ mod tests {
         let lines = "putex: web:   written \\again\nputex: web: -n\n";
         pipe.write_all(lines.as_bytes()).expect("there is room");
         drop(pipe);
-        let deadline = sys::now().after(std::time::Duration::from_secs(20));
+        let deadline = sys::now().after(sys::PATIENCE);
         while fs::read_to_string(&path).expect("it is text") != lines {
             assert!(sys::now() < deadline, "the lines are not there");
         }

@@ -134,8 +134,8 @@ mod tests {
         Alarm::new().expect("a descriptor")
     }
 
-    fn soon() -> Instant {
-        sys::now().after(Duration::from_secs(2))
+    fn give_up() -> Instant {
+        sys::now().after(sys::PATIENCE)
     }
 
     #[test]
@@ -143,13 +143,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let mut dialer = Dialer::default();
-        let addresses = dialer.resolve("localhost", soon()).expect("a name of each host");
+        let addresses = dialer.resolve("localhost", give_up()).expect("a name of each host");
         assert!(dialer.lookups.is_empty());
         let address = addresses.into_iter().find(IpAddr::is_ipv4).expect("127.0.0.1");
-        let stream = connect(SocketAddr::new(address, port), &alarm(), soon()).expect("accepted");
+        let stream =
+            connect(SocketAddr::new(address, port), &alarm(), give_up()).expect("accepted");
         assert!(stream.nodelay().expect("an option"));
         drop(listener);
-        let refused = connect(SocketAddr::new(address, port), &alarm(), soon());
+        let refused = connect(SocketAddr::new(address, port), &alarm(), give_up());
         let refused = refused.expect_err("nobody listens");
         assert_eq!(io_error_text(&refused), "connection refused");
     }
@@ -175,7 +176,7 @@ mod tests {
             assert_eq!(dialer.lookups.len(), 1);
         }
         sender.send(Ok(Vec::new())).expect("room");
-        let none = dialer.resolve("slow.example", soon());
+        let none = dialer.resolve("slow.example", give_up());
         assert_eq!(none.expect_err("no address"), "its name has no address");
         assert!(dialer.lookups.is_empty());
     }
@@ -185,14 +186,14 @@ mod tests {
         let hanging: Vec<_> = (0..LOOKUPS_MAX).map(|i| pending(&format!("h{i}.example"))).collect();
         let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
         let mut dialer = Dialer { lookups };
-        let refused = dialer.resolve("localhost", soon()).expect_err("no room");
+        let refused = dialer.resolve("localhost", give_up()).expect_err("no room");
         assert_eq!(refused, "too many names are being looked up");
         senders[3].send(Ok(Vec::new())).expect("room");
         let done = (dialer.lookups[3].task.done(), PollFlags::IN);
-        assert_eq!(alarm().wait([done], Some(soon())).expect("a timer"), [true]);
+        assert_eq!(alarm().wait([done], Some(give_up())).expect("a timer"), [true]);
         dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
         if sys::now().since_boot() > ANSWER_AGE_MAX {
-            assert!(dialer.resolve("localhost", soon()).is_ok());
+            assert!(dialer.resolve("localhost", give_up()).is_ok());
             assert_eq!(dialer.lookups.len(), LOOKUPS_MAX - 1);
         }
     }

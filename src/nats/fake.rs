@@ -8,18 +8,18 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 use super::url::Server;
+use crate::sys::PATIENCE;
 
 /// INFO of a server that putex can use.
 pub(super) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
-/// How long a script waits for the client.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// One connection, as a script uses it.
 pub(crate) struct Peer {
     stream: TcpStream,
     received: Vec<u8>,
+    /// The reply subjects of the requests so far.
+    replies: Vec<String>,
     /// The sid of the inbox subscription of the client.
     pub(super) inbox: String,
 }
@@ -55,7 +55,8 @@ impl FakeServer {
                 let (stream, _) = listener.accept().expect("a connection");
                 stream.set_read_timeout(Some(PATIENCE)).expect("an option");
                 stream.set_nodelay(true).expect("an option");
-                script(&mut Peer { stream, received: Vec::new(), inbox: String::new() });
+                let (received, replies, inbox) = (Vec::new(), Vec::new(), String::new());
+                script(&mut Peer { stream, received, replies, inbox });
             }
         });
         FakeServer { port, thread }
@@ -129,30 +130,66 @@ impl Peer {
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         let inbox = self.frame();
         assert!(inbox.words[0] == "SUB" && inbox.words[1].starts_with("_INBOX."), "{inbox:?}");
-        assert_eq!(self.frame().words, ["PING"]);
+        self.ping();
         self.inbox.clone_from(&inbox.words[2]);
         connect
     }
 
+    /// Returns the next frame, but for those that a client sends again while an answer takes long:
+    /// PING, and copies of a request.
     pub(crate) fn frame(&mut self) -> Frame {
-        let end = loop {
-            match self.received.windows(2).position(|pair| pair == b"\r\n") {
-                Some(end) => break end,
+        loop {
+            let frame = self.any_frame();
+            if !self.is_again(&frame) {
+                return frame;
+            }
+        }
+    }
+
+    /// Takes a PING.
+    pub(super) fn ping(&mut self) {
+        assert_eq!(self.any_frame().words, ["PING"]);
+    }
+
+    pub(super) fn any_frame(&mut self) -> Frame {
+        loop {
+            match self.received_frame() {
+                Some(frame) => return frame,
                 None => assert!(self.receive(), "the client left"),
             }
-        };
-        let line = String::from_utf8(self.received.drain(..end + 2).collect()).expect("text");
+        }
+    }
+
+    /// Returns the first frame that was received, if it is whole.
+    fn received_frame(&mut self) -> Option<Frame> {
+        let end = self.received.windows(2).position(|pair| pair == b"\r\n")? + 2;
+        let line = String::from_utf8(self.received[..end].to_vec()).expect("text");
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let mut body = String::new();
         if words[0].ends_with("PUB") {
             let size: usize = words[words.len() - 1].parse().expect("a size");
-            while self.received.len() < size + 2 {
-                assert!(self.receive(), "the client left");
-            }
-            body = String::from_utf8(self.received.drain(..size).collect()).expect("text");
-            assert_eq!(self.received.drain(..2).collect::<Vec<u8>>(), b"\r\n");
+            let payload = self.received.get(end..end + size + 2)?;
+            let payload = payload.strip_suffix(b"\r\n").expect("the end of a payload");
+            body = String::from_utf8(payload.to_vec()).expect("text");
+            self.received.drain(..end + size + 2);
+        } else {
+            self.received.drain(..end);
         }
-        Frame { words, body }
+        Some(Frame { words, body })
+    }
+
+    /// Returns whether a client has sent this again. A request has a reply subject of its own.
+    fn is_again(&mut self, frame: &Frame) -> bool {
+        let reply = match &frame.words[..] {
+            [verb, _, reply, _] if verb == "PUB" => reply,
+            [verb, _, reply, _, _] if verb == "HPUB" => reply,
+            words => return words == ["PING"],
+        };
+        let is_again = self.replies.contains(reply);
+        if !is_again {
+            self.replies.push(reply.clone());
+        }
+        is_again
     }
 
     /// Answers the next request with `payload`.
@@ -175,19 +212,30 @@ impl Peer {
         self.send(&format!("HMSG {reply} {inbox} {head} {all}\r\n{block}{payload}\r\n"));
     }
 
-    /// Returns whether the client sends nothing before it hears more.
+    /// Returns whether the client sends nothing new before it hears more.
     pub(crate) fn is_waited_for(&mut self) -> bool {
-        let (patience, short) = (Some(PATIENCE), Some(Duration::from_millis(50)));
+        let short = Some(Duration::from_millis(50));
         self.stream.set_read_timeout(short).expect("an option");
-        let is_silent = self.received.is_empty() && !self.receive();
-        self.stream.set_read_timeout(patience).expect("an option");
-        is_silent
+        let _ = self.receive();
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        self.sent().is_empty()
     }
 
     /// Waits until the client has closed the connection and returns what else it sent.
     pub(crate) fn rest(&mut self) -> String {
         while self.receive() {}
-        String::from_utf8_lossy(&self.received).into_owned()
+        self.sent()
+    }
+
+    /// Returns what was received, but for what the client has sent again.
+    fn sent(&mut self) -> String {
+        let mut sent = String::new();
+        while let Some(frame) = self.received_frame() {
+            if !self.is_again(&frame) {
+                sent.push_str(&format!("{frame:?}"));
+            }
+        }
+        sent + &String::from_utf8_lossy(&self.received)
     }
 
     /// Ends the connection with a reset, which the drop of the peer then sends.

@@ -6,12 +6,41 @@ mod staying;
 
 use std::fs;
 use std::io::Read;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
 use crate::core::StoreErrorKind;
-use rig::{LONG, Run, TERM_AFTER, file};
+use rig::{LONG, Run, SHORT, TERM_AFTER, file};
 use rustix::process::Signal;
+
+/// A file that lets a command go on that waits for it.
+struct Go(PathBuf);
+
+impl Go {
+    fn new() -> Go {
+        Go(file("go"))
+    }
+
+    /// The script of a command that waits for the file.
+    fn wait(&self) -> String {
+        format!("while ! test -e {}; do sleep 0.02; done", self.0.display())
+    }
+
+    fn give(&self) {
+        fs::write(&self.0, "").expect("there is room");
+    }
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        // A test that fails leaves nobody behind that waits for it.
+        match std::thread::panicking() {
+            true => self.give(),
+            false => drop(fs::remove_file(&self.0)),
+        }
+    }
+}
 
 #[test]
 fn the_status_of_the_command_is_passed_on() {
@@ -37,19 +66,17 @@ fn a_command_that_cannot_be_executed_is_told_from_one_that_is_not_there() {
 }
 
 #[test]
-fn a_command_whose_lock_is_not_renewed_is_told_to_end_and_then_killed_before_v() {
+fn a_command_whose_lock_is_not_renewed_is_told_to_end_and_then_killed() {
     let told = file("told");
     let script = format!(
         "trap 'echo told >{}' TERM; echo ready >&2; while :; do sleep 0.05; done",
         told.display()
     );
     let mut run = Run::begin(&["sh", "-c", &script]);
-    let valid_until = run.grant(Duration::from_millis(1500));
+    let valid_until = run.grant(SHORT);
     let (_, leader) = run.started();
     run.wait_for_end_of(&leader);
-    let ended = sys::now();
-    assert!(ended < valid_until, "after V");
-    assert!(valid_until.since(ended) < TERM_AFTER, "not at the time to kill");
+    assert!(sys::now() >= valid_until.before(TERM_AFTER), "not at the time to kill");
     assert_eq!(fs::read_to_string(&told).expect("it was told to end"), "told\n");
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
     let said = run.stderr();
@@ -59,39 +86,43 @@ fn a_command_whose_lock_is_not_renewed_is_told_to_end_and_then_killed_before_v()
 
 #[test]
 fn a_command_goes_on_while_its_lock_is_renewed() {
-    let mut run = Run::begin(&["sh", "-c", "sleep 1.5"]);
-    run.grant(Duration::from_millis(1000));
+    let go = Go::new();
+    let mut run = Run::begin(&["sh", "-c", &go.wait()]);
+    let valid_until = run.grant(SHORT);
     run.started();
     run.renew(LONG);
     // An older one changes nothing.
     run.renew(Duration::from_millis(10));
+    rig::wait_until(valid_until);
+    go.give();
     assert_eq!(run.expect_done(), 0);
 }
 
 /// The packets of as many renewals had no room: it took a V of the past for the last one.
 #[test]
 fn a_front_that_was_stopped_for_many_renewals_knows_the_last_one() {
-    let mut run = Run::begin(&["sh", "-c", "sleep 2"]);
-    let valid_until = run.grant(Duration::from_millis(1200));
+    let go = Go::new();
+    let mut run = Run::begin(&["sh", "-c", &go.wait()]);
+    let valid_until = run.grant(SHORT);
     run.started();
     run.signal(Signal::STOP);
     for _ in 0..5000 {
-        run.renew(Duration::from_millis(1200));
+        run.renew(SHORT);
     }
     rig::wait_until(valid_until);
     run.renew(LONG);
     run.signal(Signal::CONT);
+    go.give();
     assert_eq!(run.expect_done(), 0, "{}", run.stderr());
 }
 
 #[test]
-fn a_command_whose_lock_is_lost_is_told_to_end_at_once() {
-    let mut run = Run::begin(&["sleep", "100"]);
-    let valid_until = run.grant(LONG);
+fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
+    let mut run = Run::begin(&["sleep", "1000"]);
+    run.grant(LONG);
     let (_, leader) = run.started();
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
     run.wait_for_end_of(&leader);
-    assert!(valid_until.since(sys::now()) > Duration::from_secs(1));
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
     let said = run.stderr();
     assert!(said.ends_with("\nputex: db,web/x: the lock is lost: removed by beta\n"), "{said}");
@@ -99,14 +130,17 @@ fn a_command_whose_lock_is_lost_is_told_to_end_at_once() {
 
 #[test]
 fn without_the_renewer_the_command_has_until_its_lock_runs_out() {
-    for (script, status) in [("sleep 0.3; exit 3", 3), ("sleep 100", LockExit::Lost as u8)] {
-        let mut run = Run::begin(&["sh", "-c", script]);
-        let valid_until = run.grant(Duration::from_millis(1500));
-        let (_, leader) = run.started();
+    for (ends, status) in [(true, 3), (false, LockExit::Lost as u8)] {
+        let go = Go::new();
+        let mut run = Run::begin(&["sh", "-c", &format!("{}; exit 3", go.wait())]);
+        run.grant(if ends { LONG } else { SHORT });
+        run.started();
         run.renewer = None;
-        run.wait_for_end_of(&leader);
-        assert!(sys::now() < valid_until);
-        assert_eq!(run.status(), status, "{script}");
+        run.wait_for_stderr("the command can run for");
+        if ends {
+            go.give();
+        }
+        assert_eq!(run.status(), status);
         let said = run.stderr();
         assert_eq!(said.matches("the command can run for").count(), 1, "{said}");
     }
@@ -158,28 +192,38 @@ fn a_lock_that_is_not_had_has_a_status_of_its_own() {
 
 #[test]
 fn the_lock_is_released_when_the_whole_group_has_ended() {
+    let go = Go::new();
     // The second is a child of a process that has left the group.
-    let leaves = "python3 -c 'import os,time
+    let parent = file("parent");
+    // The second is a child of a process that has left the group.
+    let leaves = format!(
+        "python3 -c 'import os, time
 if os.fork() == 0:
-    time.sleep(2.2)
+    while not os.path.exists(\"{0}\"): time.sleep(0.02)
 else:
-    os.setsid(); time.sleep(4)' & sleep 0.4; exit 4";
-    for script in ["(sleep 2) & exit 4", leaves] {
-        let mut run = Run::begin(&["sh", "-c", script]);
+    os.setsid(); open(\"{1}\", \"w\"); os.wait()' &
+        until test -e {1}; do sleep 0.02; done; exit 4",
+        go.0.display(),
+        parent.display()
+    );
+    for script in [format!("({}) & exit 4", go.wait()), leaves] {
+        let _ = fs::remove_file(&go.0);
+        let mut run = Run::begin(&["sh", "-c", &script]);
         run.grant(LONG);
         let (_, leader) = run.started();
         run.wait_for_end_of(&leader);
-        let begun = sys::now();
+        run.wait_for_stderr("the lock is kept");
+        assert!(run.is_silent(), "{script}");
+        go.give();
         assert_eq!(run.expect_done(), 4, "{script}");
-        assert!(sys::now().since(begun) > Duration::from_millis(500), "{script}");
-        assert!(run.stderr().contains("the lock is kept"), "{script}");
     }
+    fs::remove_file(parent).expect("it is there");
 }
 
 #[test]
 fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
-    let mut run = Run::begin(&["sh", "-c", "trap '' TERM; sleep 100 & exit 0"]);
-    run.grant(Duration::from_millis(1200));
+    let mut run = Run::begin(&["sh", "-c", "trap '' TERM; sleep 1000 & exit 0"]);
+    run.grant(SHORT);
     run.started();
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
 }
@@ -189,19 +233,13 @@ fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
 fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
     let number = file("number");
     let script = format!(
-        "setsid sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 100' & wait",
+        "setsid sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 1000' & wait",
         number.display()
     );
     let mut run = Run::begin(&["sh", "-c", &script]);
     run.grant(LONG);
     run.started();
-    let until = sys::now().after(Duration::from_secs(10));
-    while !number.exists() {
-        assert!(sys::now() < until, "it does not begin");
-        Alarm::new()
-            .and_then(|alarm| alarm.wait([], Some(sys::now().after(rig::R / 20))))
-            .expect("it waits");
-    }
+    rig::wait_until_so("its begin", || number.exists());
     let outside: i32 = fs::read_to_string(&number).expect("a number").trim().parse().expect("one");
     fs::remove_file(&number).expect("it is there");
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
@@ -278,7 +316,7 @@ fn signals_are_passed_on_to_the_command() {
 
 #[test]
 fn the_command_dies_with_the_front() {
-    let mut run = Run::begin(&["sh", "-c", "echo ready >&2; exec sleep 100"]);
+    let mut run = Run::begin(&["sh", "-c", "echo ready >&2; exec sleep 1000"]);
     run.grant(LONG);
     let (_, leader) = run.started();
     run.wait_for_stderr("ready\n");
@@ -291,7 +329,11 @@ fn a_command_that_was_stopped_where_no_shell_is_stops_nobody_else() {
     let mut run = Run::begin(&["sh", "-c", "kill -STOP $$; exit 6"]);
     run.grant(LONG);
     let (group, _) = run.started();
-    std::thread::sleep(Duration::from_millis(300));
+    rig::wait_until_so("the stop", || rig::state_of(group) == "T");
+    // The front has taken the signal that tells of it.
+    rig::wait_until_so("the front", || {
+        rig::state_of(run.process) != "R" && !rig::is_pending(run.process, libc::SIGCHLD)
+    });
     rustix::process::kill_process_group(group, Signal::CONT).expect("it is there");
     assert_eq!(run.expect_done(), 6);
 }

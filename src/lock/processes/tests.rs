@@ -58,7 +58,7 @@ fn main_ends() -> String {
 def rest():
     while open('/proc/self/stat').read().split(') ')[1][0] != 'Z': time.sleep(0.01)
     print('ready', flush=True)
-    time.sleep(100)
+    time.sleep(1000)
 threading.Thread(target=rest).start()
 ctypes.CDLL(None).syscall({}, 0)",
         libc::SYS_exit
@@ -67,7 +67,7 @@ ctypes.CDLL(None).syscall({}, 0)",
 
 /// Waits until this is so.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let until = sys::now().after(Duration::from_secs(20));
+    let until = sys::now().after(sys::PATIENCE);
     while !is_so() {
         assert!(sys::now() < until, "in vain for {what}");
         sleep(Duration::from_millis(5));
@@ -127,7 +127,7 @@ fn a_process_whose_name_is_no_text_runs() {
 fn what_is_of_a_command_is_found_with_what_descends_from_it() {
     let processes = Processes::open().expect("descriptors");
     let own = rustix::process::getpid();
-    let group = Group::start("env -i sh -c 'sleep 100 & echo ready; wait' & wait");
+    let group = Group::start("env -i sh -c 'sleep 1000 & echo ready; wait' & wait");
     let bare = below_shell(&processes, &group);
     let found = processes.of_command(&HOLDER, START);
     assert!(found.processes.contains(&group.group()) && !found.is_none());
@@ -183,7 +183,7 @@ fn what_cannot_be_listed_counts_as_alive() {
 #[test]
 fn without_proc_only_a_group_that_is_not_there_is_empty_and_nothing_else_is_known() {
     let processes = Processes { proc: OnceCell::from(None) };
-    let mut group = Group::start("sleep 100 & echo ready; wait");
+    let mut group = Group::start("sleep 1000 & echo ready; wait");
     assert!(!processes.is_empty(group.group()));
     let below = processes.below(group.group(), &Older::NONE);
     assert!(below.is_none(), "{below:?}");
@@ -212,7 +212,7 @@ fn without_descriptors(check: impl Fn(&Processes) -> bool) -> bool {
 
 #[test]
 fn processes_are_known_also_when_no_descriptor_is_left() {
-    let group = Group::start("sleep 100 & echo ready; wait");
+    let group = Group::start("sleep 1000 & echo ready; wait");
     let shell = group.group();
     assert!(without_descriptors(|processes| !processes.is_empty(shell)));
     assert!(without_descriptors(|processes| {

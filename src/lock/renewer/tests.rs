@@ -20,7 +20,7 @@ use crate::store::mark;
 const BUCKET: &str = "locks";
 
 /// R where no test waits until the lock is lost.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 fn names() -> Vec<Name> {
     vec![Name::parse("db").expect("a name")]
@@ -67,7 +67,7 @@ impl Rig {
             Renewer::new(request, holder, store(), validity_told).expect("descriptors");
         // The bucket is no new one.
         let mut tickets = Tickets::new(store(), renewer.owner.ticket());
-        let soon = sys::now().after(Duration::from_secs(5));
+        let soon = sys::now().after(sys::PATIENCE);
         let (bucket, mark) = tickets.open(soon).expect("it can be made");
         let lifetime = request.timing.lifetime();
         let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
@@ -94,7 +94,7 @@ impl Rig {
     fn standing(&self) -> usize {
         let store = Box::new(DirStore::new(self.base.clone(), BUCKET));
         let mut tickets = Tickets::new(store, self.renewer.owner.ticket());
-        let soon = sys::now().after(Duration::from_secs(5));
+        let soon = sys::now().after(sys::PATIENCE);
         tickets.open(soon).expect("it is there");
         tickets.list(&EarlierKeys::default(), "", soon).expect("it is there").0.len()
     }
@@ -150,23 +150,22 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
 
 #[test]
 fn a_command_has_ended_when_nobody_is_in_its_group() {
-    let (mut child, command) = group("sleep 100 & exit");
+    let (mut child, command) = group("sleep 1000 & exit");
     child.wait().expect("it ends");
     let processes = Processes::open().expect("descriptors");
     assert!(sys::is_ready(&command.leader));
     assert!(!command.has_ended(&processes), "one is left in the group");
     command.kill();
-    let until = sys::now().after(Duration::from_secs(10));
-    while !command.has_ended(&processes) && sys::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
+    let give_up = sys::now().after(sys::PATIENCE);
+    while !command.has_ended(&processes) {
+        assert!(sys::now() < give_up, "it does not end");
     }
-    assert!(command.has_ended(&processes));
 }
 
 #[test]
 fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
     let mut rig = Rig::granted("dead", LONG);
-    let (mut child, command) = group("sleep 100 & exec sleep 100");
+    let (mut child, command) = group("sleep 1000 & exec sleep 1000");
     rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
     rig.renewer.hear_front();
     rig.front = File::open("/dev/null").expect("it is there").into();
@@ -180,14 +179,15 @@ fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
 /// A front that is stopped does not say that the command has ended.
 #[test]
 fn a_renewer_that_has_killed_the_command_of_a_stopped_front_rests() {
-    let mut rig = Rig::granted("rests", Duration::from_millis(100));
-    let (mut child, command) = group("sleep 100");
+    let mut rig = Rig::granted("rests", Duration::from_millis(400));
+    let (mut child, command) = group("sleep 1000");
     rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
     std::fs::remove_dir_all(&rig.base).expect("it is there");
     while !sys::is_ready(&command.leader) {
         assert!(rig.renewer.turn());
     }
     child.wait().expect("it was killed");
+    // A slow host takes fewer turns in that time.
     let until = sys::now().after(Duration::from_millis(300));
     let mut turns = 0;
     while sys::now() < until {

@@ -9,29 +9,53 @@ use super::*;
 use crate::nats::auth::Login;
 use crate::nats::decode::BUFFER_BYTES_MAX;
 use crate::nats::fake::{FakeServer, INFO, Peer};
-use crate::sys::Waker;
+use crate::sys::{PATIENCE, Waker};
 
 mod micro;
 mod servers;
+mod silence;
 
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The requests of a client that asks soon whether its server lives.
+const SHORT: Duration = Duration::from_millis(800);
 
 fn in_ms(ms: u64) -> Instant {
     sys::now().after(Duration::from_millis(ms))
 }
 
+/// A client of these servers in this order, for requests at this interval. It gives a server as
+/// long to let it in as with a long one.
 fn client_of(servers: Vec<Server>, interval: Duration) -> Client {
-    Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), interval))
+    let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
+    let mut client = Client::new(servers.clone(), options);
+    client.candidates = Candidates::new(servers, INTERVAL);
+    client
+}
+
+fn give_up() -> Instant {
+    sys::now().after(PATIENCE)
+}
+
+impl Client {
+    /// Puts the first request without an answer so much earlier.
+    pub(crate) fn age(&mut self, by: Duration) {
+        self.candidates.age(by);
+    }
 }
 
 /// A client connected to the one server.
 fn connected(fake: &FakeServer) -> Client {
     let mut client = client_of(vec![fake.server()], INTERVAL);
-    client.connect(in_ms(5000)).expect("the script lets us in");
+    client.connect(give_up()).expect("the script lets us in");
     client
 }
 
-fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
+fn request(client: &mut Client) -> Result<Message, RequestError> {
+    request_by(client, give_up())
+}
+
+fn request_by(client: &mut Client, by: Instant) -> Result<Message, RequestError> {
     client.request(
         &Outgoing {
             subject: "$KV.b.k",
@@ -39,13 +63,23 @@ fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
             payload: b"v1",
             ..Outgoing::default()
         },
-        in_ms(ms),
+        by,
     )
 }
 
-fn wait(client: &mut Client, ms: u64) -> ClientEvent {
+/// Waits for an event that is to come.
+fn wait(client: &mut Client) -> ClientEvent {
+    wait_by(client, give_up())
+}
+
+fn wait_by(client: &mut Client, by: Instant) -> ClientEvent {
     let waker = Waker::new().expect("a descriptor");
-    client.wait(waker.as_fd(), Some(in_ms(ms)))
+    client.wait(waker.as_fd(), Some(by))
+}
+
+/// Takes the next event, if there is one now.
+fn event_now(client: &mut Client) -> ClientEvent {
+    wait_by(client, in_ms(10))
 }
 
 fn gone(event: &ClientEvent) -> &str {
@@ -81,7 +115,7 @@ fn no_reply_tells_where_the_next_one_is_expected() {
     });
     let mut client = connected(&fake);
     for _ in 0..2 {
-        request(&mut client, 5000).expect("an answer");
+        request(&mut client).expect("an answer");
     }
     fake.finish();
 }
@@ -103,10 +137,10 @@ fn request_and_reply() {
     let mut client = connected(&fake);
     let server = client.server().expect("connected");
     assert_eq!((server.name.as_str(), server.version.as_str()), ("fake", "2.15.1"));
-    let reply = request(&mut client, 5000).expect("a reply");
+    let reply = request(&mut client).expect("a reply");
     assert_eq!(reply.headers.get("C"), Some("d"));
     assert_eq!(reply.payload, b"hi");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"two");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"two");
     fake.finish();
 }
 
@@ -126,13 +160,13 @@ fn what_comes_between_request_and_reply() {
     });
     let mut client = connected(&fake);
     client.subscribe(&["hint.>".to_owned()], &[]).expect("connected");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"hi");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"hi");
     assert_eq!(client.server().expect("connected").max_payload, 99);
-    let ClientEvent::Message(message) = wait(&mut client, 5000) else {
+    let ClientEvent::Message(message) = wait(&mut client) else {
         panic!("no message");
     };
     assert_eq!(message.subject, "hint.a");
-    assert_eq!(wait(&mut client, 10), ClientEvent::Elapsed);
+    assert_eq!(event_now(&mut client), ClientEvent::Elapsed);
     let large = client.request(
         &Outgoing { subject: "a", payload: &[b'x'; 100], ..Outgoing::default() },
         in_ms(100),
@@ -158,14 +192,14 @@ fn nobody_listens_and_nobody_may() {
         peer.answer("still here");
     });
     let mut client = connected(&fake);
-    assert_eq!(request(&mut client, 5000), Err(RequestError::NoResponders));
-    let missing = request(&mut client, 5000).expect("a reply");
+    assert_eq!(request(&mut client), Err(RequestError::NoResponders));
+    let missing = request(&mut client).expect("a reply");
     assert_eq!(missing.headers.status(), Some(404));
-    match request(&mut client, 5000) {
+    match request(&mut client) {
         Err(RequestError::Forbidden(text)) => assert!(text.contains("\"$KV.b.k\""), "{text}"),
         other => panic!("not forbidden: {other:?}"),
     }
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"still here");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"still here");
     fake.finish();
 }
 
@@ -179,11 +213,10 @@ fn silence_until_the_deadline_then_a_late_reply() {
         peer.send(&format!("MSG {} 1 6\r\ntimely\r\n", frame.reply()));
     });
     let mut client = connected(&fake);
-    let began = sys::now();
-    assert_eq!(request(&mut client, 50), Err(RequestError::TimedOut));
-    let took = sys::now().since(began);
-    assert!(took >= Duration::from_millis(50) && took < Duration::from_millis(500), "{took:?}");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"timely");
+    let deadline = in_ms(400);
+    assert_eq!(request_by(&mut client, deadline), Err(RequestError::TimedOut));
+    assert!(sys::now() >= deadline);
+    assert_eq!(request(&mut client).expect("a reply").payload, b"timely");
     let past = client.request(&Outgoing { subject: "a", ..Outgoing::default() }, sys::now());
     assert_eq!(past, Err(RequestError::NotSent("no time is left".to_owned())));
     fake.finish();
@@ -198,8 +231,8 @@ fn chatter_does_not_outlast_the_deadline() {
         peer.trickle();
     });
     let mut client = connected(&fake);
-    assert_eq!(request(&mut client, 40), Err(RequestError::TimedOut));
-    assert_eq!(wait(&mut client, 40), ClientEvent::Elapsed);
+    assert_eq!(request_by(&mut client, in_ms(400)), Err(RequestError::TimedOut));
+    assert_eq!(event_now(&mut client), ClientEvent::Elapsed);
     drop(client);
     fake.finish();
 }
@@ -227,10 +260,10 @@ fn the_connection_ends_in_a_request() {
             script(peer);
         });
         let mut client = connected(&fake);
-        assert_eq!(lost(request(&mut client, 5000)), reason);
+        assert_eq!(lost(request(&mut client)), reason);
         assert!(!client.is_connected());
-        assert!(gone(&wait(&mut client, 10)).ends_with(reason));
-        let next = request(&mut client, 10);
+        assert!(gone(&event_now(&mut client)).ends_with(reason));
+        let next = request(&mut client);
         assert!(matches!(next, Err(RequestError::NotSent(_))), "{next:?}");
         fake.finish();
     }
@@ -243,7 +276,7 @@ fn the_connection_ends_in_a_wait() {
         peer.send("-ERR 'User Authentication Expired'\r\n");
     });
     let mut client = connected(&fake);
-    let event = wait(&mut client, 5000);
+    let event = wait(&mut client);
     assert!(gone(&event).ends_with("the server says: User Authentication Expired"), "{event:?}");
     fake.finish();
 }
@@ -265,32 +298,6 @@ fn wake_deadline_and_publish() {
         .publish(&Outgoing { subject: "putex.notice", payload: b"hi", ..Outgoing::default() })
         .expect("connected");
     fake.finish();
-}
-
-/// The only one is left after eight times the shortest limit of 250 ms.
-#[test]
-fn a_silent_server_is_asked_and_then_left() {
-    // Long enough for a busy machine to send the PONG before the client gives up.
-    let ping_after = Duration::from_millis(300);
-    for (is_only, least) in [(false, 3 * ping_after), (true, Duration::from_secs(2))] {
-        let fake = FakeServer::once(|peer| {
-            peer.accept_client();
-            assert_eq!(peer.frame().words, ["PING"]);
-            peer.send("PONG\r\n");
-            assert_eq!(peer.frame().words, ["PING"]);
-            let rest = peer.rest();
-            assert!(rest.split_terminator("\r\n").all(|line| line == "PING"), "{rest}");
-        });
-        let servers = if is_only { vec![fake.server()] } else { fake.beside_another() };
-        let mut client = client_of(servers, ping_after * 4 / 5);
-        client.connect(in_ms(20_000)).expect("let in");
-        let began = sys::now();
-        let event = wait(&mut client, 20_000);
-        let took = sys::now().since(began);
-        assert!(gone(&event).contains("nothing was heard for "), "{event:?}");
-        assert!(took >= least && took < least + 7 * ping_after, "{is_only}: {took:?}");
-        fake.finish();
-    }
 }
 
 /// What the login has brought is of use for the call that connected, and for its first requests.
@@ -316,87 +323,16 @@ fn answers_to_what_was_sent_with_the_login_do_not_grow_old() {
             assert_eq!(peer.rest(), "");
         });
         let mut client = client_of(vec![fake.server()], INTERVAL);
-        client.connect_with(&early, in_ms(5000)).expect("let in");
+        client.connect_with(&early, give_up()).expect("let in");
         if is_connected_to_again {
-            client.connect_with(&early, in_ms(5000)).expect("connected");
+            client.connect_with(&early, give_up()).expect("connected");
         }
         client.subscribe(&["hint.>".to_owned()], &[]).expect("it is subscribed to");
         let (subject, payload) = ("read", &b"it"[..]);
         let read = Outgoing { subject, payload, repeats: true, ..Outgoing::default() };
         for expected in [if is_connected_to_again { "late" } else { "early" }, "last"] {
-            let reply = client.request(&read, in_ms(5000)).expect("a reply");
+            let reply = client.request(&read, give_up()).expect("a reply");
             assert_eq!(reply.payload, expected.as_bytes());
-        }
-        drop(client);
-        fake.finish();
-    }
-}
-
-/// The first copy was sent before the servers had a leader.
-#[test]
-fn a_query_is_repeated_until_its_answer() {
-    let fake = FakeServer::once(|peer| {
-        peer.accept_client();
-        let first = peer.frame().words;
-        assert_eq!(first[..2], ["PUB", "$JS.API.INFO"]);
-        assert_eq!(peer.frame().words, first);
-        assert_eq!(peer.frame().words, ["PING"]);
-        peer.send(&format!("PONG\r\nMSG {} 1 2\r\nhi\r\n", first[2]));
-        peer.answer("next");
-    });
-    let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
-    client.connect(in_ms(5000)).expect("let in");
-    let query = Outgoing { subject: "$JS.API.INFO", repeats: true, ..Outgoing::default() };
-    assert_eq!(client.request(&query, in_ms(5000)).expect("a reply").payload, b"hi");
-    assert_eq!(client.request(&query, in_ms(5000)).expect("one").payload, b"next");
-    fake.finish();
-}
-
-/// A server that was slow under the load of ten thousand clients got more copies the slower it
-/// was, and did not recover.
-#[test]
-fn the_copies_of_a_query_become_rarer() {
-    let fake = FakeServer::once(|peer| {
-        peer.accept_client();
-        let rest = peer.rest();
-        let copies = rest.matches("PUB $JS.API.INFO").count();
-        // After 50, 150, 350 and 750 ms; a fixed rate has 20.
-        assert!((3..=5).contains(&copies), "{copies}: {rest}");
-    });
-    let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
-    client.connect(in_ms(5000)).expect("let in");
-    let query = Outgoing { subject: "$JS.API.INFO", repeats: true, ..Outgoing::default() };
-    client.request(&query, in_ms(1000)).expect_err("no reply");
-    drop(client);
-    fake.finish();
-}
-
-/// A write is sent once. A server that answers PING lives, and one that does not is left at
-/// the deadline of the request, if there is another: twice the liveness check of a wait would be
-/// too late. The only server is not left so soon.
-#[test]
-fn a_request_without_an_answer_asks_whether_the_server_lives() {
-    for (lives, is_only) in [(true, true), (true, false), (false, true), (false, false)] {
-        let fake = FakeServer::once(move |peer| {
-            peer.accept_client();
-            assert_eq!(peer.frame().words[0], "HPUB");
-            assert_eq!(peer.frame().words, ["PING"]);
-            if lives {
-                peer.send("PONG\r\n");
-            }
-            let rest = peer.rest();
-            assert!(rest.split_terminator("\r\n").all(|line| line == "PING"), "{rest}");
-        });
-        let servers = if is_only { vec![fake.server()] } else { fake.beside_another() };
-        let mut client = client_of(servers, Duration::from_millis(400));
-        client.connect(in_ms(5000)).expect("let in");
-        match request(&mut client, 200) {
-            Err(RequestError::TimedOut) if lives || is_only => assert!(client.is_connected()),
-            Err(RequestError::Lost(reason)) if !lives && !is_only => {
-                assert_eq!(reason, "nothing was heard during a request");
-                assert!(!client.is_connected());
-            }
-            other => panic!("{lives}, {is_only}: {other:?}"),
         }
         drop(client);
         fake.finish();
@@ -418,10 +354,10 @@ fn nothing_is_carried_over_to_the_next_connection() {
     let fake = FakeServer::new(vec![Box::new(first), Box::new(second)]);
     let mut client = connected(&fake);
     client.subscribe(&["hint.>".to_owned()], &[]).expect("connected");
-    lost(request(&mut client, 5000));
-    assert!(request(&mut client, 5000).is_err());
-    client.connect(in_ms(5000)).expect("let in again");
-    assert_eq!(wait(&mut client, 20), ClientEvent::Elapsed);
+    lost(request(&mut client));
+    assert!(request(&mut client).is_err());
+    client.connect(give_up()).expect("let in again");
+    assert_eq!(event_now(&mut client), ClientEvent::Elapsed);
     drop(client);
     fake.finish();
 }
@@ -437,11 +373,9 @@ fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
     });
     let mut client = connected(&fake);
     let large = vec![b'x'; 50_000_000];
-    let began = sys::now();
     let outcome = client
-        .request(&Outgoing { subject: "a", payload: &large, ..Outgoing::default() }, in_ms(100));
+        .request(&Outgoing { subject: "a", payload: &large, ..Outgoing::default() }, in_ms(400));
     assert_eq!(lost(outcome), "the server does not read");
-    assert!(sys::now().since(began) < Duration::from_secs(2));
     assert!(!client.is_connected(), "half a frame ends the connection");
     drop(done);
     fake.finish();
@@ -459,8 +393,8 @@ fn other_messages_displace_no_hint_during_a_request() {
         peer.rest();
     });
     let mut client = connected(&fake);
-    request(&mut client, 5000).expect("a reply");
-    let ClientEvent::Message(first) = wait(&mut client, 5000) else { panic!("no hint") };
+    request(&mut client).expect("a reply");
+    let ClientEvent::Message(first) = wait(&mut client) else { panic!("no hint") };
     assert_eq!(first.subject, "putex.hint.b.k");
     drop(client);
     fake.finish();
@@ -484,12 +418,12 @@ fn memory_does_not_grow() {
     let held = |client: &Client| client.link.as_ref().map_or(0, Link::held_bytes);
     let mut most = 0;
     for _ in 0..ROUNDS {
-        request(&mut client, 5000).expect("a reply");
+        request(&mut client).expect("a reply");
         most = most.max(held(&client));
     }
     assert!(most < BUFFER_BYTES_MAX + 3 * 1024 * 1024, "{most}");
     let mut hints = 0;
-    while wait(&mut client, 5) != ClientEvent::Elapsed {
+    while event_now(&mut client) != ClientEvent::Elapsed {
         hints += 1;
     }
     assert!((2..=256).contains(&hints), "{hints}");

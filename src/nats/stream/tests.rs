@@ -2,7 +2,6 @@ use std::fs;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustix::net::sockopt;
@@ -75,7 +74,7 @@ impl Ends {
             }
         }
         // What has left is on its way.
-        let end = sys::now().after(Duration::from_secs(2));
+        let end = sys::now().after(sys::PATIENCE);
         while received.len() < frame.len() && sys::now() < end {
             received.extend(self.serve());
         }

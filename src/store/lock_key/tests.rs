@@ -124,19 +124,17 @@ fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
 /// Each such hint would have the key read: a take waited behind reads until its time was over.
 #[test]
 fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
-    for (failures, most) in [(0, 8), (u32::MAX, 4)] {
+    let read_max = Duration::from_millis(100);
+    for (failures, told_in_an_interval) in [(0, 2), (u32::MAX, 1)] {
         let (key, _) = Flooded::key(vec![hint("k")], failures);
-        let mut key = key.with_reads_of(Duration::from_millis(100));
+        let mut key = key.with_reads_of(read_max);
         let waker = Waker::new().expect("a descriptor");
         let began = sys::now();
-        let mut told = 0;
-        while let Ok(Some(event)) =
-            key.watch(waker.as_fd(), Some(began.after(Duration::from_millis(350))))
-        {
-            assert!(matches!(event, Event::Hint(Seat::FIRST, _)), "{event:?}");
+        for _ in 0..=3 * told_in_an_interval {
+            let told = key.watch(waker.as_fd(), None);
+            assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
             let _ = key.read(Seat::FIRST, sys::now());
-            told += 1;
         }
-        assert!((2..=most).contains(&told), "{told}");
+        assert!(sys::now().since(began) >= 3 * read_max, "with gaps");
     }
 }

@@ -7,6 +7,7 @@ use crate::core::{Incarnation, Revision};
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 use crate::store::tickets::Tickets;
+use crate::sys::PATIENCE;
 
 mod confirm;
 mod copies;
@@ -33,14 +34,9 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The longest limit of an answer.
-const FIRST_LIMIT_MAX: Duration = Duration::from_secs(2);
-
 /// Returns a store of the bucket `locks`, not connected.
 fn store_of(servers: Vec<Server>) -> NatsStore {
-    let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
+    let options = ConnectOptions::new(Login::None, "test".to_owned(), Duration::from_secs(5));
     let client = Client::new(servers, options);
     let (bucket, api) = ("locks".to_owned(), API.to_owned());
     let settings = NatsSettings { bucket, replicas: 1, allow_memory: false, api };
@@ -296,7 +292,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
                 store.unanswered_write = Some(Instant::from_boot(Duration::ZERO));
             }
             assert_eq!(store.get("web", by), Ok(None));
-            std::thread::sleep(FIRST_LIMIT_MAX + Duration::from_millis(50));
+            store.client.age(Duration::from_secs(5));
             assert!(matches!(write(store), Written::Unknown(_)));
             store.client.is_connected()
         });

@@ -7,7 +7,7 @@ use libc::SIGTSTP;
 use rustix::process::{Pid, WaitOptions};
 use rustix::pty::OpenptFlags;
 
-use super::rig::{Line, front, request};
+use super::rig::{Line, front, request, state_of};
 use super::*;
 use crate::lock::run_local;
 
@@ -76,11 +76,9 @@ impl Terminal {
 
     /// Waits until this group has the terminal. What is pressed before reaches the front only.
     fn wait_until_it_is_of(&self, group: Pid) {
-        let until = sys::now().after(Duration::from_secs(10));
-        while rustix::termios::tcgetpgrp(&self.keyboard) != Ok(group) {
-            assert!(sys::now() < until, "the command has no terminal");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        rig::wait_until_so("the terminal of the command", || {
+            rustix::termios::tcgetpgrp(&self.keyboard) == Ok(group)
+        });
     }
 
     /// Returns the group that has the terminal.
@@ -110,9 +108,7 @@ fn shell(
     let Some(job) = raw::fork().expect("a process") else {
         let own = rustix::process::getpid();
         rustix::process::setpgid(None, None).expect("a group");
-        while rustix::termios::tcgetpgrp(&terminal) != Ok(own) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        rig::wait_until_so("the terminal", || rustix::termios::tcgetpgrp(&terminal) == Ok(own));
         if piped {
             let (_, writer) = pipe().expect("a pipe");
             rustix::stdio::dup2_stdout(&writer).expect("a descriptor");
@@ -146,12 +142,6 @@ fn shell(
 
 const READS: [&str; 3] = ["sh", "-c", "echo ready; read status; exit $status"];
 
-fn state_of(group: Pid) -> String {
-    let stat = fs::read_to_string(format!("/proc/{group}/stat")).expect("it is there");
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next());
-    state.expect("a state").to_owned()
-}
-
 #[test]
 fn the_command_reads_the_terminal_and_is_interrupted_by_it() {
     for (keys, status) in [(&b"5\n"[..], 5), (b"\x03", 130)] {
@@ -181,9 +171,9 @@ fn control_z_stops_command_and_front_but_does_not_release_the_lock() {
 
 #[test]
 fn a_stopped_command_goes_on_if_its_lock_was_renewed_and_is_ended_if_not() {
-    for (is_renewed, status) in [(true, 6), (false, LockExit::Lost as u8)] {
+    let stopped = |is_renewed| {
         let mut terminal = Terminal::begin(&READS, false);
-        let valid_until = terminal.run.grant(Duration::from_millis(1500));
+        let valid_until = terminal.run.grant(SHORT);
         terminal.run.started();
         terminal.wait_for("ready");
         terminal.press(b"\x1a6\n");
@@ -191,6 +181,10 @@ fn a_stopped_command_goes_on_if_its_lock_was_renewed_and_is_ended_if_not() {
         if is_renewed {
             terminal.run.renew(LONG);
         }
+        (terminal, valid_until)
+    };
+    let stopped = [(stopped(true), 6), (stopped(false), LockExit::Lost as u8)];
+    for ((mut terminal, valid_until), status) in stopped {
         rig::wait_until(valid_until);
         terminal.put_in_foreground();
         assert_eq!(terminal.run.expect_done(), status);
@@ -257,12 +251,10 @@ fn with_a_lock_in_a_directory_a_command_before_a_pager_has_the_terminal_when_it_
     let reads = ["sh", "-c", "echo ready >/dev/tty; read status; exit $status"];
     let mut terminal = Terminal::with(local, &reads, true);
     terminal.wait_for("ready");
-    let until = sys::now().after(Duration::from_secs(10));
     let program = |group: Pid| fs::read_to_string(format!("/proc/{group}/comm"));
-    while program(terminal.owner()).is_ok_and(|name| name != "sh\n") {
-        assert!(sys::now() < until, "the command has no terminal");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    rig::wait_until_so("the terminal of the command", || {
+        program(terminal.owner()).is_ok_and(|name| name == "sh\n")
+    });
     terminal.press(b"7\n");
     assert_eq!(terminal.run.status(), 7);
 }

@@ -14,9 +14,10 @@ use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
 use crate::lock::held::HolderId;
 use crate::lock::{Wait, conclude};
+use crate::sys::PATIENCE;
 
 /// R of the tests.
-pub(super) const R: Duration = Duration::from_millis(400);
+pub(super) const R: Duration = Duration::from_millis(1500);
 
 /// From SIGTERM to SIGKILL.
 pub(super) const KILL_AFTER: Duration = Duration::from_millis(300);
@@ -24,11 +25,12 @@ pub(super) const KILL_AFTER: Duration = Duration::from_millis(300);
 /// SIGTERM is due so long before V, or a little later.
 pub(super) const TERM_AFTER: Duration = Duration::from_millis(400);
 
-/// A validity that no test outlasts.
-pub(super) const LONG: Duration = Duration::from_secs(7);
+/// A validity that outlasts the patience of a test: what ends ends for another reason.
+pub(super) const LONG: Duration = Duration::from_secs(140);
 
-/// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A validity that runs out in a test. A command has begun by then, as a shell does in a second or
+/// two on a busy host.
+pub(super) const SHORT: Duration = Duration::from_secs(3);
 
 /// Returns a path that is the caller's alone.
 pub(super) fn file(name: &str) -> PathBuf {
@@ -43,7 +45,7 @@ pub(super) fn request(command: &[&str]) -> Request {
         names: ["db", "web/x"].map(|name| Name::parse(name).expect("a name")).to_vec(),
         mode: Mode::Exclusive,
         wait: Wait::Forever,
-        timing: LockTiming::new(R, 20, 10_000, KILL_AFTER).expect("times"),
+        timing: LockTiming::new(R, 100, 10_000, KILL_AFTER).expect("times"),
         busy_status: 75,
         token: "alpha".to_owned(),
         closes: false,
@@ -168,13 +170,13 @@ impl Run {
 
     /// Returns how the process ends.
     pub(super) fn ending(&mut self) -> WaitStatus {
-        let begun = sys::now();
+        let give_up = sys::now().after(PATIENCE);
         loop {
             let ended = rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG);
             if let Some((_, status)) = ended.expect("a child") {
                 return status;
             }
-            assert!(sys::now().since(begun) < PATIENCE, "it does not end");
+            assert!(sys::now() < give_up, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -193,9 +195,9 @@ impl Run {
     }
 
     pub(super) fn wait_for_stderr(&mut self, text: &str) {
-        let begun = sys::now();
+        let give_up = sys::now().after(PATIENCE);
         while !self.stderr().contains(text) {
-            assert!(sys::now().since(begun) < PATIENCE, "{text:?} is not in {:?}", self.read);
+            assert!(sys::now() < give_up, "{text:?} is not in {:?}", self.read);
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -235,6 +237,30 @@ pub(super) fn wait_for(descriptor: BorrowedFd<'_>, what: &str) {
     let until = Some(sys::now().after(PATIENCE));
     let ready = alarm.wait([(descriptor, PollFlags::IN)], until).expect("it waits");
     assert_eq!(ready, [true], "in vain for {what}");
+}
+
+/// Returns the state of a process, as /proc names it.
+pub(super) fn state_of(process: Pid) -> String {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it is there");
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next());
+    state.expect("a state").to_owned()
+}
+
+/// Returns whether a process has yet to take this signal.
+pub(super) fn is_pending(process: Pid, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it is there");
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = u64::from_str_radix(pending.expect("a set").trim(), 16).expect("a set");
+    pending & (1 << (signal - 1)) != 0
+}
+
+/// Waits until this is so.
+pub(super) fn wait_until_so(what: &str, is_so: impl Fn() -> bool) {
+    let give_up = sys::now().after(PATIENCE);
+    while !is_so() {
+        assert!(sys::now() < give_up, "in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 pub(super) fn wait_until(until: Instant) {

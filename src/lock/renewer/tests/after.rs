@@ -87,7 +87,6 @@ fn a_lock_that_is_held_on_is_released_in_time_without_the_front() {
     rig.expect_grant();
     rig.command_ends(true);
     assert_eq!(rig.next(), ToFront::Recorded(Ok(())));
-    assert_eq!(rig.standing(), 1);
     assert_eq!(rig.next(), ToFront::Ended(End::Released));
     assert!(sys::now().since(begun) >= hold);
     assert_eq!(rig.standing(), 0);
@@ -118,7 +117,7 @@ fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() 
     let begun = sys::now();
     let mut rig = Rig::once("untold", "monday", hold);
     rig.expect_grant();
-    let (mut child, command) = group("sleep 100");
+    let (mut child, command) = group("sleep 1000");
     rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
     rig.renewer.hear_front();
     rig.front = File::open("/dev/null").expect("it is there").into();
@@ -131,7 +130,7 @@ fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() 
 
 #[test]
 fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
-    let mut rig = Rig::once("early", "monday", Duration::from_secs(60));
+    let mut rig = Rig::once("early", "monday", Duration::from_secs(1000));
     rig.expect_grant();
     rig.command_ends(false);
     rig.tell(&ToRenewer::Done, None);

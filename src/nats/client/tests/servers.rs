@@ -4,17 +4,15 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread;
 
+use crossbeam_channel::Sender;
+
 use super::*;
 use crate::core::StoreErrorKind;
 use crate::nats::auth::Secret;
 
-/// A client with this order of servers, for requests every 500 ms.
+/// A client with this order of servers.
 fn client_in_order<const N: usize>(fakes: [&FakeServer; N]) -> Client {
-    let interval = Duration::from_millis(500);
-    let servers: Vec<_> = fakes.map(FakeServer::server).to_vec();
-    let mut client = client_of(servers.clone(), interval);
-    client.candidates = Candidates::new(servers, interval);
-    client
+    client_of(fakes.map(FakeServer::server).to_vec(), INTERVAL)
 }
 
 #[test]
@@ -27,14 +25,13 @@ fn wrong_password() {
     };
     let fake = FakeServer::once(refuse);
     let mut client = client_of(vec![fake.server_as("u:wrong@")], INTERVAL);
-    let began = sys::now();
-    let Err(StoreError { kind: StoreErrorKind::Credentials, text }) = client.connect(in_ms(5000))
+    // It is not asked again: the script ends with its refusal.
+    let Err(StoreError { kind: StoreErrorKind::Credentials, text }) = client.connect(give_up())
     else {
         panic!("not refused");
     };
     assert!(text.ends_with(": the server says: Authorization Violation"), "{text}");
     assert!(!text.contains("wrong"));
-    assert!(sys::now().since(began) < Duration::from_secs(4), "returned at once");
     fake.finish();
 }
 
@@ -46,7 +43,7 @@ fn the_fallback_is_for_servers_without_credentials() {
     let token = Login::Token(Secret::Given("t".to_owned()));
     let options = ConnectOptions::new(token, "test".to_owned(), INTERVAL);
     let mut client = Client::new(vec![fake.server()], options);
-    client.connect(in_ms(5000)).expect("let in");
+    client.connect(give_up()).expect("let in");
     fake.finish();
 }
 
@@ -69,7 +66,7 @@ fn servers_of_no_use() {
     for (greeting, reason) in cases {
         let fake = FakeServer::once(move |peer| peer.send(greeting));
         let mut client = client_of(vec![fake.server()], INTERVAL);
-        let error = client.connect(in_ms(5000)).expect_err("of no use");
+        let error = client.connect(give_up()).expect_err("of no use");
         assert!(error.to_string().ends_with(reason), "{error}");
         fake.finish();
     }
@@ -83,7 +80,7 @@ fn a_refused_inbox_is_a_matter_of_credentials() {
         peer.send("-ERR 'Permissions Violation for Subscription to \"_INBOX.x.*\"'\r\nPONG\r\n");
     });
     let mut client = client_of(vec![fake.server()], INTERVAL);
-    let refused = client.connect(in_ms(5000));
+    let refused = client.connect(give_up());
     assert!(
         matches!(refused, Err(StoreError { kind: StoreErrorKind::Credentials, .. })),
         "{refused:?}"
@@ -98,16 +95,15 @@ fn no_server_answers_by_the_deadline() {
     let port = mute.local_addr().expect("bound").port();
     let servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
     let mut client = client_of(servers, INTERVAL);
-    let began = sys::now();
-    let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = client.connect(in_ms(80))
+    let deadline = in_ms(400);
+    let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = client.connect(deadline)
     else {
         panic!("reached");
     };
-    let took = sys::now().since(began);
-    assert!(took >= Duration::from_millis(80) && took < Duration::from_millis(600), "{took:?}");
+    assert!(sys::now() >= deadline);
     assert!(text.contains("it sent no INFO in time"), "{text}");
     drop(mute);
-    let refused = client.connect(in_ms(200)).expect_err("nobody listens");
+    let refused = client.connect(give_up()).expect_err("nobody listens");
     assert!(refused.to_string().ends_with("connection refused"), "{refused}");
 }
 
@@ -126,10 +122,12 @@ fn one_dead_server_of_two_costs_nothing() {
     let mut client = client_of(servers, INTERVAL);
     for _ in 0..2 {
         // The fake one has a pause after the first connection, which was short.
-        let connected = (0..20).any(|_| client.connect(in_ms(5000)).is_ok());
-        assert!(connected, "{:?}", client.reason);
-        assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"ok");
-        gone(&wait(&mut client, 5000));
+        let until = give_up();
+        while client.connect(until).is_err() {
+            assert!(sys::now() < until, "{:?}", client.reason);
+        }
+        assert_eq!(request(&mut client).expect("a reply").payload, b"ok");
+        gone(&wait(&mut client));
     }
     fake.finish();
 }
@@ -152,11 +150,11 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
         assert!(peer.rest().is_empty());
     });
     let mut client = client_of(vec![lame.server_as("u:p@")], INTERVAL);
-    client.connect(in_ms(5000)).expect("let in");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"lame");
-    assert!(gone(&wait(&mut client, 5000)).contains("about to shut down"));
-    client.connect(in_ms(5000)).expect("let in");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"other");
+    client.connect(give_up()).expect("let in");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"lame");
+    assert!(gone(&wait(&mut client)).contains("about to shut down"));
+    client.connect(give_up()).expect("let in");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"other");
     lame.finish();
     other.finish();
 }
@@ -168,20 +166,17 @@ fn a_server_without_an_answer_is_left_and_connected_to_again() {
         peer.rest();
     };
     let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
-    let mut client = client_of(fake.beside_another(), Duration::from_millis(250));
-    let began = sys::now();
-    client.connect(in_ms(5000)).expect("let in");
-    client.note_answer(false, began);
+    let mut client = client_of(fake.beside_another(), INTERVAL);
+    client.connect(give_up()).expect("let in");
+    // What was not answered before this connection does not count.
+    let earlier = sys::now().before(2 * INTERVAL);
+    client.note_answer(false, earlier);
     assert!(client.is_connected(), "not for too long yet");
-    wait(&mut client, 270);
-    client.note_answer(true, began);
-    let began = sys::now();
-    client.note_answer(false, began);
-    assert!(client.is_connected(), "one answer is enough");
-    wait(&mut client, 270);
-    client.note_answer(false, sys::now());
-    assert!(gone(&wait(&mut client, 10)).ends_with("nothing was answered for too long"));
-    client.connect(in_ms(5000)).expect("let in again");
+    client.note_answer(true, sys::now());
+    client.link.as_mut().expect("connected").opened_at = earlier;
+    client.note_answer(false, earlier);
+    assert!(gone(&event_now(&mut client)).ends_with("nothing was answered for too long"));
+    client.connect(give_up()).expect("let in again");
     drop(client);
     fake.finish();
 }
@@ -191,9 +186,14 @@ fn a_server_without_an_answer_is_left_and_connected_to_again() {
 fn a_name_whose_first_address_is_of_no_use() {
     for refuses in [false, true] {
         let accept = |peer: &mut Peer| drop(peer.accept_client());
-        let good = FakeServer::new(vec![Box::new(accept), Box::new(accept)]);
-        let port = good.server().port;
-        let bad = TcpListener::bind(("127.0.0.2", port)).expect("the same port");
+        let (good, port, bad) = loop {
+            let good = FakeServer::new(vec![Box::new(accept), Box::new(accept)]);
+            let port = good.server().port;
+            // Another process may have that port there.
+            if let Ok(bad) = TcpListener::bind(("127.0.0.2", port)) {
+                break (good, port, bad);
+            }
+        };
         let refusal = b"-ERR 'Authorization Violation'\r\n";
         let refuser = refuses.then(|| {
             let bad = bad.try_clone().expect("a descriptor");
@@ -202,51 +202,52 @@ fn a_name_whose_first_address_is_of_no_use() {
                 peer.write_all(refusal).expect("sent");
             })
         });
-        let interval = Duration::from_millis(400);
-        let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
+        let options = ConnectOptions::new(Login::None, "test".to_owned(), INTERVAL);
         let servers = Server::parse_list(&format!("nats.invalid:{port}")).expect("a URL");
         let mut client = Client::new(servers, options);
         let [first, second] = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().expect("one"));
         client.candidates.resolved(1, &[first, second], sys::now());
-        let deadline = sys::now().after(Duration::from_secs(5));
-        client.connect(deadline).expect("by the second address");
+        client.connect(give_up()).expect("by the second address");
         let faults = client.candidates.faults();
         assert!(faults.starts_with(&format!("nats.invalid:{port} (127.0.0.2): ")), "{faults}");
         // Once the leader has answered there, that address is the first.
         client.note_answer(true, sys::now());
         client.link = None;
         drop(bad);
-        client.connect(deadline).expect("by the second address again");
+        client.connect(give_up()).expect("by the second address again");
         assert_eq!(client.candidates.faults(), "no server has answered yet");
         good.finish();
         refuser.into_iter().for_each(|thread| thread.join().expect("it ended"));
     }
 }
 
-/// T is 1500 ms, and 8 R are the limit of a login.
-#[test]
-fn servers_that_hang_after_info_are_left_for_another() {
-    let hang = |peer: &mut Peer| {
+/// A script that lets no client in, until the test has ended.
+fn hung_server() -> (FakeServer, Sender<()>) {
+    let (done, wait) = bounded::<()>(0);
+    let fake = FakeServer::once(move |peer| {
         peer.send(&format!("INFO {INFO}\r\n"));
         peer.take_handshake();
-        assert!(peer.rest().is_empty());
-    };
-    let (hung, hung_too) = (FakeServer::once(hang), FakeServer::once(hang));
+        let _ = wait.recv();
+    });
+    (fake, done)
+}
+
+#[test]
+fn servers_that_hang_after_info_are_left_for_another() {
+    let [(hung, done), (hung_too, done_too)] = [hung_server(), hung_server()];
     let good = FakeServer::once(|peer| {
         peer.accept_client();
         peer.answer("good");
     });
     let mut client = client_in_order([&hung, &hung_too, &good]);
-    let began = sys::now();
-    client.connect(in_ms(10_000)).expect("let in by the third");
-    let took = sys::now().since(began);
-    assert!(took < Duration::from_millis(1200), "{took:?}");
-    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"good");
-    // It was closed, and is not the next one.
-    hung.finish();
-    hung_too.finish();
+    client.connect(give_up()).expect("let in by the third");
+    assert_eq!(request(&mut client).expect("a reply").payload, b"good");
+    // A handshake was still under way.
     let faults = client.candidates.faults();
     assert!(faults.contains("another server answered before"), "{faults}");
+    drop((done, done_too));
+    hung.finish();
+    hung_too.finish();
     good.finish();
 }
 
@@ -261,45 +262,32 @@ fn a_slow_login_goes_on_beside_that_at_another_server() {
             peer.send("PONG\r\n");
             peer.answer("slow");
         });
+        let (done, ended) = bounded::<()>(0);
         let other = FakeServer::once(move |peer| {
             peer.send(&format!("INFO {INFO}\r\n"));
             peer.take_handshake();
             asked.send(()).expect("it waits");
             if hangs {
-                assert!(peer.rest().is_empty());
+                let _ = ended.recv();
             }
         });
         let mut client = client_in_order([&slow, &other]);
-        client.connect(in_ms(10_000)).expect("let in by the first");
-        assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"slow");
+        client.connect(give_up()).expect("let in by the first");
+        assert_eq!(request(&mut client).expect("a reply").payload, b"slow");
+        drop(done);
         slow.finish();
         other.finish();
     }
 }
 
-/// The limit of the login is that of a server without another one.
 #[test]
-fn a_slow_login_ends_at_its_limit_and_the_next_attempt_does_not() {
-    let (done, wait) = bounded::<()>(0);
-    let hung = FakeServer::once(move |peer| {
-        peer.send(&format!("INFO {INFO}\r\n"));
-        peer.take_handshake();
-        let _ = wait.recv();
-    });
-    let dead = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut servers = vec![hung.server()];
-    let port = dead.local_addr().expect("bound").port();
-    drop(dead);
-    servers.extend(Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address"));
-    let interval = Duration::from_millis(250);
-    let mut client = client_of(servers.clone(), interval);
-    client.candidates = Candidates::new(servers, interval);
-    let began = sys::now();
-    let error = client.connect(in_ms(10_000)).expect_err("of no use");
-    let took = sys::now().since(began);
-    assert!(took >= 8 * interval && took < 12 * interval, "{took:?}");
-    let text = error.to_string();
-    assert!(text.contains("did not answer CONNECT") && text.contains("refused"), "{text}");
+fn a_slow_login_ends_at_the_deadline() {
+    let (hung, done) = hung_server();
+    let mut client = client_in_order([&hung]);
+    let deadline = in_ms(1000);
+    let error = client.connect(deadline).expect_err("of no use");
+    assert!(sys::now() >= deadline);
+    assert!(error.to_string().contains("did not answer CONNECT"), "{error}");
     drop(done);
     hung.finish();
 }
@@ -320,13 +308,11 @@ fn a_server_that_advertises_others_is_not_the_only_one() {
             peer.rest();
         });
         let mut client = client_of(vec![fake.server()], INTERVAL);
-        client.connect(in_ms(5000)).expect("let in");
+        client.connect(give_up()).expect("let in");
         assert_eq!(client.has_another_server(), at_login);
-        let until = in_ms(5000);
-        while !client.has_another_server() && sys::now() < until {
-            wait(&mut client, 20);
+        while !client.has_another_server() {
+            assert_eq!(event_now(&mut client), ClientEvent::Elapsed);
         }
-        assert!(client.has_another_server(), "at the login: {at_login}");
         drop(client);
         fake.finish();
     }
@@ -343,13 +329,13 @@ fn a_server_that_was_silent_during_a_request_is_not_the_next() {
         Box::new(|peer| drop(peer.accept_client())),
     ]);
     let good = FakeServer::once(|peer| drop(peer.accept_client()));
-    let mut client = client_in_order([&silent, &good]);
-    client.connect(in_ms(5000)).expect("let in");
+    let mut client = client_of([&silent, &good].map(FakeServer::server).to_vec(), SHORT);
+    client.connect(give_up()).expect("let in");
     client.note_answer(true, sys::now());
     let link = client.link.as_mut().expect("connected");
     link.opened_at = sys::now().before(Duration::from_secs(10));
-    assert_eq!(lost(request(&mut client, 250)), "nothing was heard during a request");
-    client.connect(in_ms(5000)).expect("let in by the other");
+    assert_eq!(lost(request_by(&mut client, in_ms(1000))), "nothing was heard during a request");
+    client.connect(give_up()).expect("let in by the other");
     assert_eq!(client.link.as_ref().map(|link| link.candidate), Some(2));
     good.finish();
 }
