@@ -32,8 +32,8 @@ use self::sample::Samples;
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
 use crate::cli::{DoctorArgs, DoctorFormat, Location, Lookup, connect};
-use crate::core::Timing;
 use crate::core::agent_status::seconds;
+use crate::core::{AgentStatus, Timing};
 use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
@@ -221,9 +221,6 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     Ok(Opened { store, fault, met: Vec::new(), found, findings: vec![finding] })
 }
 
-/// How often the agents are asked if a holder has not answered, or an agent is being upgraded.
-const REPEATS: u32 = 3;
-
 /// Returns what stands under the keys of agents, or why that could not be read.
 fn read_agents(
     args: &DoctorArgs,
@@ -235,9 +232,12 @@ fn read_agents(
         return Err(Finding::unknown("agents", not_read(fault), LATER));
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
-    let mut keys = Vec::new();
-    for _ in 0..REPEATS {
-        let status = status::read(&args.source, &wanted, true, opened.store.bucket(), base);
+    let is_enough = |key: &str, all: &[KeyStatus]| {
+        status::of_agents(all, key).is_some_and(|status| agents::is_fit(status, site_of(args)))
+    };
+    let (mut reader, began) = (status::Reader::new(&args.source, base), sys::now());
+    loop {
+        let status = reader.read(&wanted, Some(&is_enough), opened.store.bucket());
         let read = status.map_err(|refusal| {
             let text = not_read(&refusal.text);
             if refusal.exit != Exit::Unsafe {
@@ -247,22 +247,25 @@ fn read_agents(
             let advice = "read what putex help messages says of that text";
             Finding::bad("agents", Level::Critical, text, advice)
         })?;
-        keys = read.keys;
+        let mut keys = read.keys;
         keys.retain(|status| status.kind == Kind::Agent);
-        let is_answered = |status: &KeyStatus| {
-            let answers = |token: &String| status.agents.iter().any(|it| it.token == *token);
-            // One that is being upgraded has no guard yet, and is two for a moment.
-            let tokens: BTreeSet<_> = status.agents.iter().map(|it| &it.token).collect();
-            let at_rest = tokens.len() == status.agents.len()
-                && status.agents.iter().all(|agent| agent.guard_up);
-            let all_answer = status.holders.iter().all(|it| answers(&it.token));
-            !status.agents.is_empty() && all_answer && at_rest
-        };
-        if !keys.is_empty() && keys.iter().all(is_answered) {
-            break;
+        if keys.iter().all(|status| is_at_rest(&status.agents))
+            || sys::now().since(began) >= reader.longest_wait()
+        {
+            return Ok(keys);
         }
     }
-    Ok(keys)
+}
+
+/// Returns whether no agent is being upgraded: one that is has no guard yet, and is two for a
+/// moment.
+fn is_at_rest(agents: &[AgentStatus]) -> bool {
+    let tokens: BTreeSet<_> = agents.iter().map(|agent| &agent.token).collect();
+    tokens.len() == agents.len() && agents.iter().all(|agent| agent.guard_up)
+}
+
+fn site_of(args: &DoctorArgs) -> Site {
+    if args.source.dir.is_some() { Site::Directory } else { Site::Servers }
 }
 
 /// Returns the findings about the agents.
@@ -282,8 +285,7 @@ fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Fi
         let advice = "name the KEY of agents that have not had a lock yet";
         return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];
     }
-    let site = if args.source.dir.is_some() { Site::Directory } else { Site::Servers };
-    keys.iter().flat_map(|status| agents::judge(status, site, given)).collect()
+    keys.iter().flat_map(|status| agents::judge(status, site_of(args), given)).collect()
 }
 
 /// Returns R, F and C by which all is judged: those of the settings, or of the agents with the

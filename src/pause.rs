@@ -14,7 +14,7 @@ use log::Level;
 use crate::core::{AgentStatus, Ms, Revision, SEATS_MAX, Seat, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
+use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::message::pause_notice;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
@@ -82,7 +82,9 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let agents = BTreeMap::new();
-    let mut process = Process { request, bucket, base, destination, agents, waits_for: Vec::new() };
+    let reader = Reader::new(&request.source, base);
+    let waits_for = Vec::new();
+    let mut process = Process { request, bucket, reader, destination, agents, waits_for };
     match &request.action {
         Action::Pause { lasts, reason, keep_running } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
@@ -107,7 +109,7 @@ type AtAndReplaced = (Revision, Option<CurrentPause>);
 struct Process<'a> {
     request: &'a Request,
     bucket: Box<dyn Bucket>,
-    base: &'a Path,
+    reader: Reader<'a>,
     destination: Destination,
     agents: Agents,
     /// What was said last of what is waited for.
@@ -240,8 +242,10 @@ impl Process<'_> {
 
     /// Reads who holds the lock, and what the agents say of themselves.
     fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
-        let Request { source, key, .. } = self.request;
-        let status = status::read_agents(source, key, &mut *self.bucket, self.base)?;
+        let is_answered =
+            |status: Option<&KeyStatus>| status.is_some_and(|status| !status.agents.is_empty());
+        let key = &self.request.key;
+        let status = self.reader.read_agents(key, &mut *self.bucket, is_answered)?;
         for agent in status.iter().flat_map(|status| &status.agents) {
             let AgentStatus { token, host, pause, state, .. } = agent.clone();
             self.agents.insert((token, host), (pause, state));
@@ -256,7 +260,8 @@ impl Process<'_> {
         at: Revision,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
     ) -> Result<Vec<String>, Refusal> {
-        let until = sys::now().after(self.request.wait);
+        // A busy host may need R to acknowledge it.
+        let until = sys::now().after(self.request.wait.max(self.reader.longest_wait()));
         loop {
             self.bucket.announce(&self.request.key, &pause_notice(at));
             let lacks = match self.read_status() {

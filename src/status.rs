@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `agents` | what the agents say of themselves |
+//! | `answer_wait` | how long they are waited for |
 //! | `assemble` | the status, from the entries of the bucket |
 //! | `model` | the status as an object of JSON |
 //! | `text` | the status as a table |
@@ -12,6 +13,7 @@
 
 mod agents;
 mod answer;
+mod answer_wait;
 mod assemble;
 mod model;
 mod text;
@@ -26,6 +28,7 @@ use rustix::termios::tcgetwinsize;
 
 use self::agents::Answers;
 pub use self::answer::{Field, Question};
+use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
 #[cfg(test)]
 pub(crate) use self::model::Bounds;
@@ -93,9 +96,13 @@ pub fn run(
 ) -> Result<u8, Refusal> {
     let cannot_wait = Refusal::system("cannot wait: ");
     let alarm = Alarm::new().map_err(&cannot_wait)?;
+    // Where no agent has answered, nothing is said of a name but that nothing is known.
+    let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
+    let mut reader = Reader::new(&request.source, base);
     loop {
-        let status = read(&request.source, &request.keys, asks_agents, &mut *bucket, base)?;
+        let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
+        let status = reader.read(&request.keys, is_enough, &mut *bucket)?;
         let of_first = || request.keys.first().and_then(|key| find(&status, key));
         let text = match &request.form {
             Form::Table => text::table(&status, &request.keys, width()),
@@ -150,86 +157,145 @@ fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
     named.min_by_key(|status| status.kind)
 }
 
-/// Reads what stands under the wanted names, or all if there are none, and asks the agents what
-/// they do if `asks_agents`. `base` is the directory for files of this host.
-///
-/// # Errors
-///
-/// Why the bucket was not read.
-pub(crate) fn read(
-    source: &Source,
-    wanted: &[String],
-    asks_agents: bool,
-    bucket: &mut dyn Bucket,
-    base: &Path,
-) -> Result<Status, Refusal> {
-    let Source { bucket: bucket_name, dir } = source;
-    let by = sys::now().after(ANSWER_MAX);
-    let began = sys::now();
-    let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    let mut requests = Vec::new();
-    if let Some((base, _)) = dir
-        && LockFile::exists(base, bucket_name)?
-    {
-        tickets = local_tickets(base, bucket_name, by)?;
+/// Whether a command has heard enough of the agents of a key, by all statuses with what has been
+/// heard so far: it would not say that one is missing.
+pub(crate) type IsEnough<'a> = &'a dyn Fn(&str, &[KeyStatus]) -> bool;
+
+/// Reads a bucket as often as a command wants, and asks its agents.
+pub(crate) struct Reader<'a> {
+    source: &'a Source,
+    /// The directory for files of this host.
+    base: &'a Path,
+    /// The agents that answered the last time.
+    answered: BTreeSet<Known>,
+    /// The largest R of the records that were read last.
+    renewal: Duration,
+}
+
+impl<'a> Reader<'a> {
+    /// Makes the reader of a bucket. `base` is the directory for files of this host.
+    pub(crate) fn new(source: &'a Source, base: &'a Path) -> Reader<'a> {
+        Reader { source, base, answered: BTreeSet::new(), renewal: RENEWAL_UNKNOWN }
     }
-    // Nothing is lost with the processes of a host that ends.
-    let mut settled = Duration::MAX;
-    let epoch = bucket.open_existing(by)?.map(|info| info.id.epoch);
-    if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
-        let mark = mark::read(bucket, by)?;
-        settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
+
+    /// Returns how long a known agent had to answer the last time.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        answer_wait::longest(self.renewal)
     }
-    if epoch.is_some() {
-        let mut of_locks = Vec::new();
-        for entry in entries(wanted, bucket, by)? {
-            match root(&entry.0.key) {
-                "lock" => of_locks.push(entry),
-                "lease" => leases.push(entry),
-                "putex" => requests.push(entry),
-                _ => agents.push(entry),
-            }
+
+    /// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
+    /// nothing is known of such agents. `is_enough`: whether enough has been heard.
+    ///
+    /// # Errors
+    ///
+    /// Why the bucket was not read.
+    pub(crate) fn read_agents(
+        &mut self,
+        key: &String,
+        bucket: &mut dyn Bucket,
+        is_enough: impl Fn(Option<&KeyStatus>) -> bool,
+    ) -> Result<Option<KeyStatus>, Refusal> {
+        let is_enough = |key: &str, all: &[KeyStatus]| is_enough(of_agents(all, key));
+        let status = self.read(std::slice::from_ref(key), Some(&is_enough), bucket)?;
+        Ok(of_agents(&status.keys, key).cloned())
+    }
+
+    /// Reads what stands under the wanted names, or all if there are none, and asks the agents what
+    /// they do, until enough has been heard, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Why the bucket was not read.
+    pub(crate) fn read(
+        &mut self,
+        wanted: &[String],
+        is_enough: Option<IsEnough<'_>>,
+        bucket: &mut dyn Bucket,
+    ) -> Result<Status, Refusal> {
+        let Source { bucket: bucket_name, dir } = self.source;
+        let by = sys::now().after(ANSWER_MAX);
+        let began = sys::now();
+        let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+        let mut requests = Vec::new();
+        if let Some((base, _)) = dir
+            && LockFile::exists(base, bucket_name)?
+        {
+            tickets = local_tickets(base, bucket_name, by)?;
         }
-        tickets.extend(assemble::tickets_of(of_locks));
+        // Nothing is lost with the processes of a host that ends.
+        let mut settled = Duration::MAX;
+        let epoch = bucket.open_existing(by)?.map(|info| info.id.epoch);
+        if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
+            let mark = mark::read(bucket, by)?;
+            settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
+        }
+        if epoch.is_some() {
+            let mut of_locks = Vec::new();
+            for entry in entries(wanted, bucket, by)? {
+                match root(&entry.0.key) {
+                    "lock" => of_locks.push(entry),
+                    "lease" => leases.push(entry),
+                    "putex" => requests.push(entry),
+                    _ => agents.push(entry),
+                }
+            }
+            tickets.extend(assemble::tickets_of(of_locks));
+        }
+        self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
+        let mut keys = assemble::agents(agents, wanted);
+        let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(pause::PREFIX);
+        let (pauses, switchovers) = requests.into_iter().partition(is_pause);
+        assemble::add_switchovers(&mut keys, switchovers);
+        assemble::add_pauses(&mut keys, pauses, SystemTime::now());
+        keys.extend(assemble::locks(&tickets, settled, wanted));
+        keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
+        keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
+        if let Some(is_enough) = is_enough.filter(|_| epoch.is_some()) {
+            let read_took = sys::now().since(began);
+            self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;
+        }
+        Ok(Status::new(bucket_name, epoch, keys))
     }
-    let mut keys = assemble::agents(agents, wanted);
-    let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(pause::PREFIX);
-    let (pauses, switchovers) = requests.into_iter().partition(is_pause);
-    assemble::add_switchovers(&mut keys, switchovers);
-    assemble::add_pauses(&mut keys, pauses, SystemTime::now());
-    keys.extend(assemble::locks(&tickets, settled, wanted));
-    keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
-    keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
-    if epoch.is_some() && asks_agents {
+
+    /// Asks the agents of these keys, and of those that are named, and adds what they say.
+    fn add_agents(
+        &mut self,
+        keys: &mut Vec<KeyStatus>,
+        wanted: &[String],
+        read_took: Duration,
+        is_enough: IsEnough<'_>,
+        bucket: &mut dyn Bucket,
+    ) -> Result<(), Refusal> {
         let of_agents = keys.iter().filter(|status| status.kind == Kind::Agent);
         let may_be = |key: &&String| name::valid_key(key).is_ok() && !name::is_own(key);
         let of_agents = of_agents.map(|status| &status.key).chain(wanted.iter().filter(may_be));
-        let of_agents: BTreeSet<String> = of_agents.cloned().collect();
-        let answers = match dir {
+        let asked: BTreeSet<String> = of_agents.cloned().collect();
+        let answers = match &self.source.dir {
             None => Answers::Messages,
-            Some((_, location)) => Answers::Files { base, location, bucket: bucket_name },
+            Some((_, location)) => {
+                Answers::Files { base: self.base, location, bucket: &self.source.bucket }
+            }
         };
-        let read_took = sys::now().since(began);
-        let said = agents::request(&of_agents, bucket, &answers, read_took)?;
-        assemble::add_agents(&mut keys, said);
+        let known = std::mem::take(&mut self.answered);
+        let known = known.into_iter().chain(assemble::known_holders(keys)).collect();
+        let wait = AnswerWait::new(asked.clone(), known, self.renewal, read_took, sys::now());
+        let said = agents::request(wait, bucket, &answers, |said| {
+            let mut all = keys.clone();
+            assemble::add_agents(&mut all, said);
+            asked.iter().filter(|key| !is_enough(key, &all)).cloned().collect()
+        })?;
+        assemble::add_agents(keys, &said);
+        self.answered = said
+            .into_keys()
+            .map(|(key, incarnation)| Known::Answered { key, incarnation })
+            .collect();
+        Ok(())
     }
-    Ok(Status::new(bucket_name, epoch, keys))
 }
 
-/// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
-/// nothing is known of such agents. `base` is the directory for files of this host.
-///
-/// # Errors
-///
-/// Why the bucket was not read.
-pub(crate) fn read_agents(
-    source: &Source,
-    key: &String,
-    bucket: &mut dyn Bucket,
-    base: &Path,
-) -> Result<Option<KeyStatus>, Refusal> {
-    let status = read(source, std::slice::from_ref(key), true, bucket, base)?;
-    Ok(status.keys.into_iter().find(|status| status.kind == Kind::Agent))
+/// Returns the status of the agents of a key.
+pub(crate) fn of_agents<'a>(all: &'a [KeyStatus], key: &str) -> Option<&'a KeyStatus> {
+    all.iter().find(|status| status.kind == Kind::Agent && status.key == key)
 }
 
 /// Returns the entries that are asked for, with their ages. Tickets for other names may block those
@@ -269,3 +335,6 @@ fn local_tickets(
     let tickets = LockFile::open(base, bucket)?.list(by)?;
     Ok(tickets.into_iter().map(|ticket| (ticket, None)).collect())
 }
+
+#[cfg(test)]
+mod tests;

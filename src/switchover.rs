@@ -21,7 +21,7 @@ use crate::core::{
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Source};
+use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::message::switchover_notice;
 use crate::store::switchover::{self as wanted, Switchover};
@@ -33,9 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the agents are told again that there is a request.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// How often the agents are asked again before nothing is requested.
-const REPEATS: u32 = 3;
 
 /// How often the request is written again after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
@@ -73,14 +70,15 @@ pub fn run(
     base: &Path,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    let mut process = Process { request, bucket, base, destination, chosen_at: sys::now() };
+    let reader = Reader::new(&request.source, base);
+    let mut process = Process { request, bucket, reader, destination, chosen_at: sys::now() };
     let chosen = match process.choose()? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
             process.tell(Level::Warn, &text);
             return Ok((String::new(), 0));
         }
-        Err(Unchosen::Refused(reasons)) => {
+        Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
             reasons.iter().for_each(|why| process.tell(Level::Warn, why));
             return Ok((String::new(), LockExit::NotHad as u8));
         }
@@ -103,13 +101,16 @@ struct Chosen {
 enum Unchosen {
     /// It is as it should be.
     Done(String),
-    /// It cannot be done: why, a line for each host.
+    /// It cannot be done, by the record: why.
     Refused(Vec<String>),
+    /// No agent has answered that can have it, or says what is needed: why, a line for each host.
+    Lacking(Vec<String>),
 }
 
 /// Chooses the holder and the agent that is to have its lock.
 fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen, Unchosen> {
     let refuse = |why: String| Unchosen::Refused(vec![why]);
+    let lack = |why: String| Unchosen::Lacking(vec![why]);
     let (holders, agents) =
         status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
     let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
@@ -119,7 +120,7 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
         let is_active = |agent: &AgentStatus| agent.token == *to && agent.state == "active";
         return Err(match agents.iter().any(is_active) {
             true => Unchosen::Done(format!("{to} has it already")),
-            false => refuse(format!("{to} holds it, and does not say that it is active")),
+            false => lack(format!("{to} holds it, and does not say that it is active")),
         });
     }
     let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
@@ -133,11 +134,11 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
                 Some(_) => Unchosen::Done(format!("{token} does not hold it")),
                 None => {
                     let why = "does not hold it, and does not say that its service is down";
-                    refuse(format!("{token} {why}"))
+                    lack(format!("{token} {why}"))
                 }
             });
         }
-        ([], None) => return Err(Unchosen::Refused(why_nobody(agents))),
+        ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),
         ([_, _, ..], _) => {
             let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
             let tokens = tokens.join(" and ");
@@ -231,13 +232,13 @@ fn candidate<'a>(
     } else if others.is_empty() {
         reasons.push("no other agent has answered".to_owned());
     }
-    Err(Unchosen::Refused(reasons))
+    Err(Unchosen::Lacking(reasons))
 }
 
 struct Process<'a> {
     request: &'a Request,
     bucket: Box<dyn Bucket>,
-    base: &'a Path,
+    reader: Reader<'a>,
     destination: Destination,
     /// When the read was begun by which the holder was chosen.
     chosen_at: Instant,
@@ -249,24 +250,22 @@ impl Process<'_> {
         self.destination.tell_waiting(level, *lowest, &format!("{key}: {text}"));
     }
 
-    /// Chooses the holder and the agent that is to have its lock. An agent that answers another
-    /// command at the moment, or whose health check has just begun, is asked again.
+    /// Chooses the holder and the agent that is to have its lock. Nothing is refused before all
+    /// agents have had the time to answer: a record or a health check may be a moment old.
     fn choose(&mut self) -> Result<Result<Chosen, Unchosen>, Refusal> {
-        let mut chosen = choose(self.request, self.read_status()?.as_ref());
-        for _ in 0..REPEATS {
-            if !matches!(chosen, Err(Unchosen::Refused(_))) {
-                break;
-            }
+        let (request, began) = (self.request, sys::now());
+        let is_enough = |status: Option<&KeyStatus>| {
+            !matches!(choose(request, status), Err(Unchosen::Lacking(_)))
+        };
+        loop {
             self.chosen_at = sys::now();
-            chosen = choose(self.request, self.read_status()?.as_ref());
+            let status = self.reader.read_agents(&request.key, &mut *self.bucket, is_enough)?;
+            let chosen = choose(request, status.as_ref());
+            let is_refused = matches!(chosen, Err(Unchosen::Refused(_) | Unchosen::Lacking(_)));
+            if !is_refused || sys::now().since(began) >= self.reader.longest_wait() {
+                return Ok(chosen);
+            }
         }
-        Ok(chosen)
-    }
-
-    /// Reads who holds the lock, and what the agents say of themselves.
-    fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
-        let Request { source, key, .. } = self.request;
-        status::read_agents(source, key, &mut *self.bucket, self.base)
     }
 
     /// Writes the request, and waits for what becomes of it.
@@ -348,7 +347,7 @@ impl Process<'_> {
                 Ok(Seen::Done(new)) => {
                     let still_runs = match release.is_proved(sys::now(), *timing) {
                         true => None,
-                        false => self.still_runs(chosen),
+                        false => self.still_runs(chosen)?,
                     };
                     match still_runs {
                         None => return Ok((format!("from={from} to={to} term={new}\n"), 0)),
@@ -394,23 +393,30 @@ impl Process<'_> {
 
     /// Returns why the service may still run where it ran before, if so: the holder has not
     /// released its lock, which has run out.
-    fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Option<String> {
-        let mut found = None;
-        for _ in 0..=REPEATS {
-            // The holder says nothing where the bucket cannot be read.
-            let status = self.read_status().ok().flatten();
-            let agents = status.map_or_else(Vec::new, |status| status.agents);
-            found = agents.into_iter().find(|agent| agent.token == *from);
-            if found.is_some() {
-                break;
+    fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
+        let of_holder =
+            |status: &KeyStatus| status.agents.iter().find(|agent| agent.token == *from).cloned();
+        let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+        let until = sys::now().after(self.reader.longest_wait());
+        let found = loop {
+            let is_enough = |status: Option<&KeyStatus>| status.and_then(of_holder).is_some();
+            let key = &self.request.key;
+            match self.reader.read_agents(key, &mut *self.bucket, is_enough) {
+                Ok(status) => break status.as_ref().and_then(of_holder),
+                // The holder says nothing where the bucket cannot be read.
+                Err(_) if sys::now() >= until => break None,
+                Err(_) => {
+                    let next = Some(sys::now().after(LOOK_EVERY));
+                    alarm.wait([], next).map_err(Refusal::system("cannot wait: "))?;
+                }
             }
-        }
+        };
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
-        match found {
+        Ok(match found {
             Some(agent) if agent.service_down => None,
             Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
             None => Some(format!("{lost}: {from} does not say whether its service is down")),
-        }
+        })
     }
 
     /// Reads the key; opens the bucket again where that is needed.

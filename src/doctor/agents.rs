@@ -49,6 +49,12 @@ pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) ->
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
 }
 
+/// Returns whether all holders answer, and an agent that would take the lock over: no agent that
+/// answers later changes that.
+pub(super) fn is_fit(status: &KeyStatus, site: Site) -> bool {
+    answers(status).level == Level::Ok && standby(status, site).level == Level::Ok
+}
+
 /// Returns the findings about a key of which nothing is known: no agent answers, and neither a lock
 /// nor a pause is there.
 pub(super) fn unknown_key(key: &str) -> Vec<Finding> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use super::agents::Said;
+use super::answer_wait::Known;
 use super::model::{
     Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, SwitchoverStatus,
     TimingStatus, Waiter, WaiterState,
@@ -111,8 +113,9 @@ pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, t
 
 /// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
 /// is added for them.
-pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStatus)>) {
-    for (key, status) in said {
+pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: &Said) {
+    for ((key, _), status) in said {
+        let (key, status) = (key.clone(), status.clone());
         let is_of = |known: &&mut KeyStatus| known.kind == Kind::Agent && known.key == key;
         match keys.iter_mut().find(is_of) {
             Some(known) => known.agents.push(status),
@@ -128,9 +131,35 @@ pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: Vec<(String, AgentStat
             (term, seat, it.token.clone(), it.incarnation.clone())
         };
         known.agents.sort_by_key(order);
-        known.agents.dedup_by(|a, b| a.incarnation == b.incarnation);
     }
     keys.sort_by(|a, b| (a.kind, &a.key).cmp(&(b.kind, &b.key)));
+}
+
+/// Returns the largest R that records of agents tell, if one does.
+pub(super) fn largest_renewal(entries: &[Aged<Entry>]) -> Option<Duration> {
+    let renewal = |(entry, _): &Aged<Entry>| {
+        Some(timing_of(to_key_state(Some(entry.clone())).value.lease()?)?.renewal())
+    };
+    entries.iter().filter_map(renewal).max()
+}
+
+/// Returns R, F and C of a record, if they can be those of an agent.
+fn timing_of(lease: &Lease) -> Option<Timing> {
+    let Lease { renewal, failures, confirmations, .. } = *lease;
+    Timing::new(renewal, failures, confirmations, DRIFT_PPM_DEFAULT).ok()
+}
+
+/// Returns the agents of keys that are known to be there: they hold a lock.
+pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
+    let of_agents = keys.iter().filter(|status| status.kind == Kind::Agent);
+    of_agents.flat_map(|status| {
+        // Agents of putex 0.2.0 have no times in their records, and never answer.
+        let holders = status.holders.iter().filter(|holder| holder.timing.is_some());
+        holders.map(|Holder { token, .. }| Known::Holder {
+            key: status.key.clone(),
+            token: token.clone(),
+        })
+    })
 }
 
 fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
@@ -148,10 +177,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
         return None;
     }
     let lease = record.lease.as_ref();
-    let timing = lease.and_then(|lease| {
-        let Lease { renewal, failures, confirmations, .. } = *lease;
-        Timing::new(renewal, failures, confirmations, DRIFT_PPM_DEFAULT).ok()
-    });
+    let timing = lease.and_then(timing_of);
     let lock = timing
         .zip(lease)
         .map(|(timing, lease)| (lease.lock_time, timing.takeover_wait(lease.lock_time)));

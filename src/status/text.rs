@@ -125,8 +125,12 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     };
     let of_record = status.holders.iter().filter(silent).map(|holder| {
         let [token, state, term, written, why] = cells_of(holder, unrenewed);
-        let texts = [format!("written {written}"), why, "says nothing of itself".to_owned()];
-        let why = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+        // One that has taken the lock anew since the record was read does say something.
+        let answers = status.agents.iter().any(|agent| agent.token == holder.token);
+        let silent = (!answers).then(|| "says nothing of itself".to_owned());
+        let texts = [Some(format!("written {written}")), Some(why), silent];
+        let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
+        let why = texts.collect::<Vec<_>>().join("; ");
         vec![number(holder.seat), or_dash(&holder.priority), token, state, term, dash(), why]
     });
     let of_agents = status.agents.iter().map(|agent| {

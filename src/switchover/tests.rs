@@ -30,7 +30,7 @@ fn chosen(request: &Request, status: &KeyStatus) -> Result<(String, String, u32)
     match choose(request, Some(status)) {
         Ok(Chosen { seat, from, to, .. }) => Ok((from, to, seat.0)),
         Err(Unchosen::Done(text)) => Err(format!("done: {text}")),
-        Err(Unchosen::Refused(reasons)) => Err(reasons.join("; ")),
+        Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => Err(reasons.join("; ")),
     }
 }
 
@@ -110,7 +110,7 @@ fn a_lock_that_is_free_or_changes_hands_is_not_moved() {
         let refused = chosen(&request(None, None), &status).expect_err(why);
         assert!(refused.starts_with(why), "{refused}");
     }
-    let nobody = Err(Unchosen::Refused(vec![
+    let nobody = Err(Unchosen::Lacking(vec![
         "nobody holds it, and no agent of this key answers".to_owned(),
     ]));
     assert_eq!(choose(&request(None, None), None), nobody);

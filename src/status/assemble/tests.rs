@@ -76,6 +76,32 @@ fn of_a_holder_the_record_says_who_and_its_age_until_when() {
     assert_eq!(unknown[0].holders[0].expires_in_seconds, None);
 }
 
+/// Agents of putex 0.2.0 write no headers.
+#[test]
+fn holders_of_this_version_are_known_to_answer_within_the_largest_r() {
+    let plain = |key: &str| {
+        let content = Content::new([("X", String::new())], b"h2");
+        (Entry { key: key.to_owned(), revision: Revision(8), content }, at(0))
+    };
+    let mut other = record("db", 7, "h3", RecordState::Active);
+    for (name, value) in &mut other.content.headers {
+        if name == "Putex-Timing" {
+            *value = "2500 3 1".to_owned();
+        }
+    }
+    let released = (record("x", 6, "", RecordState::Released), at(0));
+    let entries =
+        vec![(record("web", 9, "h1", RecordState::Active), at(0)), plain("old"), released];
+    assert_eq!(largest_renewal(&entries[1..2]), None);
+    assert_eq!(largest_renewal(&entries), Some(SECOND));
+    let entries = [entries, vec![(other, at(9000))]].concat();
+    assert_eq!(largest_renewal(&entries), Some(Duration::from_millis(2500)));
+    let keys = agents(entries, &["old".to_owned()]);
+    let known = |key: &str, token: &str| Known::Holder { key: key.into(), token: token.into() };
+    let due = [known("db", "h3"), known("web", "h1")];
+    assert_eq!(known_holders(&keys).collect::<Vec<_>>(), due);
+}
+
 #[test]
 fn seats_are_one_key_and_a_released_seat_has_no_holder() {
     let entries = vec![

@@ -1,0 +1,215 @@
+//! Which agents a command waits for, over a bucket whose agents answer late.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::thread;
+
+use super::*;
+use crate::core::{
+    AgentStatus, BucketId, Incarnation, Lease, Record, RecordState, Revision, Written,
+};
+use crate::store::lock_key::to_content;
+use crate::store::message::status_to_content;
+use crate::store::{BucketInfo, Content, Expected, FirstKeys, Hint, Listing, Stays, StoreResult};
+
+const KEY: &str = "web";
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// An agent of the key, by its token, and which request it answers first; it answers all later ones.
+type Late = (&'static str, usize);
+
+/// A bucket with one record, and agents that answer.
+struct Scripted {
+    record: Record,
+    agents: Vec<Late>,
+    requests: usize,
+    answers: VecDeque<Hint>,
+}
+
+impl Scripted {
+    /// A lock that h1 holds, with this R; agents of putex 0.2.0 have none.
+    fn held(renewal: Option<Duration>, agents: &[Late]) -> Scripted {
+        let lease = renewal.map(|renewal| Lease {
+            incarnation: Incarnation(1),
+            nonce: 1,
+            host: "h1".to_owned(),
+            boot: String::new(),
+            renewal,
+            failures: 3,
+            confirmations: 1,
+            lock_time: renewal * 3,
+            grace: renewal,
+            term: Some(Revision(4)),
+            state: RecordState::Active,
+            priority: None,
+            released_to: None,
+        });
+        let record = Record { token: "h1".to_owned(), lease };
+        Scripted { record, agents: agents.to_vec(), requests: 0, answers: VecDeque::new() }
+    }
+
+    /// Reads, and returns the tokens of the agents that were heard.
+    fn read(&mut self, reader: &mut Reader<'_>, needed: &[&str]) -> Vec<String> {
+        let is_enough = |status: Option<&KeyStatus>| {
+            let agents = status.map_or(&[][..], |status| &status.agents);
+            needed.iter().all(|token| agents.iter().any(|agent| agent.token == *token))
+        };
+        let status = reader.read_agents(&KEY.to_owned(), self, is_enough).expect("a bucket");
+        let agents = status.map_or_else(Vec::new, |status| status.agents);
+        agents.into_iter().map(|agent| agent.token).collect()
+    }
+}
+
+impl Bucket for Scripted {
+    fn open(
+        &mut self,
+        _first: FirstKeys<'_>,
+        _by: Instant,
+    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
+        unreachable!("it is only read")
+    }
+
+    fn open_existing(&mut self, _deadline: Instant) -> StoreResult<Option<BucketInfo>> {
+        let remarks = Vec::new();
+        let id = BucketId { epoch: "e".to_owned(), created: String::new() };
+        Ok(Some(BucketInfo {
+            id,
+            last: Revision(9),
+            age: None,
+            replicas: 1,
+            remarks,
+            retires: Ok(()),
+        }))
+    }
+
+    fn ages(&mut self, entries: &[Entry], _by: Instant) -> StoreResult<Vec<Option<Duration>>> {
+        Ok(vec![Some(Duration::ZERO); entries.len()])
+    }
+
+    fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
+        Ok(None)
+    }
+
+    fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
+        let content = to_content(&self.record);
+        let entry = Entry { key: KEY.to_owned(), revision: Revision(9), content };
+        Ok(Listing { entries: vec![entry], last: Revision(9) })
+    }
+
+    fn compare_and_set(
+        &mut self,
+        _key: &str,
+        _expected: Expected<'_>,
+        _content: &Content,
+        _deadline: Instant,
+    ) -> Written {
+        unreachable!("nothing is written")
+    }
+
+    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
+        Ok(())
+    }
+
+    fn write_for(
+        &mut self,
+        _stays: Stays,
+        _key: &str,
+        _expected: Revision,
+        _content: &Content,
+        _deadline: Instant,
+    ) -> Written {
+        unreachable!("nothing is written")
+    }
+
+    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<bool> {
+        self.requests = 0;
+        Ok(true)
+    }
+
+    fn announce(&mut self, key: &str, content: &Content) {
+        self.requests += 1;
+        let number = content.header("Putex-Status-Request").expect("a request");
+        for (token, _) in self.agents.iter().filter(|(_, first)| self.requests >= *first) {
+            let status = AgentStatus::of_candidate(token);
+            let content = status_to_content(number, &status).expect("an answer");
+            self.answers.push_back(Hint::Announced { key: key.to_owned(), content });
+        }
+    }
+
+    fn wait(&mut self, _wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
+        self.answers.pop_front().unwrap_or_else(|| {
+            thread::sleep(deadline.expect("a deadline").since(sys::now()));
+            Hint::Elapsed
+        })
+    }
+}
+
+fn source() -> Source {
+    Source { bucket: "putex".to_owned(), dir: None }
+}
+
+/// It was called silent after two requests.
+#[test]
+fn a_holder_that_answers_late_is_waited_for() {
+    let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 5)]));
+    let mut reader = Reader::new(&source, Path::new("/"));
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1"]);
+    assert_eq!(reader.longest_wait(), LONG);
+}
+
+#[test]
+fn an_agent_that_has_answered_before_is_waited_for() {
+    let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 1), ("h2", 1)]));
+    let mut reader = Reader::new(&source, Path::new("/"));
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
+    bucket.agents[1].1 = 5;
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
+}
+
+#[test]
+fn an_agent_that_nobody_knows_is_waited_for_where_it_would_be_missed() {
+    let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 1), ("h2", 5)]));
+    let mut reader = Reader::new(&source, Path::new("/"));
+    assert_eq!(bucket.read(&mut reader, &["h2"]), ["h1", "h2"]);
+}
+
+#[test]
+fn a_holder_is_silent_when_it_has_not_answered_for_r() {
+    let renewal = Duration::from_millis(400);
+    let (source, mut bucket) = (source(), Scripted::held(Some(renewal), &[("h2", 1)]));
+    let mut reader = Reader::new(&source, Path::new("/"));
+    let began = sys::now();
+    assert_eq!(bucket.read(&mut reader, &[]), ["h2"]);
+    assert!(sys::now().since(began) >= renewal);
+    // It has never answered, and holds the lock still.
+    assert_eq!(bucket.read(&mut reader, &[]), ["h2"]);
+    assert!(sys::now().since(began) >= 2 * renewal);
+}
+
+/// One that was restarted answers as another.
+#[test]
+fn an_agent_that_has_gone_is_waited_for_once() {
+    let renewal = Duration::from_millis(400);
+    let (source, mut bucket) = (source(), Scripted::held(Some(renewal), &[("h1", 1), ("h2", 1)]));
+    let mut reader = Reader::new(&source, Path::new("/"));
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
+    bucket.agents.pop();
+    let began = sys::now();
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1"]);
+    assert!(sys::now().since(began) >= renewal);
+    bucket.record = Scripted::held(Some(LONG), &[]).record;
+    assert_eq!(bucket.read(&mut reader, &[]), ["h1"]);
+    assert!(sys::now().since(began) < LONG, "nobody is missed");
+}
+
+/// What was heard until then would be taken for all.
+#[test]
+fn a_bucket_that_is_lost_meanwhile_is_an_error() {
+    let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[]));
+    bucket.answers.push_back(Hint::Gone("the server has gone".to_owned()));
+    let read =
+        Reader::new(&source, Path::new("/")).read_agents(&KEY.to_owned(), &mut bucket, |_| true);
+    assert_eq!(read.expect_err("it is lost").exit, Exit::Unreachable);
+}
