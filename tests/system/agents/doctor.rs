@@ -188,11 +188,13 @@ fn a_fit_cluster_is_said_to_be_fit_in_each_format() {
     // One that is started while the bucket has no leader yet waits before it looks again.
     let first = agent(0, "h1");
     first.wait_for_any(&["the bucket is open"]);
-    let _agents = [first, agent(1, "h2")];
+    let second = agent(1, "h2");
+    first.wait_for_any(&["the service runs here"]);
+    second.wait_for_any(&["the lock is held by h1"]);
     // This machine may have neither a watchdog nor a group.
     let fit = ["--watchdog", "/dev/null", "--ignore", "watchdog,cgroup", "web"];
     let host = &hosts[0];
-    let report = host.until(&fit, "standby", "ok");
+    let (report, _) = host.doctor(&fit);
     report.assert_others_fit(&[]);
     report.assert("watchdog", "warning", "/dev/null: it is not a watchdog device");
     report.assert("reachable", "ok", "3 of 3 servers answer");
@@ -389,28 +391,30 @@ fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     let (report, status) = hosts[0].doctor(&[]);
     report.assert("bucket", "unknown", "putex does not exist yet");
     assert_eq!(status, Some(1), "there is no watchdog device: {report:#?}");
-    let _first = hosts[0].agent("h1", &FAST, &[]);
-    let report = hosts[2].until(&key, "agents", "ok");
+    let first = hosts[0].agent("h1", &FAST, &[]);
+    first.wait_for_any(&["the service runs here"]);
+    let (report, _) = hosts[2].doctor(&key);
+    report.assert("agents", "ok", "1 answer: h1");
     report.assert("standby", "warning", "no other agent");
     report.assert("watchdog", "warning", "no device is set");
     let second = hosts[1].agent("h2", &FAST, &[]);
-    hosts[2].until(&key, "standby", "ok").assert_others_fit(&["fsync", "replicas"]);
-    until_true("a pause", || {
-        let words = ["pause", "--for", "5m", "--reason", "kernel", "web"];
-        hosts[2].run(&words).status == Some(0)
-    });
-    let report = hosts[2].until(&key, "pause", "warning");
+    second.wait_for_any(&["the lock is held by h1"]);
+    hosts[2].doctor(&key).0.assert_others_fit(&["fsync", "replicas"]);
+    let paused = hosts[2].run(&["pause", "--for", "5m", "--reason", "kernel", "web"]);
+    assert_eq!(paused.status, Some(0), "{paused:?}");
+    let (report, _) = hosts[2].doctor(&key);
     report.assert("pause", "warning", ": kernel: nobody takes over");
     assert!((1.0..=300.0).contains(&report.figure("pause", "pause")), "{report:#?}");
     assert_eq!(hosts[2].run(&["resume", "web"]).status, Some(0));
-    hosts[2].until(&key, "pause", "ok");
+    hosts[2].doctor(&key).0.assert("pause", "ok", "no pause stands");
     // The options of this host are others.
     let (report, _) = hosts[2].doctor(&["-r", "3s", "web"]);
     report.assert("agreement", "warning", "the settings here R 3000 ms F 3 C 2");
     second.kill();
 
     let third = hosts[1].agent("h2", &["-r", "500ms", "-f", "4", "-c", "1"], &[]);
-    let report = hosts[2].until(&key, "agreement", "warning");
+    third.wait_for_any(&["the lock is held by h1"]);
+    let (report, _) = hosts[2].doctor(&key);
     report.assert("agreement", "warning", "agents differ: R 500 ms F 3 C 1, R 500 ms F 4 C 1");
     third.kill();
 
@@ -427,8 +431,11 @@ fn in_a_directory_the_agents_and_the_host_are_measured() {
     let sandbox = Sandbox::new("doctor");
     let dir = sandbox.subfolder("locks").display().to_string();
     let host = Host { sandbox, store: ["--dir".to_owned(), dir] };
-    let _agents = ["h1", "h2"].map(|token| host.agent(token, &FAST, &[]));
-    let report = host.until(&["web"], "standby", "ok");
+    let first = host.agent("h1", &FAST, &[]);
+    first.wait_for_any(&["the service runs here"]);
+    let second = host.agent("h2", &FAST, &[]);
+    second.wait_for_any(&["the lock is held by h1"]);
+    let (report, _) = host.doctor(&["web"]);
     report.assert("bucket", "ok", "for agents of this host only");
     let (misspelt, _) = host.doctor(&["wbe"]);
     misspelt.assert("agents", "warning", "no agent answers, and nobody has the lock");
@@ -445,7 +452,7 @@ fn a_damaged_lock_is_critical() {
     let store = ["--dir".to_owned(), dir.display().to_string()];
     let host = Host { sandbox, store };
     let agent = host.agent("h1", &FAST, &[]);
-    host.until(&["web"], "standby", "warning");
+    agent.wait_for_any(&["the service runs here"]);
     drop(agent);
     fs::write(dir.join("putex/web.key"), "garbage").expect("the file of the lock");
     let (report, status) = host.doctor(&["web"]);
