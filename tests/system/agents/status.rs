@@ -58,8 +58,13 @@ impl Site {
     }
 
     /// Starts an agent with these commands for start and stop.
-    fn agent_of_commands(&self, [start, stop]: [&str; 2], token: &str, more: &[&str]) -> Agent {
-        let timing = ["-r", "500ms", "-f", "3", "-c", "1"];
+    fn agent_of_commands(&self, commands: [&str; 2], token: &str, more: &[&str]) -> Agent {
+        self.agent_of_r("500ms", commands, token, more)
+    }
+
+    /// Starts an agent with this R.
+    fn agent_of_r(&self, r: &str, commands: [&str; 2], token: &str, more: &[&str]) -> Agent {
+        let ([start, stop], timing) = (commands, ["-r", r, "-f", "3", "-c", "1"]);
         let of_service = ["--start", start, "--stop", stop, "--token", token];
         let words = [&["agent"][..], &timing, &of_service, more].concat();
         Agent::start(&mut self.command(&words))
@@ -359,9 +364,11 @@ fn an_active_agent_whose_start_fails_says_so_until_a_start_succeeds() {
 fn a_request_to_move_the_service_is_shown_and_followed_in_a_directory_too() {
     let Some(server) = server() else { return };
     for site in [Site::on(&server), Site::in_directory()] {
-        let first = site.agent("h1", &["--key", "web"]);
-        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
-        let second = site.agent("h2", &["--key", "web"]);
+        // Both commands wait for a holder that is silent for R, and it loses its lock after T.
+        let agent = |token| site.agent_of_r("2s", ["true"; 2], token, &["--key", "web"]);
+        let first = agent("h1");
+        first.wait_for_any(&["the service runs here"]);
+        let second = agent("h2");
         second.wait_for_any(&["the lock is held by h1"]);
         // A holder that does not go on follows nothing.
         first.signal(Signal::STOP);
