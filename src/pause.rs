@@ -185,12 +185,12 @@ impl Process<'_> {
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
-        let by = sys::now().after(ANSWER_MAX);
         // Without anything to show there may be no bucket.
         let status = self.read_status()?;
         if status.is_none() {
             return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
         }
+        let by = sys::now().after(ANSWER_MAX);
         let entry = self.bucket.get(&stored::key_of(&self.request.key), by)?;
         let standing = match &entry {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
