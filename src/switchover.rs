@@ -127,15 +127,13 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     let holder = match (&from[..], &request.from) {
         ([holder], _) => holder,
         ([], Some(token)) => {
-            let is_down = |agent: &&AgentStatus| {
+            let is_down = |agent: &AgentStatus| {
                 agent.token == *token && agent.state == "standby" && agent.service_down
             };
-            return Err(match agents.iter().find(is_down) {
-                Some(_) => Unchosen::Done(format!("{token} does not hold it")),
-                None => {
-                    let why = "does not hold it, and does not say that its service is down";
-                    lack(format!("{token} {why}"))
-                }
+            let why = "does not hold it, and does not say that its service is down";
+            return Err(match agents.iter().any(is_down) {
+                true => Unchosen::Done(format!("{token} does not hold it")),
+                false => lack(format!("{token} {why}")),
             });
         }
         ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),

@@ -31,8 +31,8 @@ pub(super) enum Answers<'a> {
 pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
 
 /// Requests the status of agents, and returns what they say until the end of the wait. Best effort:
-/// agents of putex 0.2.0 say nothing, nor do those that this user may not ask. `lacking` returns the
-/// keys of which the command would say that an agent is missing.
+/// agents of putex 0.2.0 say nothing, nor do those that this user may not ask. `lacking` returns
+/// the keys of which the command would say that an agent is missing.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ const KEY: &str = "web";
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// An agent of the key, by its token, and which request it answers first; it answers all later ones.
+/// An agent of the key, by its token, and the first request that it answers, as all after that.
 type Late = (&'static str, usize);
 
 /// A bucket with one record, and agents that answer.
