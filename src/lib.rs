@@ -21,7 +21,6 @@
 //! | [`status`] | `putex status`: who holds what |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
-//! | [`audit`] | `putex audit`: whether two terms ever overlapped |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //! | [`doctor`] | `putex doctor`: whether servers, agents and host are fit |
@@ -73,7 +72,6 @@
 //! | Is a line of a command left out of the log? | `admits` | `src/log/limit.rs` |
 
 pub mod agent;
-pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod command;

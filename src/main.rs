@@ -10,14 +10,13 @@ use putex::agent::reload::{Reload, Reloaded};
 use putex::agent::service_manager::ServiceManager;
 use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
-use putex::audit;
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
-    self, AgentArgs, AuditArgs, CheckArgs, DoctorArgs, DoctorFormat, Environment, GrabArgs,
-    Invocation, LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
+    self, AgentArgs, CheckArgs, DoctorArgs, DoctorFormat, Environment, GrabArgs, Invocation,
+    LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::doctor;
@@ -54,8 +53,7 @@ fn main() -> ExitCode {
             stderr.or_syslog(args.guard.syslog)
         }
         Ok(
-            Invocation::Audit(_)
-            | Invocation::Check(_)
+            Invocation::Check(_)
             | Invocation::Doctor(..)
             | Invocation::Grab(_)
             | Invocation::Guard
@@ -92,7 +90,6 @@ fn main() -> ExitCode {
         Invocation::Doctor(format, args) => run_doctor(format, *args),
         Invocation::Switchover(args) => run_switchover(&args, destination),
         Invocation::Pause(args) => run_pause(&args, destination),
-        Invocation::Audit(args) => run_audit(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -293,12 +290,6 @@ fn run_pause(args: &PauseArgs, destination: Destination) -> Result<u8, Refusal> 
     let store = connect::pause_store(args, &variable)?;
     let (text, status) = pause::run(&args.request, store, &connect::runtime_base(), destination)?;
     print(&text).map(|_| status)
-}
-
-/// Says whether two terms ever overlapped; returns the exit status.
-fn run_audit(args: &AuditArgs, destination: Destination) -> Result<u8, Refusal> {
-    let store = connect::audit_store(args, &variable)?;
-    audit::run(&args.request, store, print, |refusal| destination.refuse(refusal))
 }
 
 /// Sees that an agent which has ended left no service behind.

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -69,7 +69,7 @@ _putex() {
     case $prev in
         --config | --password-file | --auth-token-file | --nkey | \
             --creds | --tlsca | --tlscert | --tlskey | --watchdog | \
-            --report | --log | --metrics-file)
+            --report | --metrics-file)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
@@ -96,7 +96,7 @@ _putex() {
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -173,10 +173,6 @@ _putex() {
                 options+=' --format --ignore --samples' ;;
         esac
         case $verb in
-            audit)
-                options+=' --log' ;;
-        esac
-        case $verb in
             put)
                 options+=' --lease' ;;
         esac
@@ -197,17 +193,17 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | audit | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover pause resume doctor audit timing help'
+        options='agent check finish lock grab release lease put status switchover pause resume doctor timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent tutorial lock grab release lease put status switchover
-            pause resume doctor audit theory config trouble check finish
-            help timing guard commands managers environment files
-            signals exit messages examples tls bucket servers record
-            states seats fencing limits caveats'
+            pause resume doctor theory config trouble check finish help
+            timing guard commands managers environment files signals
+            exit messages examples tls bucket servers record states
+            seats fencing limits caveats'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

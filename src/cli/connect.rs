@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use super::access::Access;
 use super::lease::Action;
 use super::{
-    AgentArgs, AuditArgs, BucketArgs, DoctorArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup,
-    PauseArgs, StatusArgs, SwitchoverArgs, context,
+    AgentArgs, BucketArgs, DoctorArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs,
+    StatusArgs, SwitchoverArgs, context,
 };
 use crate::command::Commands;
 use crate::core::Incarnation;
@@ -270,16 +270,6 @@ pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
 pub fn doctor_location(args: &DoctorArgs, var: Lookup<'_>) -> Result<Location, Refusal> {
     let location = args.bucket.location.complete(var)?;
     location.faults().into_iter().next().map_or(Ok(location), |fault| Err(fault.into()))
-}
-
-/// Returns the store for `putex audit`, not yet opened; `None` if only logs are read.
-///
-/// # Errors
-///
-/// As of [`lock_store`].
-pub fn audit_store(args: &AuditArgs, var: Lookup<'_>) -> Result<Option<Box<dyn Bucket>>, Refusal> {
-    let store = |bucket| complete_store(bucket, "audit", ANSWER_MAX, var);
-    args.bucket.as_ref().map(store).transpose()
 }
 
 fn joined(names: &[Name]) -> String {

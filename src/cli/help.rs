@@ -24,7 +24,6 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Subcommand::Pause | Subcommand::Resume => {
             text + "\nThe rest is told by putex help pause, putex-pause(1).\n"
         }
-        Subcommand::Audit => text + "\nThe rest is told by putex help audit, putex-audit(1).\n",
         Subcommand::Status => text + "\nThe rest is told by putex help status, putex-status(1).\n",
         Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
         Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,

@@ -12,7 +12,6 @@
 //! | `help`, `topics`, `timing` | texts that are printed |
 
 pub mod access;
-mod audit;
 pub mod config;
 pub mod connect;
 pub mod context;
@@ -38,7 +37,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::access::Access;
-pub use self::audit::AuditArgs;
 use self::config::ReadConfig;
 pub use self::doctor::{DoctorArgs, DoctorFormat, FINDINGS};
 pub use self::grab::GrabArgs;
@@ -78,8 +76,6 @@ pub enum Invocation {
     Pause(Box<PauseArgs>),
     /// Measure whether all is fit, and report it in this form; or report the refusal so.
     Doctor(DoctorFormat, Box<Result<DoctorArgs, Refusal>>),
-    /// Say whether the service ever ran at two agents at once.
-    Audit(Box<AuditArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

@@ -10,8 +10,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, audit, doctor, grab, help, lease, lock, pause, status,
-    switchover, timing, topics, usage, utf8,
+    CheckArgs, Environment, Invocation, doctor, grab, help, lease, lock, pause, status, switchover,
+    timing, topics, usage, utf8,
 };
 use crate::exit::Refusal;
 
@@ -147,7 +147,6 @@ fn invocation(
         Subcommand::Pause | Subcommand::Resume => {
             pause::invocation(of, settings, words, environment)
         }
-        Subcommand::Audit => audit::invocation(settings, words, environment),
         Subcommand::Agent
         | Subcommand::Check
         | Subcommand::Finish

@@ -44,7 +44,6 @@ impl Settings {
         name.opposite().map(|opposite| self.0.remove(&opposite));
         match self.0.get_mut(&name) {
             Some(first) if name.counts_up() => first.text = "twice".to_owned(),
-            Some(first) if name.is_list() => first.text += &format!("\n{}", setting.text),
             Some(_) | None => drop(self.0.insert(name, setting)),
         }
     }

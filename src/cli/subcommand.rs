@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 17] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 16] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 17] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 16] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -53,8 +53,6 @@ subcommands! {
     Resume "resume" "end a pause" "putex resume [-w SECONDS] [options] KEY";
     Doctor "doctor" "measure whether the servers, the agents and this host are fit"
         "putex doctor [--format FORMAT] [-r TIME] [-f COUNT] [-c COUNT] [options] [KEY]";
-    Audit "audit" "say whether the service ever ran at two agents at once, by their logs"
-        "putex audit [--log FILE ...] [options] KEY";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";
@@ -79,7 +77,6 @@ impl Subcommand {
         Subcommand::Pause,
         Subcommand::Resume,
         Subcommand::Doctor,
-        Subcommand::Audit,
     ];
 
     /// Returns its name on the command line.

@@ -47,7 +47,6 @@ const STORES: &[Subcommand] = &[
     Subcommand::Resume,
     Subcommand::Status,
     Subcommand::Doctor,
-    Subcommand::Audit,
 ];
 
 /// The commands that make the bucket if it does not exist, and those for what was had in it.
@@ -107,8 +106,6 @@ const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
 const PUT: &[Subcommand] = &[Subcommand::Put];
 
 const STATUS: &[Subcommand] = &[Subcommand::Status];
-
-const AUDIT: &[Subcommand] = &[Subcommand::Audit];
 
 const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
 
@@ -336,10 +333,6 @@ flags! {
         Samples: "samples" { value: "count", default: "50" }
             "measure so many reads and so many writes";
     }
-    AUDIT {
-        Log: "log" { value: "file" }
-            "log of an agent, its parts with commas between; once for each host, - for stdin";
-    }
     PUT {
         Lease: "lease" { value: "name" } "the lease without which nothing is written";
     }
@@ -390,11 +383,6 @@ impl Name {
     /// Returns whether it is a switch that counts when it is given twice.
     pub fn counts_up(self) -> bool {
         matches!(self, Verbose | Quiet)
-    }
-
-    /// Returns whether it may be given several times: its value is a list then, a line each.
-    pub(super) fn is_list(self) -> bool {
-        self == Log
     }
 
     /// Returns the switch that this one turns off: of the two, the last one counts.

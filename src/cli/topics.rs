@@ -49,9 +49,6 @@ pub const PAUSE: Page = Page { file: "putex-pause.1" };
 /// putex-doctor(1).
 pub const DOCTOR: Page = Page { file: "putex-doctor.1" };
 
-/// putex-audit(1).
-pub const AUDIT: Page = Page { file: "putex-audit.1" };
-
 /// putex.conf(5).
 pub const CONFIG: Page = Page { file: "putex.conf.5" };
 
@@ -102,7 +99,6 @@ pub const TOPICS: &[Topic] = &[
     topic("pause", PAUSE, "", "putex-pause(1): keep all agents of a service still"),
     topic("resume", PAUSE, "   Resume", "how a pause is ended"),
     topic("doctor", DOCTOR, "", "putex-doctor(1): are servers, agents and this host fit"),
-    topic("audit", AUDIT, "", "putex-audit(1): did the service ever run at two agents at once"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

@@ -195,7 +195,7 @@ impl Report {
     }
 }
 
-/// The first line of an agent's log. `putex audit` reads it again.
+/// The first line of an agent's log.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 #[displaydoc(
     "putex {version}, agent {token}, R {renewal}, F {failures}, C {confirmations}, stop budget \

@@ -62,41 +62,9 @@ impl fmt::Display for Ms {
     }
 }
 
-impl Ms {
-    /// Reads what [`Display`](fmt::Display) has written; `None` if it is not that.
-    pub fn parse(text: &str) -> Option<Ms> {
-        let (number, unit) = text.split_once(' ')?;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let nanos: u64 = match unit {
-            "s" => 1_000_000_000,
-            "ms" => 1_000_000,
-            _ => return None,
-        };
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if fraction.len() > 3 || !is_number(whole) || !is_number(fraction) {
-            return None;
-        }
-        let thousandths: u64 = format!("{fraction:0<3}").parse().ok()?;
-        let whole = whole.parse::<u64>().ok()?.checked_mul(nanos)?;
-        let nanos = whole.checked_add(thousandths * (nanos / 1000))?;
-        Some(Ms(Duration::from_nanos(nanos)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_duration_is_read_as_it_was_shown() {
-        for micros in [0, 1_500, 9_900, 10_000, 470_000, 1_485_000, 3_000_000, 86_400_000_000] {
-            let shown = Ms(Duration::from_micros(micros));
-            assert_eq!(Ms::parse(&shown.to_string()), Some(shown));
-        }
-        for wrong in ["", "3", "3s", "3 m", "-3 s", "1.2345 s", " s", "99999999999999999999 s"] {
-            assert_eq!(Ms::parse(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn durations_are_shown_as_a_person_writes_them() {

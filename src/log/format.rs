@@ -15,7 +15,7 @@ use crate::exit::{Exit, Refusal};
 use crate::sys;
 
 /// The longest line, in bytes, with its end: a pipe takes so many as a whole or not at all.
-pub(crate) const LINE_MAX: usize = 4096;
+const LINE_MAX: usize = 4096;
 
 /// The longest text in a line, in bytes: the rest of a line is shorter than the difference.
 const TEXT_MAX: usize = LINE_MAX - 64;
@@ -130,7 +130,7 @@ impl Destination {
 }
 
 /// Returns how the text of a line of this level begins.
-pub(super) fn mark(level: Level) -> &'static str {
+fn mark(level: Level) -> &'static str {
     match level {
         Level::Error => "error: ",
         Level::Warn => "warning: ",

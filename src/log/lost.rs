@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::core::Instant;
 
 /// What stands behind the number of lines that were lost.
-pub(crate) const DROPPED: &str = " log lines were dropped: the log ";
+pub(super) const DROPPED: &str = " log lines were dropped: the log ";
 
 /// The shortest time between two lines that give a count.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -8,7 +8,6 @@
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
 //! | `limit` | the limit on the output of commands |
 //! | `lost` | counting the lines that were lost |
-//! | `read` | reading such lines again |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
 //! The crate `log` has the same name: outside the root of this crate `log::warn!` is that
@@ -19,14 +18,11 @@ mod format;
 mod limit;
 mod lost;
 mod queue;
-mod read;
 mod stderr;
 mod syslog;
 
 pub(crate) use self::fatal::{end_on_panic, panic_if_asked};
 pub use self::format::Destination;
-pub(crate) use self::format::{LINE_MAX, one_line};
-pub(crate) use self::lost::DROPPED;
+pub(crate) use self::format::one_line;
 pub use self::queue::LogQueue;
 pub(crate) use self::queue::{command_output, count_left_out, say};
-pub(crate) use self::read::read_line;

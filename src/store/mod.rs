@@ -46,7 +46,7 @@ pub mod switchover;
 pub mod tickets;
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::core::{AgentStatus, Instant, Revision, Written};
 
@@ -196,16 +196,6 @@ pub struct Listing {
     pub last: Revision,
 }
 
-/// The revisions that a store still has of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct History {
-    /// The entries in the order of their revisions, each with the time when it was stored, by the
-    /// clock of the store.
-    pub revisions: Vec<(Entry, SystemTime)>,
-    /// Whether these are all; if not, later ones are missing.
-    pub is_whole: bool,
-}
-
 /// The end of a [`Bucket::wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
@@ -298,22 +288,6 @@ pub trait Bucket: Send {
     ///
     /// When the entry was not read by the deadline.
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>>;
-
-    /// Returns the revisions of a key that the store still has: the last one as a rule, and earlier
-    /// ones in a bucket that keeps them.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Bucket::get`].
-    fn history(&mut self, key: &str, deadline: Instant) -> StoreResult<History> {
-        let Some(entry) = self.get(key, deadline)? else {
-            return Ok(History { revisions: Vec::new(), is_whole: true });
-        };
-        let age = self.ages(std::slice::from_ref(&entry), deadline)?.pop().flatten();
-        let at = SystemTime::now().checked_sub(age.unwrap_or_default());
-        let at = at.unwrap_or(SystemTime::UNIX_EPOCH);
-        Ok(History { revisions: vec![(entry, at)], is_whole: true })
-    }
 
     /// Returns the entries of the selected keys, confirmed by the leader.
     ///

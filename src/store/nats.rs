@@ -47,8 +47,8 @@ use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, History, Listing, Selection,
-    Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
+    StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -301,13 +301,6 @@ impl Bucket for NatsStore {
         let subject = self.subject(key)?;
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
-    }
-
-    fn history(&mut self, key: &str, deadline: Instant) -> StoreResult<History> {
-        self.open_bucket()?;
-        let subject = self.subject(key)?;
-        let (began, history) = (sys::now(), self.history_now(&subject, deadline));
-        self.finish_read(history, began, deadline)
     }
 
     fn confirm(&mut self, keys: &[(&str, Revision)], deadline: Instant) -> Written {

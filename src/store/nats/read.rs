@@ -10,7 +10,7 @@ use super::{Kind, NatsStore, OpenBucket, answer};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
-use crate::store::{Entry, History, Listing, Selection, StoreError, StoreResult, name};
+use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
 use crate::sys;
 
 /// How many keys are read at once.
@@ -21,9 +21,6 @@ const DOUBT_MAX: Duration = Duration::from_secs(2);
 
 /// How many keys that are not found are looked for one by one, rather than in the names of all.
 const GONE_MAX: usize = 8;
-
-/// So many revisions of a key are read at the most: each is a request.
-const REVISIONS_MAX: usize = 10_000;
 
 /// How long a copy of the bucket is waited for before the leader is asked.
 const COPY_ANSWER_MAX: Duration = Duration::from_millis(250);
@@ -62,26 +59,6 @@ impl NatsStore {
     /// Reads a key from the stream's leader.
     pub(super) fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
         Ok(self.read_all(&[subject.to_owned()], deadline)?.pop().flatten())
-    }
-
-    /// Reads the revisions of a key from the stream's leader, one after the other, as many as there
-    /// is time for.
-    pub(super) fn history_now(&mut self, subject: &str, deadline: Instant) -> StoreResult<History> {
-        let (target, mut revisions, mut next) = (self.read_target(), Vec::new(), 1);
-        while revisions.len() < REVISIONS_MAX && (revisions.is_empty() || sys::now() < deadline) {
-            let body = json!({ "seq": next, "next_by_subj": subject }).to_string();
-            let reply =
-                self.client.request(&read_request(&target, &body), self.answer_by(deadline));
-            let reply = reply.map_err(|error| self.request_error(&target, &error))?;
-            let Some(entry) = self.entry_in(subject, &reply)? else {
-                return Ok(History { revisions, is_whole: true });
-            };
-            let at = jetstream::stored_at(&reply.payload);
-            let at = at.map_err(|failure| self.api_error(subject, &failure))?;
-            next = entry.revision.0.saturating_add(1);
-            revisions.push((entry, at.unwrap_or(SystemTime::UNIX_EPOCH)));
-        }
-        Ok(History { revisions, is_whole: false })
     }
 
     /// Reads keys from the stream's leader, many at once, and returns the entries in their

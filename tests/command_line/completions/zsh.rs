@@ -128,7 +128,7 @@ pub(crate) fn script() -> String {
          lease) flags+=('1:action:{_describe action actions}' ':name: ') ;;\n        \
          put) flags+=(':key: ' ':value: ') ;;\n        \
          status) flags+=('*:key: ') ;;\n        \
-         switchover|pause|resume|doctor|audit) flags+=(':key: ') ;;\n        \
+         switchover|pause|resume|doctor) flags+=(':key: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          else\n    \

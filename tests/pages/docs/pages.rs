@@ -10,7 +10,7 @@ use crate::mdoc::read;
 const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 9] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 8] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
@@ -23,7 +23,6 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 9] {
         (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
         (read("man/putex-pause.1"), of(&|it| LOCKS[7..9].contains(it))),
         (read("man/putex-doctor.1"), of(&|it| *it == LOCKS[9])),
-        (read("man/putex-audit.1"), of(&|it| *it == LOCKS[10])),
     ]
 }
 

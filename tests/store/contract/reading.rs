@@ -1,10 +1,10 @@
 //! Buckets that are only looked at.
 
 use std::slice;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use putex::core::event::Written;
-use putex::store::{Bucket, Expected, History, Selection};
+use putex::store::{Bucket, Expected, Selection};
 use putex::sys::now;
 
 use super::entries::{created, open, plain};
@@ -15,7 +15,6 @@ use crate::support::clock::until_true;
 pub(crate) fn all(make: Make<'_>) {
     a_bucket_that_is_only_looked_at_is_not_made(make);
     of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make);
-    the_history_of_a_key_ends_with_its_last_revision_and_when_it_was_stored(make);
 }
 
 fn a_bucket_that_is_only_looked_at_is_not_made(make: Make<'_>) {
@@ -32,27 +31,6 @@ fn a_bucket_that_is_only_looked_at_is_not_made(make: Make<'_>) {
     let selection = Selection { wanted: &wanted, ..Selection::all(&all) };
     let listing = looker.list(selection, soon()).expect("a listing");
     assert_eq!(listing.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["web"]);
-}
-
-fn the_history_of_a_key_ends_with_its_last_revision_and_when_it_was_stored(make: Make<'_>) {
-    let mut store = open(make, "past");
-    let history = |store: &mut dyn Bucket, key| store.history(key, soon()).expect("a history");
-    let none = history(&mut *store, "web");
-    assert!(none.revisions.is_empty() && none.is_whole);
-    let began = SystemTime::now();
-    created(&mut *store, "web");
-    created(&mut *store, "web.1");
-    let first = store.get("web", soon()).expect("an answer").expect("an entry");
-    let expected = Expected::Key(first.revision);
-    let written = store.compare_and_set("web", expected, &plain("again"), soon());
-    assert!(matches!(written, Written::Stored(_)), "{written:?}");
-    let History { revisions, is_whole } = history(&mut *store, "web");
-    let last = store.get("web", soon()).expect("an answer").expect("an entry");
-    let (entry, at) = revisions.last().expect("a revision");
-    assert_eq!((entry, is_whole, revisions.len()), (&last, true, 1));
-    // The clock of a file system lags by a tick.
-    let least = began - Duration::from_millis(20);
-    assert!((least..=SystemTime::now()).contains(at), "{at:?}, not after {least:?}");
 }
 
 /// Servers before 2.10 do not tell the time.

@@ -26,8 +26,7 @@
 //! are what delays, loses, doubles and cuts. The [`course`] is rounds of [`faults`] drawn
 //! from the seed, each followed by a time in which all has to be well again. Whether
 //! services overlap is judged by the rig's observer, which asks the kernel every 2 ms, and
-//! once more from what the services wrote themselves ([`verdict`]). At the end `putex audit`
-//! reads what agents and guards have logged ([`audit`]).
+//! once more from what the services wrote themselves ([`verdict`]).
 //!
 //! A seed gives the same plan of faults again. What they meet is not the same to the
 //! millisecond: the servers, the kernel and the time are real.
@@ -48,7 +47,6 @@ mod rig;
 #[path = "../../support/mod.rs"]
 mod support;
 
-mod audit;
 mod clock;
 mod course;
 mod cure;

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::audit;
 use super::course::{Course, Order, rejoin_max, takeover_max};
 use super::lockers;
 use super::testbed::{Happened, Testbed};
@@ -44,7 +43,6 @@ pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &
     if !overlap.is_zero() {
         wrong.push(format!("overlap {:.1} ms", ms(overlap)));
     }
-    audit::judge(&mut text, &mut wrong, order, testbed, overlap);
     lockers::judge(&mut text, &mut wrong, folder);
     judge_gaps(&mut text, &mut wrong, order, course, testbed, &spans);
     for why in &wrong {

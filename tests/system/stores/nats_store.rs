@@ -15,7 +15,7 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKeys, History, LockKey, Stays};
+use putex::store::{Bucket as _, Content, Expected, FirstKeys, LockKey, Stays};
 use putex::sys::{self, Waker};
 
 use crate::support::clock::until_true;
@@ -90,35 +90,6 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
         };
         let wanted = serde_json::json!({ "$KV.locks.lock.b": 1 });
         until_true("that it is purged", || subjects() == wanted);
-    });
-}
-
-#[test]
-fn a_bucket_that_keeps_revisions_gives_them_in_their_order_and_with_their_times() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let mut admin = server.admin();
-        let mut config = old_config("locks");
-        config["max_msgs_per_subject"] = 5.into();
-        admin.stream("CREATE", "locks", &config.to_string());
-        let mut seqs = Vec::new();
-        for number in 0..7 {
-            let headers = [("Putex-Nonce", &*number.to_string())];
-            seqs.push(admin.put("$KV.locks.web", &headers, "alpha"));
-            admin.put("$KV.locks.web.1", &[], "beta");
-        }
-        let mut store = server.bucket("locks");
-        store.open_existing(soon()).expect("an answer").expect("a bucket");
-        let History { revisions, is_whole } = store.history("web", soon()).expect("a history");
-        let numbers: Vec<u64> = revisions.iter().map(|(entry, _)| entry.revision.0).collect();
-        assert_eq!((&numbers[..], is_whole), (&seqs[2..], true));
-        assert!(revisions.is_sorted_by_key(|(_, at)| *at));
-        for ((entry, _), nonce) in revisions.iter().zip(["2", "3", "4", "5", "6"]) {
-            assert_eq!(entry.content.header("Putex-Nonce"), Some(nonce));
-            assert_eq!((&*entry.key, &*entry.content.payload), ("web", &b"alpha"[..]));
-        }
-        let begun = store.history("web", sys::now());
-        assert!(begun.is_err() || begun.is_ok_and(|begun| !begun.is_whole), "it has no time");
     });
 }
 
