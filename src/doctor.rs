@@ -8,7 +8,7 @@
 //! | `store` | findings about the servers and the bucket |
 //! | `agents` | findings about the agents of a key |
 //! | `host` | findings about this host |
-//! | `format` | text, JSON, a line for Nagios, a text for Prometheus |
+//! | `format` | text and JSON |
 //! | `progress` | what is being measured, on a terminal |
 //!
 //! The bucket is read, and one key of it is written, which no agent uses. Nothing is made.
@@ -26,12 +26,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use self::agents::{Site, TimingKey};
-use self::finding::{Finding, Level, Report, TimingOrigin, TimingUsed};
+pub use self::finding::Report;
+use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
+pub use self::format::{NOT_MEASURED, not_measured};
 use self::progress::Progress;
 use self::sample::Samples;
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
-use crate::cli::{DoctorArgs, DoctorFormat, Location, Lookup, connect};
+use crate::cli::{DoctorArgs, Location, Lookup, connect};
 use crate::core::agent_status::seconds;
 use crate::core::{AgentStatus, Timing};
 use crate::exit::{Exit, Refusal};
@@ -39,13 +41,10 @@ use crate::nats::ServerInfo;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
 use crate::store::dir::DirStore;
 use crate::store::nats::NatsStore;
-use crate::store::nats::cluster::{ClusterServer, SentSegments};
+use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
 use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
-
-/// The exit status of findings that make the cluster unfit.
-const UNFIT: u8 = 1;
 
 /// The longest time for the connections to all servers.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -55,33 +54,6 @@ const SERVERS_WAIT: Duration = Duration::from_millis(300);
 
 /// What to do about what could not be measured.
 const LATER: &str = "measure again when the findings above are ok";
-
-/// Measures, and returns what is printed, and the exit status. `base` is the directory for files of
-/// this host.
-///
-/// # Errors
-///
-/// Why nothing could be measured; none for Nagios, which is told.
-pub fn run(
-    format: DoctorFormat,
-    args: Result<DoctorArgs, Refusal>,
-    base: &Path,
-    var: Lookup<'_>,
-) -> Result<(String, u8), Refusal> {
-    let report = match args.and_then(|args| measure(&args, base, var)) {
-        Err(refusal) if format == DoctorFormat::Nagios => {
-            return Ok(format::nagios_refusal(&refusal));
-        }
-        report => report?,
-    };
-    let text = match format {
-        DoctorFormat::Nagios => return Ok(format::nagios(&report)),
-        DoctorFormat::Text => format::text(&report),
-        DoctorFormat::Json => format::json(&report)?,
-        DoctorFormat::Prometheus => format::prometheus(&report),
-    };
-    Ok((text, if report.level == Level::Ok { 0 } else { UNFIT }))
-}
 
 /// An open bucket.
 enum Store {
@@ -110,16 +82,18 @@ struct Opened {
 }
 
 /// The findings about a bucket in NATS, in their order.
-const OF_SERVERS: &[&str] = &[
-    "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "link",
-    "disk",
-];
+const OF_SERVERS: &[&str] =
+    &["reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write"];
 
 /// The findings about a bucket in a directory.
 const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
 
-/// Measures everything.
-fn measure(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Refusal> {
+/// Measures everything. `base` is the directory for files of this host.
+///
+/// # Errors
+///
+/// Why nothing could be measured.
+pub fn run(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Refusal> {
     let progress = Progress::new();
     progress.tell("servers");
     let (mut opened, due) = match connect::doctor_location(args, var)? {
@@ -312,7 +286,7 @@ fn of_bucket(
 ) -> Vec<Finding> {
     let count = args.samples;
     let Opened { store, fault, met, found, findings } = opened;
-    let (mut findings, replicas) = (std::mem::take(findings), found.replicas.unwrap_or(1));
+    let mut findings = std::mem::take(findings);
     if let Some(replicas) = found.replicas {
         findings.extend(store::replicas(&args.bucket.name, found));
         findings.push(store::election(replicas, timing));
@@ -322,19 +296,12 @@ fn of_bucket(
         return findings;
     }
     let renewal = timing.renewal();
-    let before = segments(store);
     let reads = sample::reads(store.bucket(), count, renewal, progress);
     let reads = keep(reads, "read", &mut findings);
     let writes = sample::writes(store.bucket(), count, renewal, progress);
     let writes = keep(writes, "write", &mut findings);
-    let sent = before.zip(segments(store)).and_then(|(before, after)| after.since(before));
-    let is_of_servers = matches!(store, Store::Nats(_));
-    findings.extend(reads.as_ref().map(|reads| store::reads(reads, timing)));
-    findings.extend(writes.as_ref().map(|writes| store::writes(writes, timing)));
-    if let Some(reads) = reads.filter(|_| is_of_servers) {
-        findings.push(store::link(&reads, sent));
-        findings.extend(writes.and_then(|writes| store::disk(&reads, &writes, replicas)));
-    }
+    findings.extend(reads.map(|reads| store::reads(&reads, timing)));
+    findings.extend(writes.map(|writes| store::writes(&writes, timing)));
     findings
 }
 
@@ -350,14 +317,6 @@ fn keep(
             findings.push(Finding::unknown(name, format!("none was done: {why}"), advice));
         })
         .ok()
-}
-
-/// Returns what was sent so far to a server.
-fn segments(store: &Store) -> Option<SentSegments> {
-    match store {
-        Store::Nats(store) => store.sent_segments(),
-        Store::Dir(_) => None,
-    }
 }
 
 #[cfg(test)]

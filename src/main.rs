@@ -15,8 +15,8 @@ use putex::cli::connect;
 use putex::cli::lease::Action;
 use putex::cli::table::Name;
 use putex::cli::{
-    self, AgentArgs, CheckArgs, DoctorArgs, DoctorFormat, Environment, GrabArgs, Invocation,
-    LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
+    self, AgentArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location,
+    LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::doctor;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         }
         Ok(
             Invocation::Check(_)
-            | Invocation::Doctor(..)
+            | Invocation::Doctor { .. }
             | Invocation::Grab(_)
             | Invocation::Guard
             | Invocation::Lease(_)
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Lease(args) => run_lease(&args, destination),
         Invocation::Status(args) => run_status(&args),
-        Invocation::Doctor(format, args) => run_doctor(format, *args),
+        Invocation::Doctor { is_json, args } => run_doctor(is_json, *args, destination),
         Invocation::Switchover(args) => run_switchover(&args, destination),
         Invocation::Pause(args) => run_pause(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
@@ -272,8 +272,21 @@ fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
 }
 
 /// Measures whether all is fit; returns the exit status.
-fn run_doctor(format: DoctorFormat, args: Result<DoctorArgs, Refusal>) -> Result<u8, Refusal> {
-    let (text, status) = doctor::run(format, args, &connect::runtime_base(), &variable)?;
+fn run_doctor(
+    is_json: bool,
+    args: Result<DoctorArgs, Refusal>,
+    destination: Destination,
+) -> Result<u8, Refusal> {
+    let measured = args.and_then(|args| doctor::run(&args, &connect::runtime_base(), &variable));
+    let (text, status) = match measured {
+        Ok(report) if is_json => (report.json()?, report.status()),
+        Ok(report) => (report.text(), report.status()),
+        Err(refusal) if is_json => {
+            destination.refuse(&refusal);
+            return Ok(doctor::NOT_MEASURED);
+        }
+        Err(refusal) => (doctor::not_measured(&refusal), doctor::NOT_MEASURED),
+    };
     print(&text).map(|_| status)
 }
 

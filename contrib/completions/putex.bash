@@ -90,8 +90,8 @@ _putex() {
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
             --hold | --once | --command | --for | --as | --holder | \
             --lease | --is | -e | --print | --watch | -W | --from | --to | \
-            --reason | --format | --ignore | --samples | --drift | \
-            --replicas | --notify-fd)
+            --reason | --ignore | --samples | --drift | --replicas | \
+            --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -153,8 +153,12 @@ _putex() {
                 options+=' --lease' ;;
         esac
         case $verb in
+            status | doctor)
+                options+=' --json' ;;
+        esac
+        case $verb in
             status)
-                options+=' --json --is -e --print --watch -W' ;;
+                options+=' --is -e --print --watch -W' ;;
         esac
         case $verb in
             switchover)
@@ -170,7 +174,7 @@ _putex() {
         esac
         case $verb in
             doctor)
-                options+=' --format --ignore --samples' ;;
+                options+=' --ignore --samples' ;;
         esac
         case $verb in
             put)

@@ -31,44 +31,14 @@ pub struct DoctorArgs {
 }
 
 /// The names of all findings. They stay: others rely on them.
-pub const FINDINGS: [&str; 21] = [
-    "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "link",
-    "disk", "agents", "standby", "agreement", "twins", "guards", "start", "stop", "pause", "clock",
-    "watchdog", "cgroup",
+pub const FINDINGS: [&str; 19] = [
+    "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "agents",
+    "standby", "agreement", "twins", "guards", "start", "stop", "pause", "clock", "watchdog",
+    "cgroup",
 ];
 
-/// The form of the findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DoctorFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// An object of JSON.
-    Json,
-    /// A line for Nagios and its like, with an exit status of 0 to 3.
-    Nagios,
-    /// A text of Prometheus.
-    Prometheus,
-}
-
-impl DoctorFormat {
-    /// All of them.
-    pub const ALL: [DoctorFormat; 4] =
-        [DoctorFormat::Text, DoctorFormat::Json, DoctorFormat::Nagios, DoctorFormat::Prometheus];
-
-    /// Returns its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            DoctorFormat::Text => "text",
-            DoctorFormat::Json => "json",
-            DoctorFormat::Nagios => "nagios",
-            DoctorFormat::Prometheus => "prometheus",
-        }
-    }
-}
-
-/// Returns the invocation with these options and words. A refusal of the settings is in it: it is
-/// reported in the form that is asked for.
+/// Returns the invocation with these options and words. A refusal of the settings is in it: a
+/// plugin of a monitoring system reports that too.
 pub(super) fn invocation(
     settings: Settings,
     words: Vec<String>,
@@ -77,20 +47,13 @@ pub(super) fn invocation(
     if let [_, more, ..] = &words[..] {
         return Err(usage(format!("{more}: unexpected argument; write one KEY, or none for all")));
     }
-    let text = settings.text_or_default(Name::Format).unwrap_or_default();
-    let format = DoctorFormat::ALL.into_iter().find(|format| format.name() == text);
-    let Some(format) = format else {
-        let names = DoctorFormat::ALL.map(|format| format.name().to_owned());
-        let nearest = nearest(text, names);
-        let why = "write text, json, nagios or prometheus";
-        return Err(usage(format!("--format: {text}: {why}{nearest}")));
-    };
+    let is_json = settings.get(Name::Json).is_some();
     let key = words.into_iter().next();
     let args = match key.as_deref().map_or(Ok(()), check_key) {
         Ok(()) => resolve::all(settings, environment, |faults| resolve(faults, key, environment)),
         Err(refusal) => Err(refusal),
     };
-    Ok(Invocation::Doctor(format, Box::new(args)))
+    Ok(Invocation::Doctor { is_json, args: Box::new(args) })
 }
 
 fn check_key(key: &str) -> Result<(), Refusal> {

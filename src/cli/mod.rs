@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use self::access::Access;
 use self::config::ReadConfig;
-pub use self::doctor::{DoctorArgs, DoctorFormat, FINDINGS};
+pub use self::doctor::{DoctorArgs, FINDINGS};
 pub use self::grab::GrabArgs;
 pub use self::lease::LeaseArgs;
 pub use self::lock::LockArgs;
@@ -74,8 +74,13 @@ pub enum Invocation {
     Switchover(Box<SwitchoverArgs>),
     /// Begin or end a pause.
     Pause(Box<PauseArgs>),
-    /// Measure whether all is fit, and report it in this form; or report the refusal so.
-    Doctor(DoctorFormat, Box<Result<DoctorArgs, Refusal>>),
+    /// Measure whether all is fit.
+    Doctor {
+        /// Whether an object of JSON is asked for.
+        is_json: bool,
+        /// What is measured, or why nothing can be.
+        args: Box<Result<DoctorArgs, Refusal>>,
+    },
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

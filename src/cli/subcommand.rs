@@ -52,7 +52,7 @@ subcommands! {
         "putex pause --for TIME [--reason TEXT] [--keep-running] [-w SECONDS] [options] KEY";
     Resume "resume" "end a pause" "putex resume [-w SECONDS] [options] KEY";
     Doctor "doctor" "measure whether the servers, the agents and this host are fit"
-        "putex doctor [--format FORMAT] [-r TIME] [-f COUNT] [-c COUNT] [options] [KEY]";
+        "putex doctor [--json] [-r TIME] [-f COUNT] [-c COUNT] [options] [KEY]";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
          putex timing --lease TIME [--drift PERCENT]";

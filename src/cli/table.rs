@@ -105,6 +105,9 @@ const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
 
 const PUT: &[Subcommand] = &[Subcommand::Put];
 
+/// The commands that print a report.
+const REPORTS: &[Subcommand] = &[Subcommand::Status, Subcommand::Doctor];
+
 const STATUS: &[Subcommand] = &[Subcommand::Status];
 
 const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
@@ -296,8 +299,10 @@ flags! {
         TimingLease: "lease" { value: "time" }
             "show what a lease for this time means instead: seconds, or with ms, s, m, h";
     }
-    STATUS {
+    REPORTS {
         Json: "json" {} "print an object of JSON";
+    }
+    STATUS {
         Is: "is" { short: Some('e'), value: "question" }
             "exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN";
         Print: "print" { value: "field" } "print one value only: holder, host, state or term";
@@ -326,8 +331,6 @@ flags! {
             "how long the agents have to acknowledge it: seconds, or with ms, s, m";
     }
     DOCTOR {
-        Format: "format" { value: "format", default: "text" }
-            "text, json, nagios or prometheus";
         Ignore: "ignore" { value: "name[,name]" }
             "findings of these names do not make anything unfit";
         Samples: "samples" { value: "count", default: "50" }

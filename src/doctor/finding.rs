@@ -28,8 +28,8 @@ impl Level {
         }
     }
 
-    /// Returns its number in Nagios.
-    pub(super) fn number(self) -> u8 {
+    /// Returns the exit status of a plugin of Nagios for it.
+    pub(super) fn status(self) -> u8 {
         match self {
             Level::Ok => 0,
             Level::Warning => 1,
@@ -39,22 +39,20 @@ impl Level {
     }
 }
 
-/// What is measured: the name of a figure, its unit, and its meaning.
+/// What is measured: the name of a figure, and its unit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Measure {
     /// Its name.
     pub(super) name: &'static str,
     /// `seconds` or `ppm`; blank for a count.
     pub(super) unit: &'static str,
-    /// Its meaning, in a line.
-    pub(super) help: &'static str,
 }
 
 /// Makes a list of all measures, and a constant of each.
 macro_rules! measures {
-    ($($constant:ident $name:literal $unit:literal $help:literal;)*) => {
-        $(#[doc = $help]
-        pub(super) const $constant: Measure = Measure { name: $name, unit: $unit, help: $help };)*
+    ($($constant:ident $name:literal $unit:literal $meaning:literal;)*) => {
+        $(#[doc = $meaning]
+        pub(super) const $constant: Measure = Measure { name: $name, unit: $unit };)*
 
         /// All measures, in the order of the findings.
         #[cfg(test)]
@@ -76,9 +74,6 @@ measures! {
     WRITE_P99 "write_p99" "seconds" "99 of 100 writes took no longer";
     WRITE_MAX "write_max" "seconds" "The longest write";
     UNANSWERED "unanswered" "" "Requests without an answer within R";
-    RESENT "segments_resent" "" "Segments of TCP that this host had to send again";
-    STALLED "reads_stalled" "" "Reads that took as long as a lost segment costs";
-    DISK "write_excess" "seconds" "By how much the median of the writes exceeds that of the reads";
     AGENTS "agents" "" "Agents that answer";
     CANDIDATES "candidates" "" "Agents that would take the lock over";
     TIMINGS "timings" "" "Different settings of R, F and C among agents and holders";
@@ -176,7 +171,7 @@ impl Finding {
 
 /// All findings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Report {
+pub struct Report {
     /// The version of this object.
     pub(super) schema: u32,
     /// The name of the bucket.

@@ -195,7 +195,7 @@ pub(super) fn describe(samples: &Samples) -> String {
 }
 
 /// Formats a time; one below 10 ms in hundredths of a millisecond.
-pub(super) fn fine(time: Duration) -> String {
+fn fine(time: Duration) -> String {
     let micros = time.as_micros();
     match micros {
         0..10_000 => format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10),

@@ -6,14 +6,13 @@
 use std::time::Duration;
 
 use super::finding::{
-    DISK, Finding, LOCK_TIME, Level, Measure, READ_MAX, READ_P50, READ_P99, REPLICAS,
-    REPLICAS_LATE, RESENT, SERVERS, STALLED, SYNC_INTERVAL, UNANSWERED, WRITE_MAX, WRITE_P50,
-    WRITE_P99,
+    Finding, LOCK_TIME, Level, Measure, READ_MAX, READ_P50, READ_P99, REPLICAS, REPLICAS_LATE,
+    SERVERS, SYNC_INTERVAL, UNANSWERED, WRITE_MAX, WRITE_P50, WRITE_P99,
 };
-use super::sample::{Samples, describe, fine};
+use super::sample::{Samples, describe};
 use crate::core::{ELECTION_T_MIN, Ms, Timing};
 use crate::nats::bucket::{check_replicas, is_since};
-use crate::store::nats::cluster::{ClusterServer, SentSegments, SyncMode};
+use crate::store::nats::cluster::{ClusterServer, SyncMode};
 use crate::store::nats::inspect::Inspection;
 
 /// Above this share of R, requests that are to follow each other do not fit into R.
@@ -21,14 +20,6 @@ const WARNING_SHARE: u32 = 4;
 
 /// Above this share of R, the agent does not wait for the answer to a read.
 const CRITICAL_SHARE: u32 = 2;
-
-/// By so much a lost segment makes a request longer at least: TCP waits 200 ms before it sends the
-/// only segment under way again.
-const STALL: Duration = Duration::from_millis(150);
-
-/// By so much half of the writes may take longer than half of the reads, with one copy and with
-/// several: those may be far apart. A disk writes its cache in 2 to 10 ms.
-const DISK_MAX: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
 
 /// Where the page says how it is found out when servers write to their disks.
 const SEE_PAGE: &str = "FSYNC in the page of putex help doctor says how to find out";
@@ -247,51 +238,4 @@ pub(super) fn writes(samples: &Samples, timing: Timing) -> Finding {
     let finding = round_trips("write", samples, timing);
     let finding = with_times(finding, samples, [&WRITE_P50, &WRITE_P99, &WRITE_MAX]);
     finding.with(&UNANSWERED, samples.unanswered)
-}
-
-/// Judges the link to the server: whether segments were lost while this was measured.
-pub(super) fn link(reads: &Samples, sent: Option<SentSegments>) -> Finding {
-    let limit = reads.percentile(50) + STALL;
-    let stalled = reads.times.iter().filter(|time| **time >= limit).count() as u32;
-    let SentSegments { all, again } = sent.unwrap_or(SentSegments { all: 0, again: 0 });
-    let count = reads.times.len() as u32;
-    let is_share = |parts: u32, of: u32, percent: u32| parts > 1 && parts * 100 >= of * percent;
-    let is_lossy =
-        |percent: u32| is_share(stalled, count, percent) || is_share(again, all, percent);
-    let text = match sent {
-        Some(_) => format!("{again} of {all} segments sent again, {stalled} of {count} reads late"),
-        None => format!("{stalled} of {count} reads late"),
-    };
-    let advice = "look for loss on the path to the server: cables, wireless, full links";
-    let finding = if is_lossy(20) {
-        Finding::bad("link", Level::Critical, text, advice)
-    } else if is_lossy(2) {
-        Finding::bad("link", Level::Warning, text, advice)
-    } else {
-        Finding::ok("link", text)
-    };
-    let finding = finding.with(&STALLED, stalled);
-    if sent.is_some() { finding.with(&RESENT, again) } else { finding }
-}
-
-/// Judges by how much a write takes longer than a read: that is the disk, and other servers.
-/// `None` if none was answered.
-pub(super) fn disk(reads: &Samples, writes: &Samples, replicas: u32) -> Option<Finding> {
-    if reads.times.is_empty() || writes.times.is_empty() {
-        return None;
-    }
-    let excess = writes.percentile(50).saturating_sub(reads.percentile(50));
-    let most = DISK_MAX[usize::from(replicas > 1)];
-    let text = format!("a write takes {} longer than a read", fine(excess));
-    let finding = if excess < most {
-        Finding::ok("disk", text)
-    } else {
-        let (text, of) = (format!("{text}, more than {}", Ms(most)), "disks of the servers");
-        let advice = match replicas {
-            0 | 1 => format!("look at the {of}: what else writes there, and how"),
-            _ => format!("look at the {of}, and at the links between them"),
-        };
-        Finding::bad("disk", Level::Warning, text, advice)
-    };
-    Some(finding.with(&DISK, excess.as_secs_f64()))
 }

@@ -143,30 +143,6 @@ fn copies_that_a_bucket_lacks_are_told() {
 }
 
 #[test]
-fn a_link_that_loses_segments_and_a_slow_disk_are_told_apart() {
-    let (reads, sent) = (samples(&[(1, 50)], 0), |all, again| Some(SentSegments { all, again }));
-    let late = |count| samples(&[(1, 50 - count), (201, count)], 0);
-    for (reads, sent, level) in [
-        (&reads, sent(100, 0), Level::Ok),
-        (&reads, sent(100, 1), Level::Ok),
-        (&reads, sent(100, 2), Level::Warning),
-        (&reads, sent(100, 20), Level::Critical),
-        (&late(1), sent(100, 0), Level::Ok),
-        (&late(2), None, Level::Warning),
-        (&late(10), None, Level::Critical),
-        // A long way is not a lossy one.
-        (&samples(&[(200, 50)], 0), sent(100, 0), Level::Ok),
-    ] {
-        let finding = store::link(reads, sent);
-        assert_eq!(finding.level, level, "{finding:?}");
-    }
-    let writes = samples(&[(31, 50)], 0);
-    let disk = |replicas| store::disk(&reads, &writes, replicas).expect("a finding").level;
-    assert_eq!((disk(1), disk(3)), (Level::Warning, Level::Ok));
-    assert_eq!(store::disk(&reads, &Samples::default(), 1), None);
-}
-
-#[test]
 fn agents_that_disagree_or_share_a_token_are_told() {
     let status = |agents| KeyStatus::of_agents(&[("h1", HolderState::Active)], agents);
     let fit = status(vec![agent("h1", "a", true), agent("h2", "b", true)]);
@@ -321,39 +297,24 @@ fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
     assert_eq!(level(vec![worse(), bad()], &[]), Level::Critical);
 
     let findings = || vec![unknown(), bad(), worse().with(&finding::TWINS, 1u32)];
-    let (line, status) = format::nagios(&report(findings(), &[]));
-    let due = "PUTEX CRITICAL - web twins: a/b; watchdog: none; not known: fsync | \
-               'twin_tokens web'=1\n";
-    assert_eq!((&*line, status), (due, 2));
-    let (line, status) = format::nagios(&report(findings(), &["twins", "watchdog", "fsync"]));
-    assert_eq!((&*line, status), ("PUTEX OK - bucket locks is fit | 'twin_tokens web'=1\n", 0));
-    let refusal = Refusal::new(Exit::Unreachable, "no | server");
-    let unknown = ("PUTEX UNKNOWN - no / server\n".to_owned(), 3);
-    assert_eq!(format::nagios_refusal(&refusal), unknown);
-    assert_eq!(
-        format::text(&report(findings(), &["watchdog"])),
-        "unknown  fsync     not told\n         -> ask\n\
-         warning  watchdog  (ignored) none\n         -> get one\n\
-         critical twins     web: a|b\n         -> no\n\
-         locks: not fit; 1 critical, 0 warning, 1 unknown, 1 ignored\n"
-    );
-}
-
-/// As Prometheus wants it: one HELP and TYPE for each metric, its samples behind them, no time.
-#[test]
-fn the_text_for_prometheus_has_each_metric_once() {
-    let finding = |key: &str| {
-        let finding = Finding::ok("agents", "2 answer").of_key(key);
-        finding.with(&finding::AGENTS, 2u32).with(&finding::READ_P50, 0.001_234_56)
+    let first = |ignored: &[&str]| {
+        let report = report(findings(), ignored);
+        (report.text().lines().next().map(str::to_owned).expect("a line"), report.status())
     };
-    let text = format::prometheus(&report(vec![finding("a"), finding("b")], &[]));
-    let due = "# HELP putex_doctor_read_p50_seconds Half of the reads took no longer.\n\
-               # TYPE putex_doctor_read_p50_seconds gauge\n\
-               putex_doctor_read_p50_seconds{bucket=\"locks\",key=\"a\"} 0.001235\n\
-               putex_doctor_read_p50_seconds{bucket=\"locks\",key=\"b\"} 0.001235\n";
-    assert!(text.ends_with(due), "{text}");
-    assert!(text.contains("putex_doctor_level{bucket=\"locks\",key=\"b\",finding=\"agents\"} 0\n"));
-    assert_eq!(text.matches("# TYPE ").count(), 3, "{text}");
+    let due = "PUTEX CRITICAL - web twins: a/b; watchdog: none; not known: fsync";
+    assert_eq!(first(&[]), (due.to_owned(), 2));
+    assert_eq!(first(&["twins"]), ("PUTEX WARNING - watchdog: none; not known: fsync".into(), 1));
+    let all = ["twins", "watchdog", "fsync"];
+    assert_eq!(first(&all), ("PUTEX OK - bucket locks is fit".to_owned(), 0));
+    let refusal = Refusal::new(Exit::Unreachable, "no | server");
+    assert_eq!(not_measured(&refusal), "PUTEX UNKNOWN - no / server\n");
+    assert_eq!(
+        report(findings(), &["watchdog"]).text(),
+        "PUTEX CRITICAL - web twins: a/b; not known: fsync\n\
+         unknown  fsync     not told\n         -> ask\n\
+         warning  watchdog  (ignored) none\n         -> get one\n\
+         critical twins     web: a/b\n         -> no\n"
+    );
 }
 
 #[test]
@@ -369,7 +330,7 @@ fn no_two_figures_or_findings_have_one_name() {
     assert!(OF_SERVERS.iter().chain(OF_DIRECTORY).all(|name| FINDINGS.contains(name)));
     let of_agents = judge(&KeyStatus::of_agents(&[], Vec::new()), None);
     assert!(of_agents.iter().all(|finding| FINDINGS.contains(&finding.name)), "{of_agents:?}");
-    let figure = Figure { measure: &finding::DISK, value: 0.5 };
+    let figure = Figure { measure: &finding::READ_MAX, value: 0.5 };
     let json = serde_json::to_string(&figure).expect("it can be written");
-    assert_eq!(json, r#"{"name":"write_excess","unit":"seconds","value":0.5}"#);
+    assert_eq!(json, r#"{"name":"read_max","unit":"seconds","value":0.5}"#);
 }

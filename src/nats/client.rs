@@ -239,12 +239,6 @@ impl Client {
         self.link.as_ref().map(|link| &link.info)
     }
 
-    /// Returns how many segments with data were sent on this connection, and how many of them
-    /// again; `None` without a connection, or if the kernel does not tell.
-    pub fn sent_segments(&self) -> Option<(u32, u32)> {
-        sys::raw::sent_segments(self.link.as_ref()?.socket()).ok()
-    }
-
     /// Returns the refusals of the server that belonged to no request, as received so far.
     pub fn server_errors(&self) -> Vec<String> {
         let warned = self.link.iter().flat_map(|link| &link.warned);

@@ -28,7 +28,7 @@ use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
-pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate, sent_segments};
+pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
 use self::program::Program;
 pub use self::spawn::{Spawn, spawn};
 use self::spawn::{end_with_parent, pointers, restore_signals};

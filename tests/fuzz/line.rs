@@ -91,7 +91,7 @@ pub fn cli(data: &[u8]) -> bool {
             }
             return true;
         }
-        Ok(Invocation::Doctor(_, args)) => match *args {
+        Ok(Invocation::Doctor { args, .. }) => match *args {
             Ok(args) => {
                 assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
                 assert!((10..=10_000).contains(&args.samples));

@@ -43,23 +43,6 @@ pub struct ClusterServer {
     pub sync: Option<SyncMode>,
 }
 
-/// What was sent on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentSegments {
-    /// Segments of TCP with data, those that were sent again included.
-    pub all: u32,
-    /// Those that were sent again.
-    pub again: u32,
-}
-
-impl SentSegments {
-    /// Returns what was sent since then on the same connection; `None` if it is another one.
-    pub fn since(self, before: SentSegments) -> Option<SentSegments> {
-        let (all, again) = (self.all.checked_sub(before.all), self.again.checked_sub(before.again));
-        Some(SentSegments { all: all?, again: again? })
-    }
-}
-
 impl NatsStore {
     /// Returns what the servers of the connected server's cluster say of themselves, in the order
     /// of their names: those that answer within `wait`, which is waited twice. None if the user may
@@ -81,12 +64,6 @@ impl NatsStore {
         }
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         servers
-    }
-
-    /// Returns what was sent on the present connection; `None` without one, or if the kernel does
-    /// not tell.
-    pub fn sent_segments(&self) -> Option<SentSegments> {
-        self.client.sent_segments().map(|(all, again)| SentSegments { all, again })
     }
 }
 

@@ -5,36 +5,19 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Where some fields of `struct tcp_info` of linux/tcp.h stand, in bytes: `tcpi_last_ack_recv`,
-/// `tcpi_total_retrans` and `tcpi_data_segs_out`.
+/// Where `tcpi_last_ack_recv` stands in `struct tcp_info` of linux/tcp.h, in bytes.
 const LAST_ACK_AT: usize = 56;
-const SENT_AGAIN_AT: usize = 100;
-const SENT_AT: usize = 156;
 
 /// The bytes of `struct tcp_info` that are read.
-const INFO_BYTES: usize = SENT_AT + size_of::<u32>();
-
-/// Returns how many segments with data were sent on a TCP connection, and how many of them again.
-///
-/// # Errors
-///
-/// When it is no TCP connection, or the kernel is older than Linux 4.6 and does not tell.
-pub fn sent_segments(socket: impl AsFd) -> io::Result<(u32, u32)> {
-    tcp_info(socket).map(|field| (field(SENT_AT), field(SENT_AGAIN_AT)))
-}
+const INFO_BYTES: usize = LAST_ACK_AT + size_of::<u32>();
 
 /// Returns how long ago the host at the other end of a TCP connection acknowledged something, to a
 /// few milliseconds: its kernel does so even if the program there does not read.
 ///
 /// # Errors
 ///
-/// As [`sent_segments`].
+/// When it is no TCP connection, or the kernel does not tell.
 pub fn acknowledged_ago(socket: impl AsFd) -> io::Result<Duration> {
-    tcp_info(socket).map(|field| Duration::from_millis(field(LAST_ACK_AT).into()))
-}
-
-/// Returns the `struct tcp_info` of a connection, as the number at each place.
-fn tcp_info(socket: impl AsFd) -> io::Result<impl Fn(usize) -> u32> {
     let mut info = [0u8; INFO_BYTES];
     let mut bytes = INFO_BYTES as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
@@ -49,10 +32,8 @@ fn tcp_info(socket: impl AsFd) -> io::Result<impl Fn(usize) -> u32> {
     if (bytes as usize) < INFO_BYTES {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    Ok(move |at: usize| {
-        let bytes = info[at..].first_chunk().copied().unwrap_or_default();
-        u32::from_ne_bytes(bytes)
-    })
+    let milliseconds = info[LAST_ACK_AT..].first_chunk().copied().unwrap_or_default();
+    Ok(Duration::from_millis(u32::from_ne_bytes(milliseconds).into()))
 }
 
 /// How the kernel corrects the rate of its clock.
@@ -100,18 +81,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_that_were_sent_are_counted() {
+    fn the_kernel_tells_when_the_other_end_has_acknowledged_something() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let mut one = TcpStream::connect(address).expect("a connection");
         let (mut other, _) = listener.accept().expect("a connection");
-        for _ in 0..3 {
-            one.write_all(b"x").expect("it is sent");
-            other.read_exact(&mut [0]).expect("it comes");
+        one.write_all(b"x").expect("it is sent");
+        other.read_exact(&mut [0]).expect("it comes");
+        let began = std::time::Instant::now();
+        let first = acknowledged_ago(&one).expect("the kernel tells");
+        while began.elapsed() < Duration::from_millis(50) {
+            std::thread::yield_now();
         }
-        assert_eq!(sent_segments(&one).expect("the kernel tells").0, 3);
-        assert_eq!(sent_segments(&other).expect("the kernel tells").0, 0);
-        assert!(sent_segments(std::fs::File::open("/dev/null").expect("a file")).is_err());
+        let later = acknowledged_ago(&one).expect("the kernel tells");
+        assert!(later >= first + Duration::from_millis(40), "{first:?} {later:?}");
+        assert!(acknowledged_ago(std::fs::File::open("/dev/null").expect("a file")).is_err());
     }
 
     #[test]
