@@ -1,7 +1,6 @@
 //! Buckets that are only looked at.
 
 use std::slice;
-use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::store::{Bucket, Expected, Selection};
