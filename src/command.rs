@@ -6,24 +6,23 @@
 //! to be opened for a stroke.
 
 mod output;
+mod runner;
+mod spawned;
 
 use std::env;
-use std::ffi::{CString, NulError, OsStr};
-use std::fs::File;
-use std::io::{self, PipeWriter, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, WaitOptions};
-
 pub use self::output::OutputPipe;
+pub use self::runner::Runner;
+pub use self::spawned::Process;
 use crate::core::{Command, Instant, LockContext, Outcome, Run};
-use crate::sys::{self, kill_session, kill_with_group, raw};
+use crate::sys::raw::Child;
 
 /// Variables that are the agent's alone, and neither its guard's nor a command's: they hold
 /// secrets, or may, or are what the service manager said to the agent, for which whoever else
@@ -47,20 +46,22 @@ const TOLD: [&str; 12] = [
 /// that spawned it has died before that.
 const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
 
-/// A command that can be spawned.
+/// A command that can be spawned: `sh -c COMMAND NAME ARGUMENT`, with what it is told in its
+/// environment.
 pub struct Prepared {
-    /// Its words if it is a plain program, and none if a shell has to read it.
-    program: Vec<String>,
-    /// The words of the shell that runs it, the name of the shell first.
-    shell: Vec<String>,
-    /// Its own variables and their values; it inherits others.
-    pub variables: Vec<(&'static str, String)>,
-    /// Those that it inherits, unless they are those of this process.
-    environment: Option<Environment>,
-    /// Which it is. Start gets a session of its own: the service is not scheduled like the guard.
-    pub command: Command,
+    command: process::Command,
+    child: Child,
     /// The script waits for its release.
     waits: bool,
+}
+
+impl Prepared {
+    /// Returns what it is told, by the names of the variables.
+    pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let told = |(name, value): (_, Option<_>)| Some((name, value?));
+        let is_told = |(name, _): &(&OsStr, _)| TOLD.iter().any(|told| name == told);
+        self.command.get_envs().filter_map(told).filter(is_told)
+    }
 }
 
 /// The operator's commands and what all of them are told.
@@ -88,30 +89,36 @@ pub struct Commands {
     pub environment: Option<Environment>,
 }
 
-/// The variables that commands inherit, `NAME=value` each.
+/// The variables that commands inherit, names and values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<String>", into = "Vec<String>")]
-pub struct Environment(Arc<[CString]>);
+#[serde(from = "Vec<String>", into = "Vec<String>")]
+pub struct Environment(Arc<[(OsString, OsString)]>);
 
 impl Environment {
     /// Returns that of this process; `None` if it is not text.
     pub fn own() -> Option<Environment> {
-        let is_text = |variable: &CString| variable.to_str().is_ok();
+        let is_text = |(name, value): &(OsString, OsString)| {
+            name.to_str().is_some() && value.to_str().is_some()
+        };
         Some(inherited()).filter(|Environment(variables)| variables.iter().all(is_text))
     }
 }
 
-impl TryFrom<Vec<String>> for Environment {
-    type Error = NulError;
-
-    fn try_from(variables: Vec<String>) -> Result<Environment, NulError> {
-        Ok(Environment(texts(variables)?.into()))
+impl From<Vec<String>> for Environment {
+    /// A text `NAME=value` each; another one is left out.
+    fn from(variables: Vec<String>) -> Environment {
+        let split =
+            |text: String| text.split_once('=').map(|(name, value)| (name.into(), value.into()));
+        Environment(variables.into_iter().filter_map(split).collect())
     }
 }
 
 impl From<Environment> for Vec<String> {
     fn from(Environment(variables): Environment) -> Vec<String> {
-        variables.iter().map(|variable| variable.to_string_lossy().into_owned()).collect()
+        let text = |(name, value): &(OsString, OsString)| {
+            format!("{}={}", name.display(), value.display())
+        };
+        variables.iter().map(text).collect()
     }
 }
 
@@ -126,29 +133,29 @@ impl Commands {
         }
     }
 
-    /// Returns `sh -c COMMAND NAME ROLE`, and the words of a health check that needs no shell, with
-    /// what the command is told in its environment.
+    /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
     /// `cgroup_entry` is a script that enters a control group first.
     pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
         let command = run.command;
         let waits = command != Command::Check;
         let wait = if waits { WAIT_FOR_RELEASE } else { "" };
-        let mut entry = Vec::new();
-        if let Some(script) = cgroup_entry {
-            entry.extend([script.to_owned(), "putex".to_owned()]);
-        }
         let script = format!("{wait}{}", self.script(command));
+        let entry = cgroup_entry.into_iter().flat_map(|script| [script, "putex"]);
+        let role = run.role.to_string();
+        let words: Vec<_> = entry.chain([&*script, command.name(), &*role]).collect();
         // A start may take as long as the lock is renewed: it has no deadline.
         let left = (command != Command::Start).then(|| run.deadline.since(now));
-        let role = run.role.to_string();
         let starting = run.starting.then(|| "1".to_owned());
-        let told = [Some(role.clone()), starting, None, None, None];
-        let variables = self.variables(&run.context, left, told);
-        let is_direct = !waits && entry.is_empty();
-        let program = if is_direct { plain_words(&script) } else { Vec::new() };
-        let shell = shell_words(entry, script, command, role);
-        let environment = self.environment.clone();
-        Prepared { program, shell, variables, environment, command, waits }
+        let more = [Some(role.clone()), starting, None, None, None];
+        let told = self.variables(&run.context, left, more);
+        let child = Child {
+            // The service is not scheduled like the guard.
+            own_session: command == Command::Start,
+            // Nobody has a deadline for it without the agent.
+            ends_with_thread: command == Command::Check,
+            closed: Vec::new(),
+        };
+        Prepared { command: self.shell(&words, told), child, waits }
     }
 
     /// Returns `sh -c COMMAND on-change NEW` with what on-change is told of a change in its
@@ -156,16 +163,22 @@ impl Commands {
     pub fn prepare_on_change(&self, change: Change, left: Duration) -> Prepared {
         let Change { old, new, why, context } = change;
         let command = Command::OnChange;
-        let told = [None, None, Some(old.to_owned()), Some(new.to_owned()), Some(why)];
-        let variables = self.variables(&context, Some(left), told);
-        let script = self.script(command).to_owned();
-        let program = plain_words(&script);
-        let shell = shell_words(Vec::new(), script, command, new.to_owned());
-        let environment = self.environment.clone();
-        Prepared { program, shell, variables, environment, command, waits: false }
+        let more = [None, None, Some(old.to_owned()), Some(new.to_owned()), Some(why)];
+        let told = self.variables(&context, Some(left), more);
+        let words = [self.script(command), command.name(), new];
+        Prepared { command: self.shell(&words, told), child: Child::default(), waits: false }
     }
 
-    /// Returns the variables of [`TOLD`]; `more` are the last ones.
+    /// Returns a shell that runs the first of these words as a script.
+    fn shell(&self, words: &[&str], own: Vec<(&str, String)>) -> process::Command {
+        let Environment(inherited) = self.environment.clone().unwrap_or_else(inherited);
+        let inherited = inherited.iter().map(|(name, value)| (name, value));
+        let mut command = process::Command::new("/bin/sh");
+        command.arg("-c").args(words).env_clear().envs(inherited).envs(own);
+        command
+    }
+
+    /// Returns the variables of [`TOLD`] that have a value; `more` are the last ones.
     fn variables(
         &self,
         context: &LockContext,
@@ -184,26 +197,6 @@ impl Commands {
         let values = TOLD.into_iter().zip(common.into_iter().chain(more));
         values.filter_map(|(name, value)| Some((name, value?))).collect()
     }
-}
-
-/// Returns the words of a shell that runs a script, whose `$1` is `first`. `entry` is another
-/// script, which runs that shell.
-fn shell_words(entry: Vec<String>, script: String, command: Command, first: String) -> Vec<String> {
-    let mut words = vec!["/bin/sh".to_owned(), "-c".to_owned()];
-    words.extend(entry);
-    words.extend([script, command.name().to_owned(), first]);
-    words
-}
-
-/// Returns the words of a script that is one program, named by its whole path, and arguments: a
-/// shell would do nothing but execute it. None of another script. A name without a path may be
-/// built into the shell.
-fn plain_words(script: &str) -> Vec<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || " \t/._-+:=,@%".contains(c);
-    if !script.trim_start().starts_with('/') || !script.chars().all(is_plain) {
-        return Vec::new();
-    }
-    script.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// A change of the agent's state, as on-change is told it.
@@ -226,146 +219,15 @@ fn inherited() -> Environment {
             let own = AGENTS_OWN.iter().chain(&TOLD).chain([&JOURNAL]);
             own.into_iter().all(|own| name != *own)
         };
-        let kept = env::vars_os().filter(|(name, _)| is_inherited(name));
-        let variables = kept.filter_map(|(name, value)| {
-            // The system gives none with a zero in it.
-            variable(name.as_bytes(), value.as_bytes()).ok()
-        });
-        Environment(variables.collect())
+        Environment(env::vars_os().filter(|(name, _)| is_inherited(name)).collect())
     });
     INHERITED.clone()
 }
 
-fn texts(words: Vec<String>) -> Result<Vec<CString>, NulError> {
-    words.into_iter().map(CString::new).collect()
-}
-
-fn variable(name: &[u8], value: &[u8]) -> Result<CString, NulError> {
-    CString::new([name, b"=", value].concat())
-}
-
 /// Takes what is the agent's alone out of the environment of the guard.
-pub fn remove_agents_own(command: &mut std::process::Command) {
+pub fn remove_agents_own(command: &mut process::Command) {
     for name in AGENTS_OWN {
         command.env_remove(name);
-    }
-}
-
-/// A command that was spawned, with its process group.
-pub struct Process {
-    /// The process group; its number is also the process's own.
-    pub group: Pid,
-    spawned: raw::SpawnedCommand,
-    release: Option<PipeWriter>,
-    /// It leads a session.
-    own_session: bool,
-    /// It was killed here.
-    pub killed: bool,
-}
-
-impl Process {
-    /// Runs a prepared command in a process group of its own, with its output into `output`.
-    /// A command that waits for its release has not begun yet, and the kernel has read its shell;
-    /// another one reads nothing, and this does not wait for the kernel.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no process or descriptor to give, or a text has a zero in it.
-    pub fn spawn(prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
-        let pipe = prepared.waits.then(io::pipe).transpose()?;
-        let stdin = match &pipe {
-            Some((reader, _)) => reader.as_fd(),
-            None => nothing()?,
-        };
-        let own = prepared.variables.iter();
-        let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
-        let own_session = prepared.command == Command::Start;
-        let spawned = raw::spawn_command(raw::SpawnCommand {
-            program: texts(prepared.program)?,
-            shell: texts(prepared.shell)?,
-            variables: own.collect::<Result<Vec<_>, _>>()?,
-            inherited: prepared.environment.unwrap_or_else(inherited).0,
-            files: [stdin, output.as_fd(), output.as_fd()],
-            own_session,
-            // The main thread spawns it. Nobody has a deadline for it without the agent.
-            ends_with_thread: prepared.command == Command::Check,
-            waits: prepared.waits,
-        })?;
-        let release = pipe.map(|(_, writer)| writer);
-        let group = spawned.process;
-        Ok(Process { group, spawned, release, own_session, killed: false })
-    }
-
-    /// Lets a command begin that waits for its release.
-    pub fn release(&mut self) {
-        if let Some(mut release) = self.release.take() {
-            // A process that was killed meanwhile reads nothing.
-            let _ = release.write_all(b"\n");
-        }
-    }
-
-    /// Kills the process with its group, and start with its session. A process may have left its
-    /// group.
-    pub fn kill(&mut self) {
-        self.killed = true;
-        // Not reaped yet, so the number is still its own.
-        kill_with_group(self.group, &self.spawned);
-        if self.own_session {
-            kill_session(self.group);
-        }
-    }
-
-    /// Kills the process and waits for its end, but for no debugger that reaps it first.
-    pub fn end(mut self) {
-        self.kill();
-        let _ = sys::poll(&mut [PollFd::new(&self.spawned, PollFlags::IN)]);
-        let _ = self.reap();
-    }
-
-    /// Reaps a process that has ended, with what it leaves in its group if it was
-    /// killed; returns how it ended.
-    #[must_use]
-    pub fn reap(mut self) -> Outcome {
-        if self.killed {
-            // What joined the group after the first kill goes with it.
-            self.kill();
-        }
-        // One that a debugger has attached to is the debugger's to reap first, at any time.
-        let ended = rustix::process::waitpid(Some(self.group), WaitOptions::NOHANG);
-        if let Some(error) = self.spawned.failure() {
-            return not_run(&error);
-        }
-        match ended {
-            _ if self.killed => Outcome::Overran,
-            Ok(Some((_, status))) => match (status.exit_status(), status.terminating_signal()) {
-                (Some(0), _) => Outcome::Succeeded,
-                (code, signal) => Outcome::Failed(describe(code, signal)),
-            },
-            Ok(None) => Outcome::Failed("its end is not known".to_owned()),
-            Err(error) => Outcome::Failed(format!("its end could not be read: {error}")),
-        }
-    }
-}
-
-/// Returns a descriptor from which nothing can be read. It stays open: each open(2) takes longer
-/// than any other call for a command but those that make its process.
-///
-/// # Errors
-///
-/// When the process has no descriptor left, or no `/dev/null`.
-fn nothing() -> io::Result<BorrowedFd<'static>> {
-    static NOTHING: OnceLock<File> = OnceLock::new();
-    if let Some(nothing) = NOTHING.get() {
-        return Ok(nothing.as_fd());
-    }
-    let opened = File::open("/dev/null")?;
-    Ok(NOTHING.get_or_init(|| opened).as_fd())
-}
-
-impl AsFd for Process {
-    /// Returns what becomes readable when the process has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.spawned.as_fd()
     }
 }
 

@@ -34,11 +34,6 @@ use putex::store::name::no_such_bucket;
 use putex::switchover;
 use putex::sys;
 
-/// Takes no more memory than is used: the guard keeps all of it locked.
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
 fn main() -> ExitCode {
     sys::raw::hear_of_children();
     // Without the handler putex runs too, until a file of the log is full.

@@ -2,13 +2,13 @@
 //! waits for it: one change is told at a time, and others wait in a queue, which drops the oldest.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, NewestSender, newest_inbox};
-use crate::command::{Change, Commands, OutputPipe, Process, not_run};
+use crate::command::{Change, Commands, OutputPipe, Runner, not_run};
 use crate::core::{Command, Event, Instant, Outcome};
 use crate::log::{command_output, count_left_out, panic_if_asked};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -58,6 +58,7 @@ impl Shared {
 struct ChangeThread {
     commands: Commands,
     output: OutputPipe,
+    runner: Runner,
     changes: Inbox<Change>,
     shared: Arc<Shared>,
     events: InboxSender<Event>,
@@ -66,9 +67,8 @@ struct ChangeThread {
     run: Option<Run>,
 }
 
-/// A run of the command.
+/// A run of the command, which was ordered and has not ended.
 struct Run {
-    process: Process,
     /// When it is killed.
     deadline: Instant,
     old: &'static str,
@@ -76,7 +76,7 @@ struct Run {
 }
 
 impl ChangeHandle {
-    /// Starts the thread.
+    /// Starts the thread. `closed`: see [`crate::sys::raw::Child::closed`].
     ///
     /// # Errors
     ///
@@ -84,21 +84,26 @@ impl ChangeHandle {
     pub(super) fn start(
         commands: Commands,
         events: InboxSender<Event>,
+        closed: Vec<RawFd>,
     ) -> io::Result<ChangeHandle> {
-        ChangeHandle::start_with(commands, events, RUN_WITHIN)
+        ChangeHandle::start_with(commands, events, closed, RUN_WITHIN)
     }
 
     fn start_with(
         commands: Commands,
         events: InboxSender<Event>,
+        closed: Vec<RawFd>,
         within: Duration,
     ) -> io::Result<ChangeHandle> {
         let (own, changes) = newest_inbox(CHANGES_MAX)?;
         let shared = Arc::new(Shared { progress: Mutex::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
         let own_shared = Arc::clone(&shared);
+        let waker = Arc::clone(&changes.waker);
+        let prepare = |_process: &_| Ok(());
+        let runner = Runner::start(Command::OnChange, output.writer(), waker, closed, prepare)?;
         let mut thread =
-            ChangeThread { commands, output, changes, shared, events, within, run: None };
+            ChangeThread { commands, output, runner, changes, shared, events, within, run: None };
         let work = move || while thread.turn().is_some() {};
         thread::Builder::new().name("putex-change".to_owned()).spawn(work)?;
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
@@ -134,10 +139,10 @@ impl ChangeHandle {
 impl ChangeThread {
     /// Waits, then does what is due; `None` when the agent ends and all is told.
     fn turn(&mut self) -> Option<()> {
-        let running = self.run.as_ref().filter(|run| !run.process.killed);
-        let deadline = running.map(|run| run.deadline);
-        let exit = self.run.as_ref().map(|run| run.process.as_fd());
-        let fds = [Some(self.output.as_fd()), exit];
+        // One that is still being spawned can only be killed then.
+        let running = self.runner.process.as_ref().filter(|process| !process.killed);
+        let deadline = running.and(self.run.as_ref()).map(|run| run.deadline);
+        let fds = [Some(self.output.as_fd()), self.runner.exit()];
         if let Err(error) = self.changes.wait(fds, deadline) {
             log::error!("cannot wait for on-change: {error}");
         }
@@ -159,8 +164,11 @@ impl ChangeThread {
 
     /// Reaps the process if it has ended, and kills one whose time is over.
     fn tend(&mut self, ends: bool) {
-        if let Some(run) = self.run.take_if(|run| sys::is_ready(&run.process)) {
-            let outcome = run.process.reap();
+        let not_spawned = self.runner.take_spawned().and_then(Result::err);
+        let outcome = not_spawned.map(|error| not_run(&error)).or_else(|| self.runner.reap());
+        if let Some(outcome) = outcome
+            && let Some(run) = self.run.take()
+        {
             self.output.flush(&mut command_output);
             count_left_out();
             self.ended(run.old, run.new, &outcome);
@@ -170,8 +178,9 @@ impl ChangeThread {
         if ends {
             run.deadline = run.deadline.min(now.after(LAST_RUN_WITHIN));
         }
-        if now >= run.deadline && !run.process.killed {
-            run.process.kill();
+        let running = self.runner.process.as_mut().filter(|process| !process.killed);
+        if let Some(process) = running.filter(|_| now >= run.deadline) {
+            process.kill();
         }
     }
 
@@ -189,13 +198,8 @@ impl ChangeThread {
         let deadline = sys::now().after(within);
         let (old, new) = (change.old, change.new);
         let prepared = self.commands.prepare_on_change(change, within);
-        let spawned = Process::spawn(prepared, self.output.writer());
-        match spawned {
-            Ok(process) => self.run = Some(Run { process, deadline, old, new }),
-            Err(error) => {
-                self.ended(old, new, &not_run(&error));
-            }
-        }
+        self.run = Some(Run { deadline, old, new });
+        self.runner.spawn(Box::new(prepared));
     }
 
     fn ended(&self, old: &str, new: &str, outcome: &Outcome) {
@@ -245,7 +249,8 @@ mod tests {
             token: "one".to_owned(),
         };
         let (events, inbox) = inbox(8).expect("a descriptor");
-        let handle = ChangeHandle::start_with(commands, events, within).expect("a thread");
+        let handle =
+            ChangeHandle::start_with(commands, events, Vec::new(), within).expect("a thread");
         (handle, inbox, file)
     }
 

@@ -1,182 +1,228 @@
-//! The health check: the process that runs, its output, its deadline and its end.
+//! The health check, and the watchdog thread that kills it when its time is over.
 //!
-//! The main thread spawns it, which waits neither for the kernel nor for a disk, and waits for it
-//! beside its own events.
+//! The watchdog waits for nothing that it watches: a runner spawns the check, and the main thread
+//! reads what it writes. Between deadline and kill it takes no lock and no memory.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use crate::command::{Commands, OutputPipe, Process, not_run};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::event::{PollFd, PollFlags};
+
+use super::inbox::InboxSender;
+use crate::command::{Commands, OutputPipe, Prepared, Runner, not_run};
 use crate::core::{Command, Event, Instant, Outcome, Run};
-use crate::log::command_output;
-use crate::sys;
+use crate::log::{command_output, panic_if_asked};
+use crate::sys::{self, Alarm, Waker};
 
-/// The health check of an agent, whether it runs or not.
+/// Time for the watchdog to kill a check, at the end of the agent.
+const KILLED_WITHIN: Duration = Duration::from_millis(100);
+
+/// The main thread's end of the health check.
 pub(super) struct HealthCheck {
     commands: Commands,
     output: OutputPipe,
-    running: Option<Running>,
+    runs: Sender<Box<Prepared>>,
+    shared: Arc<Shared>,
+    /// Its outcome was not taken in yet.
+    is_running: bool,
 }
 
-struct Running {
-    process: Process,
-    /// When it is killed.
-    deadline: Instant,
+/// What both threads know.
+struct Shared {
+    /// When the check is killed, in nanoseconds since boot.
+    deadline: AtomicU64,
+    /// Wakes the watchdog.
+    waker: Arc<Waker>,
+    /// Readable when no check runs any more that was to be killed.
+    killed: Waker,
+}
+
+impl Shared {
+    fn set_deadline(&self, deadline: Instant) {
+        let nanos = u64::try_from(deadline.since_boot().as_nanos()).unwrap_or(u64::MAX);
+        self.deadline.store(nanos, Ordering::Release);
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::from_boot(Duration::from_nanos(self.deadline.load(Ordering::Acquire)))
+    }
 }
 
 impl HealthCheck {
-    /// Makes the health check of these commands.
+    /// Starts the watchdog of the health check of these commands. `closed`: see
+    /// [`crate::sys::raw::Child::closed`].
     ///
     /// # Errors
     ///
-    /// When the system has no pipe to give.
-    pub(super) fn new(commands: Commands) -> io::Result<HealthCheck> {
+    /// When the system has no pipe, descriptor or thread to give.
+    pub(super) fn new(
+        commands: Commands,
+        events: InboxSender<Event>,
+        closed: Vec<RawFd>,
+    ) -> io::Result<HealthCheck> {
         let output = OutputPipe::new(Command::Check, None)?;
-        Ok(HealthCheck { commands, output, running: None })
+        let waker = Arc::new(Waker::new()?);
+        let (deadline, killed) = (AtomicU64::default(), Waker::new()?);
+        let shared = Arc::new(Shared { deadline, waker: Arc::clone(&waker), killed });
+        let (runs, ordered) = bounded(1);
+        let runner =
+            Runner::start(Command::Check, output.writer(), waker, closed, |_process| Ok(()))?;
+        let mut watchdog = Watchdog {
+            runner,
+            ordered,
+            shared: Arc::clone(&shared),
+            alarm: Alarm::new()?,
+            events,
+            is_awaited: false,
+        };
+        let work = move || while watchdog.turn().is_some() {};
+        thread::Builder::new().name("putex-watchdog".to_owned()).spawn(work)?;
+        Ok(HealthCheck { commands, output, runs, shared, is_running: false })
     }
 
-    /// Spawns the health check, which must not be running; returns its end if it does not begin.
+    /// Runs the health check, which must not be running; returns its end if it does not begin.
     /// The agent may have been held up: a check whose time is over is not begun.
     pub(super) fn run(&mut self, run: Run) -> Option<Event> {
-        let (now, deadline) = (sys::now(), run.deadline);
-        if deadline <= now {
+        let now = sys::now();
+        if run.deadline <= now {
             return Some(Event::CheckEnded(Outcome::Overran));
         }
-        let prepared = self.commands.prepare(&run, None, now);
-        match Process::spawn(prepared, self.output.writer()) {
-            Ok(process) => self.running = Some(Running { process, deadline }),
-            Err(error) => return Some(Event::CheckEnded(not_run(&error))),
-        }
+        let prepared = Box::new(self.commands.prepare(&run, None, now));
+        self.shared.killed.clear();
+        self.shared.set_deadline(run.deadline);
+        // The previous outcome was taken in, and so was the order.
+        self.is_running = self.runs.try_send(prepared).is_ok();
+        self.shared.waker.wake();
         None
     }
 
     /// Moves the deadline of a check that runs.
     pub(super) fn extend(&mut self, deadline: Instant) {
-        self.running.iter_mut().for_each(|running| running.deadline = deadline);
+        if self.is_running {
+            self.shared.set_deadline(deadline);
+            self.shared.waker.wake();
+        }
     }
 
-    /// Kills the check if it runs.
+    /// Has the check killed if it runs.
     pub(super) fn kill(&mut self) {
-        self.running.iter_mut().for_each(|running| running.process.kill());
+        self.extend(Instant::from_boot(Duration::ZERO));
     }
 
-    /// Returns when to kill the check.
-    pub(super) fn kill_at(&self) -> Option<Instant> {
-        let running = self.running.as_ref()?;
-        (!running.process.killed).then_some(running.deadline)
-    }
-
-    /// Returns what can be read when the check has written something, and when it has ended.
-    pub(super) fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        let exit = self.running.as_ref().map(|running| running.process.as_fd());
-        [Some(self.output.as_fd()), exit]
-    }
-
-    /// Kills a check whose time is over.
-    pub(super) fn kill_if_due(&mut self, now: Instant) {
-        if self.kill_at().is_some_and(|at| at <= now) {
-            self.kill();
+    /// Has the check killed if it runs, and waits for that, but not for long: this process ends.
+    pub(super) fn end(&mut self) {
+        self.kill();
+        let until = sys::now().after(KILLED_WITHIN);
+        if self.is_running
+            && let Ok(alarm) = Alarm::new()
+        {
+            // A wait that fails is a short wait.
+            let _ = alarm.wait([(self.shared.killed.as_fd(), PollFlags::IN)], Some(until));
         }
     }
 
-    /// Passes on what the check has written, if it has, and reaps it if it has ended; returns its
-    /// outcome then.
-    pub(super) fn tend(&mut self, [has_written, has_ended]: [bool; 2]) -> Option<Event> {
-        if has_ended && let Some(running) = self.running.take() {
-            let outcome = running.process.reap();
+    /// Returns what can be read when the check has written something.
+    pub(super) fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+
+    /// Passes on what the check has written.
+    pub(super) fn pass_on(&mut self) {
+        self.output.pass_on(&mut command_output);
+    }
+
+    /// Passes on the last of what the check has written, if this is its end.
+    pub(super) fn note(&mut self, event: &Event) {
+        if matches!(event, Event::CheckEnded(_)) && std::mem::take(&mut self.is_running) {
             self.output.flush(&mut command_output);
-            return Some(Event::CheckEnded(outcome));
         }
-        if has_written {
-            self.output.pass_on(&mut command_output);
+    }
+}
+
+/// The watchdog thread.
+struct Watchdog {
+    runner: Runner,
+    ordered: Receiver<Box<Prepared>>,
+    shared: Arc<Shared>,
+    alarm: Alarm,
+    events: InboxSender<Event>,
+    /// A check was ordered, and its outcome not told yet.
+    is_awaited: bool,
+}
+
+impl Watchdog {
+    /// Waits, then does what is due; `None` when nobody gives orders any more.
+    fn turn(&mut self) -> Option<()> {
+        self.wait();
+        self.shared.waker.clear();
+        if self.is_awaited && sys::now() >= self.shared.deadline() {
+            self.overran()?;
         }
-        None
+        panic_if_asked("putex-watchdog");
+        if let Ok(prepared) = self.ordered.try_recv() {
+            self.is_awaited = true;
+            if !self.runner.spawn(prepared) {
+                let why = "its previous run has not ended".to_owned();
+                self.tell(Outcome::Failed(why))?;
+            }
+        }
+        match self.runner.take_spawned() {
+            Some(Err(error)) if self.is_awaited => self.tell(not_run(&error))?,
+            // Its end was told before.
+            Some(Ok(())) if !self.is_awaited => self.kill(),
+            Some(_) | None => {}
+        }
+        match self.runner.reap() {
+            Some(outcome) if self.is_awaited => self.tell(outcome),
+            Some(_) | None => Some(()),
+        }
+    }
+
+    /// Waits until something has happened, or the time of the check is over.
+    fn wait(&self) {
+        let is_killed = self.runner.process.as_ref().is_some_and(|process| process.killed);
+        let mut fds = [self.shared.waker.as_fd(); 3];
+        if let Some(exit) = self.runner.exit() {
+            fds[1] = exit;
+        }
+        if self.is_awaited && !is_killed {
+            let deadline = self.shared.deadline();
+            if sys::now() >= deadline || self.alarm.set(deadline).is_err() {
+                return;
+            }
+            fds[2] = self.alarm.as_fd();
+        }
+        // A kernel that refuses to wait leaves only to look again.
+        let _ = sys::poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    }
+
+    /// The time of the check is over. One that is still being spawned is killed as soon as it was.
+    fn overran(&mut self) -> Option<()> {
+        if self.runner.process.is_none() {
+            return self.tell(Outcome::Overran);
+        }
+        self.kill();
+        Some(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(process) = self.runner.process.as_mut().filter(|process| !process.killed) {
+            process.kill();
+            self.shared.killed.wake();
+        }
+    }
+
+    fn tell(&mut self, outcome: Outcome) -> Option<()> {
+        self.is_awaited = false;
+        self.shared.killed.wake();
+        self.events.tell(Event::CheckEnded(outcome))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::{LockContext, Role};
-    use crate::sys::{Alarm, PATIENCE, PollFlags};
-    use std::time::Duration;
-
-    /// Leaves its process group, says so and stays.
-    const LEAVER: &str = "exec perl -e '
-        setpgrp(0, getpgrp(getppid())) or die; open(F, \">\", $ARGV[0]); close(F); sleep 1000'";
-
-    fn run(deadline: Instant) -> Run {
-        let (command, context) = (Command::Check, LockContext::default());
-        Run { command, role: Role::Standby, deadline, starting: false, context }
-    }
-
-    /// Makes this health check.
-    fn check(script: &str) -> HealthCheck {
-        let commands = Commands {
-            check: Some(script.to_owned()),
-            start: "true".to_owned(),
-            stop: "true".to_owned(),
-            last_resort: None,
-            environment: None,
-            on_change: None,
-            key: "web".to_owned(),
-            token: "one".to_owned(),
-        };
-        HealthCheck::new(commands).expect("a pipe")
-    }
-
-    /// Tends the check until it has ended; returns the outcome.
-    fn end(check: &mut HealthCheck) -> Option<Event> {
-        let (alarm, until) = (Alarm::new().expect("a descriptor"), sys::now().after(PATIENCE));
-        while sys::now() < until {
-            let [Some(output), Some(exit)] = check.fds() else { panic!("no check runs") };
-            let deadline = check.kill_at().map_or(until, |at| at.min(until));
-            let fds = [(output, PollFlags::IN), (exit, PollFlags::IN)];
-            let ready = alarm.wait(fds, Some(deadline)).expect("it waits");
-            check.kill_if_due(sys::now());
-            if let Some(ended) = check.tend(ready) {
-                return Some(ended);
-            }
-        }
-        None
-    }
-
-    fn in_ms(ms: u64) -> Instant {
-        sys::now().after(Duration::from_millis(ms))
-    }
-
-    #[test]
-    fn a_check_that_left_its_process_group_is_killed_at_its_deadline() {
-        if !std::path::Path::new("/usr/bin/perl").exists() {
-            println!("skipped: no perl");
-            return;
-        }
-        let name = format!("putex-left-{}", std::process::id());
-        let left = std::env::temp_dir().join(name);
-        let mut check = check(&format!("{LEAVER} {}", left.display()));
-        assert_eq!(check.run(run(in_ms(1_000_000))), None);
-        let patience = sys::now().after(PATIENCE);
-        while !left.exists() {
-            assert!(sys::now() < patience, "it does not leave");
-        }
-        std::fs::remove_file(&left).expect("it is there");
-        check.extend(sys::now());
-        let ended = end(&mut check);
-        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)));
-    }
-
-    #[test]
-    fn a_check_has_until_its_last_deadline() {
-        let mut check = check("sleep 0.2");
-        assert_eq!(check.run(run(in_ms(100))), None);
-        check.extend(in_ms(1_000_000));
-        let ended = end(&mut check);
-        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Succeeded)));
-        let ended = check.run(run(sys::now()));
-        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it is not begun");
-        assert_eq!(check.run(run(in_ms(1_000_000))), None);
-        check.kill();
-        let ended = end(&mut check);
-        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it was killed");
-    }
-}
+mod tests;

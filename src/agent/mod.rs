@@ -2,7 +2,9 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (main) | pump, check, signals, link to the guard | poll(2), until a deadline | |
+//! | `putex` (main) | pump, signals, link to the guard | poll(2), until a deadline | |
+//! | `putex-watchdog` (`health_check`) | the health check | poll(2), until its deadline | its end |
+//! | `putex-healthcheck`, `putex-on-change` ([`Runner`](crate::command::Runner)) | | spawning | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
@@ -33,7 +35,7 @@ mod upgrade;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -136,12 +138,14 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     let dir_path = dir.path.clone();
     let kept = kept_file::read(&dir_path)?;
     let times = note::times_in(&dir_path);
+    let closed = vec![agent_lock.as_raw_fd()];
     let dir = HeldDir::new(dir, agent_lock)?;
-    let check = HealthCheck::new(setup.guard.commands.clone())?;
-    let on_change = match setup.guard.commands.on_change {
-        Some(_) => Some(ChangeHandle::start(setup.guard.commands.clone(), events.clone())?),
+    let commands = setup.guard.commands.clone();
+    let on_change = match commands.on_change {
+        Some(_) => Some(ChangeHandle::start(commands.clone(), events.clone(), closed.clone())?),
         None => None,
     };
+    let check = HealthCheck::new(commands, events.clone(), closed)?;
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardClient::new(dir, with_environment(setup.guard))?;
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
@@ -350,7 +354,6 @@ fn turn_until_end(
         }
         performer.service_manager.notify(pump.state(), pump.is_ready());
         performer.service_manager.keepalive(now);
-        performer.check.kill_if_due(now);
     }
 }
 
@@ -368,20 +371,22 @@ fn wait_for_events(
     let at = deadline.map(|deadline| deadline.at);
     loop {
         let metrics_due = metrics.as_ref().map(MetricsHandle::due);
-        let due = [at, service_manager.keepalive_due(), metrics_due, check.kill_at(), guard.due()];
+        let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
-        let [output, exit] = check.fds();
-        let fds = [Some(signals.as_fd()), output, exit, guard.fd()];
+        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd()];
         // A kernel that refuses to wait leaves only to look again: the deadline ends that.
         let ready = inbox.wait(fds, until).unwrap_or_default();
-        let [is_signalled, check_has_written, check_has_ended, guard_is_ready] = ready;
+        let [is_signalled, check_has_written, guard_is_ready] = ready;
         let now = sys::now();
         let mut arrived = VecDeque::new();
         // A signal comes first: an upgrade that is handled before it would lose it. One that is not
         // read yet stays pending for the next instance.
         arrived.extend(is_signalled.then(|| signals.next(reloader)).flatten());
         arrived.extend(inbox.take_all());
-        arrived.extend(check.tend([check_has_written, check_has_ended]));
+        arrived.iter().for_each(|event| check.note(event));
+        if check_has_written {
+            check.pass_on();
+        }
         arrived.extend(guard.tend(guard_is_ready, now));
         for (level, text) in guard.lines.drain(..) {
             service_manager.note(level, &text);
@@ -394,7 +399,6 @@ fn wait_for_events(
         if !arrived.is_empty() {
             return arrived;
         }
-        check.kill_if_due(now);
         service_manager.keepalive(now);
         if let Some(metrics) = metrics {
             metrics.update(pump, now);

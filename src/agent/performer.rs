@@ -102,7 +102,7 @@ impl Performer<'_> {
 
     /// Ends what depends on this agent; returns its exit status.
     fn end(&mut self, ending: Ending) -> Exit {
-        self.check.kill();
+        self.check.end();
         let why = match &ending {
             Ending::Clean => self.last_move.1.clone(),
             Ending::NotStopped => "the service could not be stopped".to_owned(),

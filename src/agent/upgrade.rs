@@ -9,7 +9,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -21,7 +21,6 @@ use super::inbox::InboxSender;
 use crate::command::describe;
 use crate::core::Event;
 use crate::guard::Identity;
-use crate::sys::raw;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
@@ -98,7 +97,12 @@ impl Program {
     /// says: this program goes on.
     pub(super) fn execute(&self) {
         let Some(path) = &self.path else { return };
-        let Err(error) = raw::execute(path, &self.arguments);
+        let mut command = Command::new(path);
+        if let Some((name, words)) = self.arguments.split_first() {
+            command.arg0(name).args(words);
+        }
+        // Blocked signals stay blocked, and wait for that program.
+        let error = command.exec();
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
     }

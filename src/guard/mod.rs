@@ -14,7 +14,8 @@
 //! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note` | what a guard notes for the next guard |
 //! | `ready` | what the main loop waits for |
-//! | `runner` | a command: the thread that spawns it, its output, its process |
+//! | `service_command` | a command: its runner, its output, what is noted of it |
+//! | `sessions` | the thread that ends what start has left in its session |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |
 //!
@@ -33,7 +34,8 @@ mod private_file;
 mod process;
 pub mod protocol;
 mod ready;
-mod runner;
+mod service_command;
+mod sessions;
 mod socket;
 mod start;
 pub mod status_file;

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags};
 use super::instance_dir::GUARD_LOCK;
 use super::private_file;
 use crate::core::{Command, GrantTimes, Instant};
-use crate::sys::{self, kill_session, kill_with_group, start_ticks};
+use crate::sys::{self, kill_with_group, start_ticks};
 
 /// The first line; the boot follows.
 const FORMAT: &str = "putex guard 1 ";
@@ -101,13 +101,9 @@ impl Note {
         Ok((note, previous))
     }
 
-    /// Returns another handle.
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub(crate) fn try_clone(&self) -> io::Result<Note> {
-        self.0.try_clone().map(Note)
+    /// Returns the number of the descriptor.
+    pub(crate) fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 
     /// Notes whether the service may be up.
@@ -171,21 +167,20 @@ impl Note {
 }
 
 impl PreviousGuard {
-    /// Kills the commands that the previous guard was running. A process that has ended since
-    /// has left in its group what it left on purpose.
+    /// Kills the commands that the previous guard was running, with their groups. A process that
+    /// has ended since has left in its group what it left on purpose. `end_session` is to end the
+    /// session of start.
     ///
     /// Returns what becomes readable when its start has ended, if that was killed just now.
-    pub(crate) fn kill_commands(&mut self) -> Option<OwnedFd> {
+    pub(crate) fn kill_commands(&mut self, end_session: impl Fn(Pid)) -> Option<OwnedFd> {
         let mut start = None;
         for (command, process, exit) in self.running.drain(..) {
             if sys::is_ready(&exit) {
                 continue;
             }
-            if command == Command::Start {
-                kill_session(process);
-            }
             kill_with_group(process, &exit);
             if command == Command::Start {
+                end_session(process);
                 start = Some(exit);
             }
         }
@@ -377,7 +372,7 @@ mod tests {
         let mut sleep = sleep.expect("it can be run");
         note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
         let (_, mut previous) = Note::begin(file).expect("a note");
-        let start = previous.kill_commands();
+        let start = previous.kill_commands(|_session| ());
         let killed = start.is_some_and(|start| {
             let until = sys::now().after(sys::PATIENCE);
             let exit = [(start.as_fd(), PollFlags::IN)];

@@ -21,7 +21,8 @@ use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
-use super::runner::{NICE_MIN, Runner};
+use super::service_command::ServiceCommand;
+use super::sessions::Sessions;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
@@ -39,15 +40,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const SEND_PAUSE: Duration = Duration::from_millis(5);
 
 /// How ready the kernel is to kill this process when memory runs out.
-const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+pub(super) const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
 /// All that the guard has.
 pub(super) struct GuardProcess {
     pub(super) guard: Guard,
     commands: Commands,
     /// Start, stop, last resort.
-    runners: [Runner; 3],
-    /// Is woken when a command was spawned.
+    runners: [ServiceCommand; 3],
+    sessions: Arc<Sessions>,
+    /// Is woken when a command was spawned, and when a session was ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
     cgroups: Vec<ServiceCgroup>,
@@ -57,7 +59,7 @@ pub(super) struct GuardProcess {
     /// A start of the previous guard was killed and has perhaps not ended.
     previous_guard_start: Option<OwnedFd>,
     /// Keeps the lock.
-    note: Note,
+    note: Arc<Note>,
     /// The note says that the service may be up.
     noted_up: bool,
     noted_times: Option<GrantTimes>,
@@ -120,15 +122,18 @@ impl GuardProcess {
             // Whoever looks for the end of the service finds no other line about it.
             say_report(&ServiceReport::GuardBeforeDead);
         }
-        let previous_guard_start = previous.kill_commands();
+        let waker = Arc::new(Waker::new()?);
+        let sessions = Arc::new(Sessions::start(Arc::clone(&waker))?);
+        let previous_guard_start = previous.kill_commands(|session| sessions.end(session, None));
         let (down, start_alive) = (may_be_down && !previous.up, previous_guard_start.is_some());
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
-        let waker = Arc::new(Waker::new()?);
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
+        let note = Arc::new(note);
         let runner = |command, output| {
-            let (pipe, note) = (OutputPipe::new(command, output)?, note.try_clone()?);
-            Runner::start(pipe, note, Arc::clone(&waker), oom_score.clone())
+            let output = OutputPipe::new(command, output)?;
+            let (note, sessions) = (Arc::clone(&note), Arc::clone(&sessions));
+            ServiceCommand::start(output, note, sessions, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
             guard: guard.recall(previous.times),
@@ -138,6 +143,7 @@ impl GuardProcess {
                 runner(Command::Stop, None)?,
                 runner(Command::LastResort, None)?,
             ],
+            sessions,
             waker,
             cgroups,
             cgroup_entry: CgroupEntry::default(),
@@ -157,15 +163,6 @@ impl GuardProcess {
             done: false,
             log,
         })
-    }
-
-    /// Does what can be done beforehand. Best effort, each: not everybody may.
-    pub(super) fn protect(&mut self) {
-        let _ = fs::write(OOM_SCORE, "-1000");
-        let _ = rustix::mm::mlockall(sys::memory_lock());
-        // On a busy host the guard comes first, and the stop that it runs.
-        let _ = rustix::process::setpriority_process(None, NICE_MIN);
-        let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
     }
 
     /// Ends, and removes the file with the metrics of the agent. The lock goes first: a file
@@ -259,9 +256,11 @@ impl GuardProcess {
         self.check_cgroup_empty();
     }
 
+    /// What start has left outside of the control group counts as inside.
     fn check_cgroup_empty(&mut self) {
         let mut cgroups = self.cgroups.iter();
-        if self.emptying && cgroups.all(|cgroup| !cgroup.is_populated().unwrap_or(true)) {
+        let is_empty = |cgroup: &ServiceCgroup| !cgroup.is_populated().unwrap_or(true);
+        if self.emptying && cgroups.all(is_empty) && self.sessions.are_ended() {
             self.emptying = false;
             // Only this guard's own is used again.
             self.cgroups.truncate(1);
@@ -330,7 +329,7 @@ impl GuardProcess {
         let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.reader()));
     }
 
-    /// Takes a connection, unless an agent is there.
+    /// Takes the connection of the next agent.
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
         let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
@@ -344,10 +343,14 @@ impl GuardProcess {
             }
         };
         let own = rustix::process::geteuid();
-        let same_user = sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own);
-        // The end of the previous agent may be there to be read beside this connection.
-        self.receive_messages();
-        if same_user && self.agent.is_none() {
+        if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
+            // The end of the previous agent may be there to be read beside this connection.
+            self.receive_messages();
+            // It is dead: the next one has its lock. A health check that a disk keeps from its
+            // program may have its socket still.
+            if self.agent.is_some() {
+                self.disconnected();
+            }
             self.agent = Some(socket);
         }
     }
@@ -410,7 +413,7 @@ impl GuardProcess {
         }
     }
 
-    fn runner(&mut self, command: Command) -> &mut Runner {
+    fn runner(&mut self, command: Command) -> &mut ServiceCommand {
         &mut self.runners[match command {
             Command::Check | Command::OnChange | Command::Start => 0,
             Command::Stop => 1,

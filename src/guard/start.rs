@@ -1,7 +1,7 @@
 //! How a guard begins: an agent starts it. The agent is at the other end of stdin, and stdout is
 //! the file that the guard locks.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -11,8 +11,9 @@ use rustix::fs::FlockOperation;
 use rustix::net::RecvFlags;
 
 use super::instance_dir::{InstanceDir, LOCK_EVERY};
-use super::process::GuardProcess;
+use super::process::{GuardProcess, OOM_SCORE};
 use super::protocol::{AgentPacket, decode};
+use super::service_command::NICE_MIN;
 use super::socket::receive;
 use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
@@ -70,11 +71,20 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
     process.listener = listener.ok();
     process.agent = Some(socket);
-    process.protect();
+    protect();
     process.configure(*settings);
     while !process.done {
         process.turn();
     }
     process.end();
     Ok(Exit::Success)
+}
+
+/// Does what can be done beforehand. Best effort, each: not everybody may.
+fn protect() {
+    let _ = fs::write(OOM_SCORE, "-1000");
+    let _ = rustix::mm::mlockall(sys::memory_lock());
+    // On a busy host the guard comes first, and the stop that it runs.
+    let _ = rustix::process::setpriority_process(None, NICE_MIN);
+    let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
 }

@@ -1,15 +1,20 @@
 //! The command as a process group: how it is spawned, sent signals and reaped.
 
 use std::env;
-use std::ffi::{CString, NulError, OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::account::Ending;
 use super::processes::{Alive, Older, Processes};
+use crate::exit::LockExit;
 use crate::sys::{self, raw};
 
 /// The command with its process group.
@@ -32,20 +37,74 @@ pub(super) struct Start {
     failure: Option<PipeReader>,
 }
 
-/// Returns the words of a command, as system calls take them.
-fn words_of(words: &[OsString]) -> Result<Vec<CString>, NulError> {
-    words.iter().map(|word| CString::new(word.as_bytes())).collect()
+/// What is searched for a program where PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// How a command ends that has not begun: whoever was to release it is dead.
+const NOT_RELEASED: i32 = 125;
+
+/// Returns a program with arguments, found in PATH, with these variables in the place of inherited
+/// ones.
+fn command_of(words: &[OsString], own: &[(&str, OsString)]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).envs(own.iter().map(|(name, value)| (name, value)));
+    command
 }
 
-/// Returns an inherited environment with these variables in the place of inherited ones.
-fn environment(own: &[(&str, OsString)]) -> Result<Vec<CString>, NulError> {
-    let is_own = |name: &OsStr| own.iter().any(|(own, _)| name == *own);
-    let inherited = env::vars_os().filter(|(name, _)| !is_own(name));
-    let own = own.iter().map(|(name, value)| (OsString::from(name), value.clone()));
-    let variable = |(name, value): (OsString, OsString)| {
-        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
-    };
-    inherited.chain(own).map(variable).collect()
+/// Returns the same, run by the shell: a script without a first line `#!`, whose form the kernel
+/// does not know. The C library of the static binary does not run it, and users of flock(1) have
+/// such.
+fn by_shell(words: &[OsString], own: &[(&str, OsString)]) -> Command {
+    let program = words.first().map(PathBuf::from).unwrap_or_default();
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let is_searched = program.parent() == Some(Path::new(""));
+    let found = env::split_paths(&path).map(|dir| dir.join(&program));
+    let found = found.filter(|_| is_searched).find(|it| access(it, Access::EXEC_OK).is_ok());
+    let file = found.unwrap_or(program).into_os_string();
+    let words: Vec<_> =
+        ["/bin/sh".into(), file].into_iter().chain(words.iter().skip(1).cloned()).collect();
+    command_of(&words, own)
+}
+
+/// Returns how env(1) ends when it cannot execute a program for this reason; `None` if the system
+/// has no process to give.
+pub(super) fn exit_of(error: &io::Error) -> Option<LockExit> {
+    match error.raw_os_error().map(Errno::from_raw_os_error)? {
+        Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE => None,
+        Errno::NOENT => Some(LockExit::NotFound),
+        _ => Some(LockExit::NotExecutable),
+    }
+}
+
+/// The ends of the pipes of a command that waits for its release.
+struct Held {
+    /// It begins when it has read a byte from here.
+    released: PipeReader,
+    /// Where it writes why it cannot be executed: the number of the error.
+    failed: PipeWriter,
+    /// Who is to release it.
+    parent: Pid,
+}
+
+impl Held {
+    /// Becomes the command in this process, a copy of the other one, when it is released.
+    fn run(mut self, words: &[OsString], own: &[(&str, OsString)]) -> ! {
+        let _ = rustix::process::setpgid(None, None);
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        let has_parent = rustix::process::getppid() == Some(self.parent);
+        let _ = raw::unblock_signals();
+        if !has_parent || !matches!(self.released.read(&mut [0]), Ok(1)) {
+            raw::exit_now(NOT_RELEASED);
+        }
+        let mut error = command_of(words, own).exec();
+        if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
+            error = by_shell(words, own).exec();
+        }
+        let number = error.raw_os_error().unwrap_or_default();
+        let _ = self.failed.write_all(&number.to_ne_bytes());
+        raw::exit_now(exit_of(&error).unwrap_or(LockExit::NotExecutable) as i32)
+    }
 }
 
 impl Start {
@@ -97,42 +156,43 @@ impl Process {
         own: &[(&str, OsString)],
         (processes, older): (Processes, Older),
     ) -> io::Result<(Process, Start)> {
-        let (arguments, environment) = (words_of(words)?, environment(own)?);
         let (released, release) = io::pipe()?;
         let (failure, failed) = io::pipe()?;
         rustix::io::ioctl_fionbio(&failure, true)?;
-        let group = raw::spawn_held(&raw::Held {
-            arguments: &arguments,
-            environment: &environment,
-            release: released.as_fd(),
-            releaser: release.as_fd(),
-            failure: failed.as_fd(),
-        })?;
+        let held = Held { released, failed, parent: rustix::process::getpid() };
+        let Some(group) = raw::fork()? else {
+            drop(release);
+            held.run(words, own)
+        };
+        // Whoever of the two is first: the group is there when this function returns.
+        let _ = rustix::process::setpgid(Some(group), Some(group));
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
         Ok((Process::new(group, processes, older), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is
-    /// given. Returns also why it could not be executed.
+    /// given.
     ///
     /// # Errors
     ///
-    /// As [`Process::spawn_held`].
+    /// When the system has no process or descriptor to give, or the command cannot be executed: see
+    /// [`exit_of`].
     pub(super) fn spawn(
         words: &[OsString],
         own: &[(&str, OsString)],
         inherited: Option<BorrowedFd<'_>>,
         terminal: Option<BorrowedFd<'_>>,
-    ) -> io::Result<(Process, Option<io::Error>)> {
-        let (arguments, environment) = (words_of(words)?, environment(own)?);
-        let (group, failure) = raw::spawn(&raw::Spawn {
-            arguments: &arguments,
-            environment: &environment,
-            inherited,
-            terminal,
+    ) -> io::Result<Process> {
+        let spawn = |mut command| {
+            raw::set_up_on_terminal(&mut command, inherited, terminal);
+            command.spawn()
+        };
+        let child = spawn(command_of(words, own)).or_else(|error| match error.raw_os_error() {
+            Some(number) if number == Errno::NOEXEC.raw_os_error() => spawn(by_shell(words, own)),
+            _ => Err(error),
         })?;
-        Ok((Process::new(group, Processes::default(), Older::NONE), failure))
+        Ok(Process::new(Pid::from_child(&child), Processes::default(), Older::NONE))
     }
 
     /// Sends a signal to the group.

@@ -70,4 +70,11 @@ impl Terminal {
             let _ = rustix::termios::tcsetpgrp(&self.file, self.own);
         }
     }
+
+    /// Takes it back from a command that could not be executed.
+    pub(super) fn reclaim(&self) {
+        if !self.is_own() {
+            let _ = rustix::termios::tcsetpgrp(&self.file, self.own);
+        }
+    }
 }

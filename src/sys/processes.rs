@@ -1,9 +1,12 @@
 //! What /proc says of processes.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::AsFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::raw;
 
 /// How often the processes are listed at most: each may have made another before it was killed.
 const LISTINGS_MAX: usize = 8;
@@ -17,10 +20,10 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 
 /// Kills the processes of a session, whatever groups they have made: timeout(1) makes one, and so
 /// does a shell for each job. Its leader runs, or was not reaped. Best effort: without /proc no
-/// process is killed.
+/// process is killed. It takes as long as the host has processes.
 pub fn kill_session(session: Pid) {
-    let is_in = |process| session_of(process) == Some(session);
-    let mut killed = Vec::new();
+    let is_in = |process| raw::session_of(process) == Ok(Some(session));
+    let mut killed = HashSet::new();
     for _ in 0..LISTINGS_MAX {
         let before = killed.len();
         let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -33,19 +36,13 @@ pub fn kill_session(session: Pid) {
                 && is_in(process)
             {
                 let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
-                killed.push(process);
+                killed.insert(process);
             }
         }
         if killed.len() == before {
             return;
         }
     }
-}
-
-/// Returns the session of a process; `None` if the process has ended, or if the leader is in
-/// another PID namespace, for which getsid(2) returns 0, no number of a process.
-fn session_of(process: Pid) -> Option<Pid> {
-    Pid::from_raw(field_of(process, 3)?.parse().ok()?)
 }
 
 /// Returns when a process was started, in ticks since boot. Executing another program does not

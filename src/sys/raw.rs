@@ -3,22 +3,13 @@
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
 mod byte_lock;
-mod call;
-#[cfg(target_env = "musl")]
-mod heap;
+mod child;
 mod kernel_state;
-mod program;
-mod spawn;
-mod spawn_command;
 
-use std::convert::Infallible;
-use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::thread;
 use std::time::Duration;
@@ -28,12 +19,8 @@ use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
+pub use self::child::{Child, set_up_on_terminal};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
-use self::program::Program;
-pub use self::spawn::{Spawn, spawn};
-use self::spawn::{end_with_parent, pointers, restore_signals};
-pub use self::spawn_command::{SpawnCommand, SpawnedCommand, spawn_command};
-use crate::exit::LockExit;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
 const SET_TIMEOUT: rustix::ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
@@ -129,22 +116,6 @@ pub fn share_heap() {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Executes a program in the place of this one; returns why that has failed. Blocked signals
-/// stay blocked, and wait for that program: the library would unblock them before.
-///
-/// # Errors
-///
-/// Whenever it returns.
-pub fn execute(program: &Path, arguments: &[OsString]) -> io::Result<Infallible> {
-    let program = CString::new(program.as_os_str().as_bytes())?;
-    let arguments = arguments.iter().map(|word| CString::new(word.as_bytes()));
-    let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-    let pointers = pointers(&arguments);
-    // SAFETY: execv(3) reads texts that end in a zero, and a list of such that ends in null.
-    unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
-    Err(io::Error::last_os_error())
-}
-
 /// Returns whether this process ignores a signal.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -231,75 +202,38 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
+/// Ends this process, a copy of another one, which has still to do what is done at an end.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: it ends the process as it is.
+    unsafe { libc::_exit(status) }
+}
+
 /// Returns the process group of a process; `None` for one of the kernel, which has none.
 ///
 /// # Errors
 ///
 /// When there is no such process.
 pub fn group_of(process: Pid) -> rustix::io::Result<Option<Pid>> {
-    // SAFETY: getpgid(2) takes a number.
-    match unsafe { libc::getpgid(process.as_raw_pid()) } {
-        -1 => {
-            let error = Errno::from_io_error(&io::Error::last_os_error());
-            Err(error.unwrap_or(Errno::INVAL))
-        }
-        group => Ok(Pid::from_raw(group)),
-    }
+    // SAFETY: getpgid(2) takes a number. rustix takes 0 for an impossible answer.
+    number_or_error(unsafe { libc::getpgid(process.as_raw_pid()) })
 }
 
-/// A program that waits for its release.
-pub struct Held<'a> {
-    /// Its words, the program first.
-    pub arguments: &'a [CString],
-    /// Its variables.
-    pub environment: &'a [CString],
-    /// It begins when it has read a byte from here, and ends with status 125 at the end.
-    pub release: BorrowedFd<'a>,
-    /// The other end of that, which it closes.
-    pub releaser: BorrowedFd<'a>,
-    /// Where it writes why it cannot be executed: the number of the error.
-    pub failure: BorrowedFd<'a>,
-}
-
-/// Starts a program, found in PATH, in a process group of its own, with no signal blocked and
-/// SIGPIPE as it is by default. Does not wait until it is executed: its file may be on a disk
-/// that does not answer. It is killed when this thread ends.
+/// Returns the session of a process; `None` if its leader is in another PID namespace.
 ///
 /// # Errors
 ///
-/// When the system has no process or memory to give.
-pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
-    let mut program = Program::new(held.arguments, held.environment);
-    let parent = rustix::process::getpid();
-    // SAFETY: the copy makes only calls that are allowed after a fork, and ends. The texts end
-    // in a zero, and the lists of them in null.
-    let process = unsafe {
-        match libc::fork() {
-            0 => {
-                libc::setpgid(0, 0);
-                end_with_parent(parent);
-                restore_signals();
-                libc::close(held.releaser.as_raw_fd());
-                let mut byte = 0u8;
-                let file = held.release.as_raw_fd();
-                if libc::read(file, (&raw mut byte).cast(), 1) != 1 {
-                    libc::_exit(125);
-                }
-                let number = program.execute();
-                let file = held.failure.as_raw_fd();
-                libc::write(file, (&raw const number).cast(), size_of::<i32>());
-                let is_missing = number == libc::ENOENT;
-                let exit = if is_missing { LockExit::NotFound } else { LockExit::NotExecutable };
-                libc::_exit(exit as i32)
-            }
-            process => process,
-        }
-    };
-    let process = if process == -1 { None } else { Pid::from_raw(process) };
-    let process = process.ok_or_else(io::Error::last_os_error)?;
-    // Whoever of the two is first: the group is there when this function returns.
-    let _ = rustix::process::setpgid(Some(process), Some(process));
-    Ok(process)
+/// When there is no such process.
+pub fn session_of(process: Pid) -> rustix::io::Result<Option<Pid>> {
+    // SAFETY: getsid(2) takes a number. rustix takes 0 for an impossible answer.
+    number_or_error(unsafe { libc::getsid(process.as_raw_pid()) })
+}
+
+fn number_or_error(answer: libc::pid_t) -> rustix::io::Result<Option<Pid>> {
+    if answer != -1 {
+        return Ok(Pid::from_raw(answer));
+    }
+    let error = Errno::from_io_error(&io::Error::last_os_error());
+    Err(error.unwrap_or(Errno::INVAL))
 }
 
 /// Lets this process and what it starts be stopped by SIGTTIN, whatever whoever started it did:

@@ -11,13 +11,13 @@ use rustix::event::PollFd;
 use super::{Granted, Local, NotGranted};
 use crate::core::tickets::{Once, OnceState};
 use crate::core::{Instant, StoreErrorKind};
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Exit, LockExit, Refusal};
 use crate::lock::Request;
 use crate::lock::account::{Ending, Outcome};
 use crate::lock::held;
 use crate::lock::job::{Inspection, Job};
 use crate::lock::listener::wait_for;
-use crate::lock::process::Process;
+use crate::lock::process::{Process, exit_of};
 use crate::lock::signals::Signals;
 use crate::lock::terminal::Terminal;
 use crate::store::dir::DirStore;
@@ -81,8 +81,16 @@ impl Local<'_> {
             return Ok(Ending::Status(Exit::Success as u8));
         }
         let started = self.start(&granted);
-        let (signals, mut job) =
-            started.inspect_err(|_| self.account.outcome = Outcome::NotStarted)?;
+        let started = started.inspect_err(|_| self.account.outcome = Outcome::NotStarted)?;
+        let (signals, mut job) = match started {
+            Ok(started) => started,
+            Err(exit) => {
+                self.account.outcome = Outcome::NotStarted;
+                drop(granted);
+                self.account.released();
+                return Ok(Ending::Status(exit as u8));
+            }
+        };
         let mut inspection = Inspection::default();
         while !job.process.has_ended() {
             if job.process.ended.is_some() && inspection.is_due(sys::now()) {
@@ -108,20 +116,18 @@ impl Local<'_> {
         }
         let ending = job.end();
         let status = ending.status();
-        if self.account.outcome != Outcome::NotStarted {
-            self.account.outcome = Outcome::Ran;
-            self.account.command_status = Some(status);
-            let stayed = self.stay(record, status == 0, &signals);
-            stayed.map_err(Refusal::system("cannot hold the lock on: "))?;
-        }
+        self.account.outcome = Outcome::Ran;
+        self.account.command_status = Some(status);
+        let stayed = self.stay(record, status == 0, &signals);
+        stayed.map_err(Refusal::system("cannot hold the lock on: "))?;
         // A thread that waits for another ticket has the file too, until this process ends.
         drop(granted);
         self.account.released();
         Ok(ending)
     }
 
-    /// Starts the command.
-    fn start(&mut self, granted: &Granted) -> Result<(Signals, Job), Refusal> {
+    /// Starts the command; returns how env(1) would end if it cannot be executed.
+    fn start(&mut self, granted: &Granted) -> Result<Result<(Signals, Job), LockExit>, Refusal> {
         let Request { command, .. } = self.request;
         let Granted { inherited, term, slot, epoch, .. } = granted;
         let signals = self.signals.take().map_or_else(Signals::open, Ok);
@@ -133,12 +139,18 @@ impl Local<'_> {
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
         let given = terminal.as_ref().filter(|_| wants_terminal).map(AsFd::as_fd);
         let spawned = Process::spawn(command, &variables, inherited, given);
-        let (process, failure) = spawned.map_err(Refusal::system("cannot start the command: "))?;
-        if let Some(error) = failure {
-            self.account.not_executed(self.request, &error);
-            self.account.outcome = Outcome::NotStarted;
+        let error = match spawned {
+            Ok(process) => return Ok(Ok((signals, Job::new(process, terminal, wants_terminal)))),
+            Err(error) => error,
+        };
+        if wants_terminal {
+            terminal.iter().for_each(Terminal::reclaim);
         }
-        Ok((signals, Job::new(process, terminal, wants_terminal)))
+        let Some(exit) = exit_of(&error) else {
+            return Err(Refusal::system("cannot start the command: ")(error));
+        };
+        self.account.not_executed(self.request, &error);
+        Ok(Err(exit))
     }
 
     /// Records the success of an ID, and holds the lock on for `--hold`. A signal ends both.

@@ -126,24 +126,6 @@ fn spawned_by(parent: u32, thread: &str) -> Option<u32> {
     children_of(parent).into_iter().find(has_name)
 }
 
-/// An emulator of another processor may refuse what vfork(2) does not need.
-#[test]
-fn commands_run_where_a_process_can_only_be_made_as_by_vfork() {
-    let host = Host::new("vfork");
-    let agent = host.agent();
-    host.wait_until_up();
-    let guard = host.guard();
-    let followed = (agent.id().to_string(), guard.to_string());
-    // The second call of each pair is without the flags that were refused.
-    let refused = "inject=clone:error=EINVAL:when=1+2";
-    let options = ["-f", "-e", refused, "-p", &followed.0, "-p", &followed.1];
-    if follow(&host, &options, |calls| calls.matches("(INJECTED)").count()) {
-        assert_eq!(host.guard(), guard, "{}", agent.log.text());
-        assert!(host.is_up(), "{}", agent.log.text());
-        assert!(!agent.log.text().contains("could not be run"), "{}", agent.log.text());
-    }
-}
-
 /// Whoever writes beyond the limit of a file is sent a signal that ends it.
 #[test]
 fn a_log_file_that_may_not_grow_ends_nobody() {

@@ -3,7 +3,6 @@
 //! but it can see what each thread waits by.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::rig::setting::Setting;
 use crate::rig::waits;
 use crate::support::agent::Agent;
 use crate::support::clock::{self, until_true};
-use crate::support::process::children_of;
+use crate::support::process::{children_of, is_traced};
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
@@ -67,18 +66,17 @@ struct Hanging {
 }
 
 /// Starts an agent with this renewal interval. Once it is active its disk hangs: the kernel does
-/// not get to read the program of its health check. `None` where strace cannot see to that.
+/// not get to read the shell of its health check. `None` where strace cannot see to that.
 fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
     let strace = programs::tool("strace").filter(|_| waits::can_observe())?;
     let sandbox = Sandbox::new(name);
-    let check = sandbox.join("check");
-    fs::write(&check, "#!/bin/sh\n").expect("a file");
-    fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).expect("its mode");
-    let mut command = agent_of(&sandbox, r, &check.to_string_lossy());
+    let mut command = agent_of(&sandbox, r, "true");
     let agent = start(&sandbox, &mut command);
     let mut disk = sandbox.command(strace);
-    disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s", "-P"]);
-    let disk = disk.arg(&check).args(["-p", &agent.id().to_string()]).spawn().expect("strace");
+    disk.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=60s"]);
+    let disk = disk.args(["-P", "/bin/sh", "-p", &agent.id().to_string()]).spawn();
+    let disk = disk.expect("strace");
+    until_true("strace", || is_traced(agent.id()));
     until_true("a health check that is not executed", || unexecuted(&agent) > 0);
     Some(Hanging { agent, disk, command, _sandbox: sandbox })
 }
@@ -90,7 +88,8 @@ fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
     };
     let agent = &mut hanging.agent;
     agent.wait_for_any(&["the health check did not end within"]);
-    until_true("another one", || unexecuted(agent) > 0);
+    agent.wait_for_any(&["its previous run has not ended"]);
+    assert!(unexecuted(agent) > 0);
     agent.signal(Signal::TERM);
     let ended = agent.wait_exit(clock::now() + Duration::from_secs(10));
     let (_, _) = (hanging.disk.kill(), hanging.disk.wait());

@@ -1,0 +1,142 @@
+//! The thread that spawns a command again and again, and the process that runs.
+//!
+//! Spawning returns only when the kernel has read the program, which a disk that hangs prevents. So
+//! a thread with deadlines never spawns: it gives orders to a runner, waits for its waker and for
+//! the end of the process in poll(2), and kills.
+
+use std::io::{self, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::thread::{self, Thread};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+
+use super::{Prepared, Process};
+use crate::core::{Command, Outcome};
+use crate::sys::Waker;
+
+/// Memory for the stack of a thread, which the guard keeps locked.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Orders that may wait for the thread.
+const ORDERS_MAX: usize = 8;
+
+/// An order to the thread.
+enum Order {
+    Spawn(Box<Prepared>),
+    Work(Box<dyn FnOnce() + Send>),
+}
+
+/// One command: the thread that spawns it, and its process while it runs.
+pub struct Runner {
+    orders: Sender<Order>,
+    /// Is woken for each order.
+    thread: Thread,
+    spawned: Receiver<io::Result<Process>>,
+    is_spawning: bool,
+    /// The process that was spawned last, until it is taken.
+    pub process: Option<Process>,
+}
+
+impl Runner {
+    /// Starts the thread. The command writes into `output`. `prepare` is called in the thread for
+    /// each process before anybody else knows of it; one for which that fails is ended. `waker` is
+    /// woken when a process was spawned, or could not be. `closed`: see
+    /// [`crate::sys::raw::Child::closed`].
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor or thread to give.
+    pub fn start(
+        command: Command,
+        output: &PipeWriter,
+        waker: Arc<Waker>,
+        closed: Vec<RawFd>,
+        mut prepare: impl FnMut(&Process) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Runner> {
+        let output = output.try_clone()?;
+        let (orders, ordered) = bounded(ORDERS_MAX);
+        let (done, spawned) = bounded(1);
+        let serve = move || {
+            while let Some(order) = next(&ordered) {
+                match order {
+                    Order::Work(work) => work(),
+                    Order::Spawn(mut prepared) => {
+                        prepared.child.closed.clone_from(&closed);
+                        let process = Process::spawn(*prepared, &output);
+                        let process = process.and_then(|process| match prepare(&process) {
+                            Ok(()) => Ok(process),
+                            Err(error) => {
+                                process.end();
+                                Err(error)
+                            }
+                        });
+                        if done.send(process).is_err() {
+                            return;
+                        }
+                        waker.wake();
+                    }
+                }
+            }
+        };
+        let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
+        let thread = builder.stack_size(STACK_BYTES).spawn(serve)?.thread().clone();
+        Ok(Runner { orders, thread, spawned, is_spawning: false, process: None })
+    }
+
+    /// Has the command spawned. Returns whether it will be: not before the previous process was
+    /// spawned and taken.
+    pub fn spawn(&mut self, prepared: Box<Prepared>) -> bool {
+        if self.is_spawning || self.process.is_some() {
+            return false;
+        }
+        self.is_spawning = self.order(Order::Spawn(prepared));
+        self.is_spawning
+    }
+
+    /// Has the thread do something else, after all that was ordered before. Returns whether it will
+    /// be done: there may be no room for the order.
+    pub fn work(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.order(Order::Work(Box::new(work)))
+    }
+
+    fn order(&self, order: Order) -> bool {
+        let has_room = self.orders.try_send(order).is_ok();
+        self.thread.unpark();
+        has_room
+    }
+
+    /// Returns, once, that the command was spawned, or why it could not be.
+    pub fn take_spawned(&mut self) -> Option<io::Result<()>> {
+        let spawned = self.spawned.try_recv().ok()?;
+        self.is_spawning = false;
+        Some(spawned.map(|process| self.process = Some(process)))
+    }
+
+    /// Returns what becomes readable when the command has ended, if it runs.
+    pub fn exit(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(Process::as_fd)
+    }
+
+    /// Takes the process if it has ended.
+    pub fn take_ended(&mut self) -> Option<Process> {
+        self.process.take_if(|process| process.has_ended())
+    }
+
+    /// Reaps the command if it has ended; returns how.
+    pub fn reap(&mut self) -> Option<Outcome> {
+        self.take_ended().map(Process::reap)
+    }
+}
+
+/// Waits for the next order; `None` when there is no one to give one. The channel's own wait would
+/// spin before it sleeps, at several system calls an order.
+fn next(orders: &Receiver<Order>) -> Option<Order> {
+    loop {
+        match orders.try_recv() {
+            Ok(order) => return Some(order),
+            Err(TryRecvError::Empty) => thread::park(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A command of the guard: its runner, its output, and what is noted of it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::process::Pid;
+
+use super::note::Note;
+use super::sessions::Sessions;
+use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
+use crate::core::{Command, GrantTimes, GuardInput, Outcome};
+use crate::log::command_output;
+use crate::sys::Waker;
+
+/// The highest priority of those that are not real-time: on a busy host the guard comes first, and
+/// the stop that it runs.
+pub(super) const NICE_MIN: i32 = -20;
+
+/// One command.
+pub(super) struct ServiceCommand {
+    command: Command,
+    pub(super) output: OutputPipe,
+    runner: Runner,
+    note: Arc<Note>,
+    sessions: Arc<Sessions>,
+}
+
+impl ServiceCommand {
+    /// Starts the runner. `waker` is woken when a process was spawned. `oom_score` is what the file
+    /// of this name in /proc says of the agent.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor or thread to give.
+    pub(super) fn start(
+        output: OutputPipe,
+        note: Arc<Note>,
+        sessions: Arc<Sessions>,
+        waker: Arc<Waker>,
+        oom_score: String,
+    ) -> io::Result<ServiceCommand> {
+        let command = output.command;
+        let (own_note, closed) = (Arc::clone(&note), vec![note.number()]);
+        let prepare = move |process: &Process| {
+            set_priority(command, process.group, &oom_score);
+            // The next guard has to know of a start. A stop waits for no disk.
+            match command == Command::Start {
+                true => own_note.command(command, process.group, process.ordered_at),
+                false => Ok(()),
+            }
+        };
+        let runner = Runner::start(command, output.writer(), waker, closed, prepare)?;
+        Ok(ServiceCommand { command, output, runner, note, sessions })
+    }
+
+    /// Has the command spawned; says whether it will be.
+    pub(super) fn run(&mut self, prepared: Prepared) -> bool {
+        self.runner.spawn(Box::new(prepared))
+    }
+
+    /// Has it noted that the service is down. Without the note the next guard runs stop, which does
+    /// no harm.
+    pub(super) fn note_down(&self) {
+        let note = Arc::clone(&self.note);
+        self.runner.work(move || drop(note.service(false)));
+    }
+
+    /// Has the times of a grant noted; returns whether they will be.
+    pub(super) fn note_times(&self, times: GrantTimes) -> bool {
+        let note = Arc::clone(&self.note);
+        self.runner.work(move || drop(note.times(times)))
+    }
+
+    /// Returns what became of the spawning since the last call.
+    pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
+        let command = self.command;
+        if let Err(error) = self.runner.take_spawned()? {
+            return Some(GuardInput::Ended(command, not_run(&error)));
+        }
+        if let Some(process) = self.runner.process.as_ref().filter(|_| command != Command::Start) {
+            let (note, group, since) = (Arc::clone(&self.note), process.group, process.ordered_at);
+            self.runner.work(move || drop(note.command(command, group, since)));
+        }
+        Some(GuardInput::Spawned(command))
+    }
+
+    /// Returns what becomes readable when the command has ended, if it runs, and when it has
+    /// written something.
+    pub(super) fn events(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.runner.exit(), Some(self.output.as_fd())]
+    }
+
+    /// Passes on what the command has written.
+    pub(super) fn pass_on(&mut self) {
+        self.output.pass_on(&mut command_output);
+    }
+
+    /// Reaps the command if it has ended, with what it has written; returns how. A start that was
+    /// killed is reaped when its session was ended.
+    pub(super) fn reap(&mut self) -> Option<(Command, Outcome)> {
+        let process = self.runner.take_ended()?;
+        let outcome = match process.session().filter(|_| process.killed) {
+            Some(session) => {
+                self.sessions.end(session, Some(process));
+                Outcome::Overran
+            }
+            None => process.reap(),
+        };
+        self.output.flush(&mut command_output);
+        Some((self.command, outcome))
+    }
+
+    /// Lets the process begin.
+    pub(super) fn release(&mut self) {
+        self.runner.process.iter_mut().for_each(Process::release);
+    }
+
+    /// Kills the process with its group, if there is one, and has its session ended.
+    pub(super) fn kill(&mut self) {
+        if let Some(process) = &mut self.runner.process {
+            process.kill();
+            process.session().into_iter().for_each(|session| self.sessions.end(session, None));
+        }
+    }
+}
+
+/// Gives a process the priority of a command, and how ready the kernel is to kill it. Best effort.
+fn set_priority(command: Command, process: Pid, oom_score: &str) {
+    let path = format!("/proc/{process}/oom_score_adj");
+    let _ = fs::write(path, oom_score_of(command, oom_score));
+    if command != Command::Start {
+        let _ = rustix::process::setpriority_process(Some(process), NICE_MIN);
+    }
+}
+
+/// Returns the OOM score of a command of an agent of this score. What start leaves behind is the
+/// service, which the kernel shall kill before the agent when memory runs out.
+fn oom_score_of(command: Command, agents: &str) -> &str {
+    if command == Command::Start && agents.starts_with('-') { "0" } else { agents }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_not_spared_when_memory_runs_out() {
+        for (agents, starts) in [("-900\n", "0"), ("0\n", "0\n"), ("100\n", "100\n")] {
+            assert_eq!(oom_score_of(Command::Start, agents), starts);
+            assert_eq!(oom_score_of(Command::Stop, agents), agents);
+        }
+    }
+}
