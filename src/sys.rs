@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-pub use self::processes::{is_zombie, kill_session, kill_with_group, start_ticks};
+pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec};
 use rustix::fs::FlockOperation;

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use super::{Prepared, describe};
 use crate::core::{Instant, Outcome};
-use crate::sys::{self, kill_session, kill_with_group};
+use crate::sys::{self, end_session, kill_with_group};
 
 /// A command that was spawned, with its process group.
 pub struct Process {
@@ -77,7 +77,7 @@ impl Process {
     }
 
     /// Returns the session that the process leads, if it does. What it has started may be in other
-    /// groups of that session: see [`kill_session`].
+    /// groups of that session: see [`end_session`].
     pub fn session(&self) -> Option<Pid> {
         self.own_session.then_some(self.group)
     }
@@ -86,7 +86,7 @@ impl Process {
     /// reaps it first.
     pub fn end(mut self) {
         self.kill();
-        self.session().into_iter().for_each(kill_session);
+        self.session().into_iter().for_each(end_session);
         let _ = sys::poll(&mut [PollFd::new(&self.exit, PollFlags::IN)]);
         let _ = self.reap();
     }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Sender, bounded};
 use rustix::process::Pid;
 
 use crate::command::Process;
-use crate::sys::{Waker, kill_session};
+use crate::sys::{Waker, end_session};
 
 /// Memory for the stack of the thread, which the guard keeps locked.
 const STACK_BYTES: usize = 64 * 1024;
@@ -41,7 +41,7 @@ impl Sessions {
         let own_left = Arc::clone(&left);
         let work = move || {
             for (session, leader) in ordered {
-                kill_session(session);
+                end_session(session);
                 drop(leader.map(Process::reap));
                 own_left.fetch_sub(1, Ordering::AcqRel);
                 waker.wake();

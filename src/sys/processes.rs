@@ -1,15 +1,12 @@
 //! What /proc says of processes.
 
-use std::collections::HashSet;
 use std::fs;
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::raw;
-
-/// How often the processes are listed at most: each may have made another before it was killed.
-const LISTINGS_MAX: usize = 8;
 
 /// Kills a group and a process of it, which may have left it. The leader of the group runs, or was
 /// not reaped: then the number of the group is still its own.
@@ -18,30 +15,30 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
 }
 
-/// Kills the processes of a session, whatever groups they have made: timeout(1) makes one, and so
-/// does a shell for each job. Its leader runs, or was not reaped. Best effort: without /proc no
-/// process is killed. It takes as long as the host has processes.
-pub fn kill_session(session: Pid) {
+/// Kills the processes of a session, whatever groups they have made, and waits for their ends:
+/// timeout(1) makes a group, and so does a shell for each job. The leader of the session runs, or
+/// was not reaped. Best effort: without /proc no process is killed, and one of another user may not
+/// be. It takes as long as the host has processes, and as the kernel needs.
+pub fn end_session(session: Pid) {
     let is_in = |process| raw::session_of(process) == Ok(Some(session));
-    let mut killed = HashSet::new();
-    for _ in 0..LISTINGS_MAX {
-        let before = killed.len();
+    loop {
+        let mut killed = None;
         let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         for process in numbers.filter_map(Pid::from_raw) {
             // A number that was given to another process meanwhile is in another session.
             if is_in(process)
-                && !killed.contains(&process)
                 && let Ok(handle) = rustix::process::pidfd_open(process, PidfdFlags::empty())
                 && is_in(process)
+                && !super::is_ready(&handle)
+                && rustix::process::pidfd_send_signal(&handle, Signal::KILL).is_ok()
             {
-                let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
-                killed.insert(process);
+                killed = Some(handle);
             }
         }
-        if killed.len() == before {
-            return;
-        }
+        // Each may have made another before it was killed.
+        let Some(last) = killed else { return };
+        let _ = super::poll(&mut [PollFd::new(&last, PollFlags::IN)]);
     }
 }
 

@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod micro;
 mod on_change;
+mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod sandbox;
