@@ -69,7 +69,7 @@
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
 //! | When is a server left? | `unanswered` | `src/nats/pool.rs` |
-//! | Is a line of a command left out of the log? | `admits` | `src/log/limit.rs` |
+//! | Is there room for a line of the log? | `has_room` | `src/log/queue.rs` |
 
 pub mod agent;
 pub mod check;

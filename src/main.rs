@@ -164,7 +164,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let incarnation = Incarnation(number);
     let store = connect::store(&args, incarnation, &variable)?;
     let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
-    let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
+    let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
@@ -303,7 +303,7 @@ fn run_pause(args: &PauseArgs, destination: Destination) -> Result<u8, Refusal> 
 /// Sees that an agent which has ended left no service behind.
 fn finish(args: &AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     let AgentArgs { guard, .. } = args;
-    LogQueue::start(&guard.commands.key, guard.level, destination, false)
+    LogQueue::start(&guard.commands.key, guard.level, destination)
         .and_then(|log| {
             let identity = connect::identity(args, &variable);
             guard::finish(guard, &connect::runtime_base(), &identity, log)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::inbox::{Inbox, InboxSender, NewestSender, newest_inbox};
 use crate::command::{Change, Commands, OutputPipe, Runner, not_run};
 use crate::core::{Command, Event, Instant, Outcome};
-use crate::log::{command_output, count_left_out, panic_if_asked};
+use crate::log::{command_output, panic_if_asked};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Changes that may wait.
@@ -170,7 +170,6 @@ impl ChangeThread {
             && let Some(run) = self.run.take()
         {
             self.output.flush(&mut command_output);
-            count_left_out();
             self.ended(run.old, run.new, &outcome);
         }
         let Some(run) = &mut self.run else { return };

@@ -16,7 +16,7 @@ use super::process::GuardProcess;
 use super::protocol::Settings;
 use crate::core::{GrantTimes, Level, Ms, Timing, guard_answer_time};
 use crate::exit::Exit;
-use crate::log::{Destination, LogQueue, say};
+use crate::log::{LogQueue, say};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
@@ -50,8 +50,7 @@ pub fn finish(
         say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
-    let stderr = Destination::of_stderr(None);
-    let mut process = GuardProcess::new(&dir.path, lock, settings, stderr, log, None, false)?;
+    let mut process = GuardProcess::new(&dir.path, lock, settings, log, None, false)?;
     let give_up_at = sys::now().after(give_up_within);
     process.give_up_at = Some(give_up_at);
     while !process.done {

@@ -30,7 +30,7 @@ use crate::core::{
     Command, GrantTimes, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome,
     Role, Run, SLACK, ServiceAction, ToGuard,
 };
-use crate::log::{Destination, LogQueue, count_left_out, say};
+use crate::log::{LogQueue, say};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -64,8 +64,6 @@ pub(super) struct GuardProcess {
     noted_up: bool,
     noted_times: Option<GrantTimes>,
     device: WatchdogDevice,
-    /// Where the log goes unless it is syslog.
-    stderr: Destination,
     /// The metrics of the agent, if it writes them to a file.
     metrics_file: Option<MetricsFile>,
     /// Where later agents connect.
@@ -79,7 +77,7 @@ pub(super) struct GuardProcess {
     pub(super) give_up_at: Option<Instant>,
     pub(super) done: bool,
     /// Dropped last, after the lock: it may wait for its reader.
-    log: LogQueue,
+    _log: LogQueue,
 }
 
 impl GuardProcess {
@@ -98,7 +96,6 @@ impl GuardProcess {
         dir: &Path,
         lock: File,
         settings: &Settings,
-        stderr: Destination,
         log: LogQueue,
         output: Option<OwnedFd>,
         may_be_down: bool,
@@ -153,7 +150,6 @@ impl GuardProcess {
             noted_up: previous.up,
             noted_times: previous.times,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
-            stderr,
             metrics_file: MetricsFile::of(settings, dir),
             listener: None,
             agent: None,
@@ -161,7 +157,7 @@ impl GuardProcess {
             alarm: Alarm::new()?,
             give_up_at: None,
             done: false,
-            log,
+            _log: log,
         })
     }
 
@@ -239,7 +235,6 @@ impl GuardProcess {
                 self.runners[at].pass_on();
             }
             if has_ended && let Some((command, outcome)) = self.runners[at].reap() {
-                count_left_out();
                 if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
                 {
@@ -311,8 +306,6 @@ impl GuardProcess {
     /// Another instance of the agent may have been set up in another way.
     pub(super) fn configure(&mut self, settings: Settings) {
         self.device.configure(&settings.device, settings.timing);
-        let destination = self.stderr.or_syslog(settings.syslog);
-        self.log.configure(&settings.commands.key, settings.level, destination);
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
         let before = std::mem::replace(
             &mut self.metrics_file,

@@ -53,7 +53,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
     let destination = stderr.or_syslog(settings.syslog);
-    let log = LogQueue::start(&settings.commands.key, settings.level, destination, true)
+    let log = LogQueue::start(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
     let lock = lock.map_err(lacks("guard: the lock: "))?;
     let how = FlockOperation::NonBlockingLockExclusive;
@@ -67,7 +67,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let listener = listener.inspect_err(|why| {
         log::warn!("{why}: the next instance of the agent will not find this guard");
     });
-    let process = GuardProcess::new(&dir, lock, &settings, stderr, log, output, true);
+    let process = GuardProcess::new(&dir, lock, &settings, log, output, true);
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
     process.listener = listener.ok();
     process.agent = Some(socket);

@@ -98,7 +98,7 @@ pub(super) fn run(
     destination: Destination,
 ) {
     let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-    let log = LogQueue::start_without_thread(&names.join(","), request.level, destination, false);
+    let log = LogQueue::start(&names.join(","), request.level, destination);
     match Renewer::new(request, holder, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
@@ -142,7 +142,7 @@ fn leave_stderr(log: &io::Result<LogQueue>) {
         // What is not left is left at the end of this process.
         let _ = rustix::stdio::dup2_stderr(&null);
         if let Ok(log) = log {
-            log.leave_stderr(null);
+            log.leave_stderr();
         }
     }
 }

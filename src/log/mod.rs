@@ -4,9 +4,8 @@
 //! |---|---|
 //! | `format` | the destination of the log, and the form of a line for it |
 //! | `syslog` | the socket of a syslog daemon |
-//! | `stderr` | stderr, and the process that writes it where a disk may stall |
+//! | `stderr` | stderr, whole lines of it |
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
-//! | `limit` | the limit on the output of commands |
 //! | `lost` | counting the lines that were lost |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
@@ -15,7 +14,6 @@
 
 mod fatal;
 mod format;
-mod limit;
 mod lost;
 mod queue;
 mod stderr;
@@ -25,4 +23,4 @@ pub(crate) use self::fatal::{end_on_panic, panic_if_asked};
 pub use self::format::Destination;
 pub(crate) use self::format::one_line;
 pub use self::queue::LogQueue;
-pub(crate) use self::queue::{command_output, count_left_out, say};
+pub(crate) use self::queue::{command_output, say};

@@ -1,25 +1,27 @@
-//! The log of a process: a queue of lines, and the thread that writes them. Nobody waits for
-//! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
+//! The log of a process: env_logger decides which lines are logged and calls the form of
+//! [`Destination`], a queue keeps them, and a thread writes them. Nobody waits for the queue: a
+//! reader that stops reading costs lines, which are counted, and nothing else.
 
+use std::env;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ::log::{Level, LevelFilter, Log, Metadata, Record};
+use ::log::{Level, LevelFilter};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use env_logger::{Logger, Target};
 
 use super::fatal::panic_if_asked;
 use super::format::Destination;
-use super::limit::{self, OutputLimit};
 use super::lost::LostLines;
-use super::stderr::{self, Stderr};
+use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::{self, Command, Instant};
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::core::{self, Command};
+use crate::sys::{self, Alarm, PollFlags, Waker, raw};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -44,221 +46,128 @@ pub(crate) fn say(level: core::Level, text: &str) {
     ::log::log!(level, "{text}");
 }
 
-/// Logs a line of a command's output, unless the command writes too much.
+/// Logs a line of a command's output. Its target is the name of the command.
 pub(crate) fn command_output(command: Command, line: &[u8]) {
     ::log::info!(target: command.name(), "{}", String::from_utf8_lossy(line));
-}
-
-/// Counts the output that was left out more than a second ago. To be called when a command
-/// has ended.
-pub(crate) fn count_left_out() {
-    ::log::logger().flush();
 }
 
 /// The log of a process. When it is dropped, it waits for its last lines as
 /// [`LogQueue::flush`] does.
 pub struct LogQueue {
-    logger: Arc<Logger>,
+    shared: Arc<Shared>,
     alarm: Alarm,
 }
 
-/// Puts lines into the queue.
-struct Logger {
-    queue: Sender<Queued>,
+/// What the threads that log and the one that writes have in common.
+struct Shared {
+    queue: Sender<Vec<u8>>,
     /// Lines for which the queue had no room.
     unread: AtomicU64,
     /// Somebody waits until the queue is empty.
     flushing: AtomicBool,
+    /// stderr is left as soon as the queue is empty.
+    leaving: AtomicBool,
     /// All lines are written.
     written: Waker,
-    form: Mutex<Form>,
-    /// The thread, before it is spawned.
-    idle: Mutex<Option<LogThread>>,
-    /// What is written to next in the place of stderr.
-    next_file: Mutex<Option<File>>,
 }
 
-/// A line, and where it goes.
-type Queued = (Destination, Vec<u8>);
-
-/// How lines are written, and which.
-struct Form {
-    destination: Destination,
-    /// The key, which stands in every line.
-    subject: String,
-    limit: OutputLimit,
-}
-
-impl Form {
-    fn line(&self, level: Level, from: Option<Command>, text: &str) -> Queued {
-        (self.destination, self.destination.line(&self.subject, level, from, text))
-    }
-}
-
-impl Log for Logger {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= ::log::max_level()
-    }
-
-    /// Logs a line; it is one of a command's output if its target is the command's name.
-    fn log(&self, record: &Record<'_>) {
-        let text = record.args().to_string();
-        let mut commands = Command::ALL.into_iter();
-        match commands.find(|command| command.name() == record.target()) {
-            Some(command) => self.command_output(command, &text, sys::now()),
-            None => self.line(&self.form(), record.level(), None, &text),
-        }
-    }
-
-    /// Counts the lines of commands that were left out more than a second ago.
-    fn flush(&self) {
-        self.count_left_out(&mut self.form(), sys::now(), false);
-    }
-}
-
-impl Logger {
-    fn new(subject: &str, destination: Destination) -> io::Result<(Arc<Logger>, Receiver<Queued>)> {
-        let (queue, queued) = bounded(LINES_MAX);
-        let subject = subject.to_owned();
-        let logger = Logger {
-            queue,
-            unread: AtomicU64::new(0),
-            flushing: AtomicBool::new(false),
-            written: Waker::new()?,
-            form: Mutex::new(Form { destination, subject, limit: OutputLimit::new() }),
-            idle: Mutex::new(None),
-            next_file: Mutex::new(None),
-        };
-        Ok((Arc::new(logger), queued))
-    }
-
-    /// Spawns the thread that writes the lines, unless it runs.
-    fn begin(&self) -> io::Result<()> {
-        let idle = self.idle().take();
-        let Some(thread) = idle else { return Ok(()) };
-        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
-        builder.spawn(move || thread.work()).map(drop)
+impl Shared {
+    /// Returns whether there is room for a line of a command, or of the program's own.
+    fn has_room(&self, from: Option<Command>) -> bool {
+        let kept = if from.is_some() { OWN_LINES } else { 0 };
+        self.queue.len() + kept < LINES_MAX
     }
 
     /// Has the thread do what is due when the queue is empty.
     fn wake(&self) {
-        self.flushing.store(true, Relaxed);
         // An empty line wakes the thread; where there is no room for it, the thread is awake.
-        let _ = self.queue.try_send((Destination::Pipe, Vec::new()));
+        let _ = self.queue.try_send(Vec::new());
     }
+}
 
-    fn idle(&self) -> MutexGuard<'_, Option<LogThread>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Where env_logger writes whole lines to.
+struct QueueWriter(Arc<Shared>);
 
-    fn next_file(&self) -> MutexGuard<'_, Option<File>> {
-        self.next_file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn form(&self) -> MutexGuard<'_, Form> {
-        self.form.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn command_output(&self, command: Command, text: &str, now: Instant) {
-        let mut form = self.form();
-        self.count_left_out(&mut form, now, false);
-        if form.limit.admits(command, text.len(), now) {
-            self.line(&form, Level::Info, Some(command), text);
+impl Write for QueueWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.0.queue.try_send(line.to_vec()).is_err() {
+            self.0.unread.fetch_add(1, Relaxed);
         }
+        Ok(line.len())
     }
 
-    fn count_left_out(&self, form: &mut Form, now: Instant, at_once: bool) {
-        while let Some((command, count)) = form.limit.left_out(now, at_once) {
-            self.line(form, Level::Warn, Some(command), &limit::text(count));
-        }
-    }
-
-    fn line(&self, form: &Form, level: Level, from: Option<Command>, text: &str) {
-        let kept = if from.is_some() { OWN_LINES } else { 0 };
-        let line = form.line(level, from, text);
-        // Without a thread the lines fill the queue.
-        let _ = self.begin();
-        if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(line).is_err() {
-            self.unread.fetch_add(1, Relaxed);
-        }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 impl LogQueue {
     /// Takes the process's log over. `subject` stands in every line: the key. No line below the
-    /// lowest level is written: 1 errors, 2 warnings, and so on. A `killable` process can end
-    /// although the disk of its log stalls.
+    /// lowest level is written, 1 errors, 2 warnings, and so on, but for those that `RUST_LOG`
+    /// decides on.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give, or the process has a log.
-    pub fn start(
-        subject: &str,
-        lowest: u64,
-        destination: Destination,
-        killable: bool,
-    ) -> io::Result<LogQueue> {
-        let log = LogQueue::start_without_thread(subject, lowest, destination, killable)?;
-        log.logger.begin()?;
+    pub fn start(subject: &str, lowest: u64, destination: Destination) -> io::Result<LogQueue> {
+        let stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        let directives = env::var("RUST_LOG").unwrap_or_default();
+        let level = filter(lowest);
+        let (log, logger) =
+            LogQueue::begin(subject, destination, level, &directives, stderr.into())?;
+        let max = logger.filter();
+        ::log::set_boxed_logger(Box::new(logger)).map_err(io::Error::other)?;
+        ::log::set_max_level(max);
         Ok(log)
     }
 
-    /// Takes the process's log over as [`LogQueue::start`]; the first line spawns the thread. For
-    /// a process that has to begin fast and as a rule logs nothing.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no descriptor to give, or the process has a log.
-    pub fn start_without_thread(
+    /// Starts the thread of a log that the process does not use yet.
+    fn begin(
         subject: &str,
-        lowest: u64,
         destination: Destination,
-        killable: bool,
-    ) -> io::Result<LogQueue> {
-        let stderr = stderr::open(killable)?;
-        let (logger, queued) = Logger::new(subject, destination)?;
+        level: LevelFilter,
+        directives: &str,
+        stderr: File,
+    ) -> io::Result<(LogQueue, Logger)> {
+        let (queue, queued) = bounded(LINES_MAX);
+        let shared = Arc::new(Shared {
+            queue,
+            unread: AtomicU64::new(0),
+            flushing: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            written: Waker::new()?,
+        });
         let alarm = Alarm::new()?;
-        let syslog = SyslogSocket::default();
-        let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
-        *logger.idle() = Some(thread);
-        ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
-        ::log::set_max_level(filter(lowest));
-        Ok(LogQueue { logger, alarm })
+        let thread = LogThread {
+            shared: Arc::clone(&shared),
+            queued,
+            destination,
+            subject: subject.to_owned(),
+            syslog: SyslogSocket::default(),
+            stderr: Some(Stderr::new(stderr)),
+        };
+        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
+        builder.spawn(move || thread.work())?;
+        let logger = logger(subject, destination, level, directives, &shared);
+        Ok((LogQueue { shared, alarm }, logger))
     }
 
-    /// Changes all that [`LogQueue::start`] was given.
-    pub fn configure(&self, subject: &str, lowest: u64, destination: Destination) {
-        let mut form = self.logger.form();
-        form.destination = destination;
-        subject.clone_into(&mut form.subject);
-        ::log::set_max_level(filter(lowest));
-    }
-
-    /// Has the lines until now written, and later ones into this file in the place of stderr.
-    /// Does not wait for that.
-    pub fn leave_stderr(&self, file: File) {
-        match &mut *self.logger.idle() {
-            Some(thread) => thread.stderr.replace_file(file),
-            None => {
-                *self.logger.next_file() = Some(file);
-                self.logger.wake();
-            }
-        }
+    /// Has stderr left after the lines until now; later ones are not written. Does not wait for
+    /// that.
+    pub fn leave_stderr(&self) {
+        self.shared.leaving.store(true, Relaxed);
+        self.shared.wake();
     }
 
     /// Waits until all lines are written, for half a second at the longest.
     pub fn flush(&self) {
-        let (logger, now) = (&self.logger, sys::now());
-        logger.count_left_out(&mut logger.form(), now, true);
-        if logger.idle().is_some() {
-            // There was no line.
-            return;
-        }
-        logger.written.clear();
-        logger.wake();
-        let fds = [(logger.written.as_fd(), PollFlags::IN)];
+        let Shared { flushing, written, .. } = &*self.shared;
+        written.clear();
+        flushing.store(true, Relaxed);
+        self.shared.wake();
+        let until = sys::now().after(FLUSH_WITHIN);
         // A wait that fails is a short wait.
-        let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
+        let _ = self.alarm.wait([(written.as_fd(), PollFlags::IN)], Some(until));
     }
 }
 
@@ -266,6 +175,31 @@ impl Drop for LogQueue {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// Returns what chooses the lines and puts them into the queue.
+fn logger(
+    subject: &str,
+    destination: Destination,
+    level: LevelFilter,
+    directives: &str,
+    shared: &Arc<Shared>,
+) -> Logger {
+    let (subject, form_shared) = (subject.to_owned(), Arc::clone(shared));
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(level).parse_filters(directives);
+    builder.target(Target::Pipe(Box::new(QueueWriter(Arc::clone(shared)))));
+    builder.format(move |line, record| {
+        let mut commands = Command::ALL.into_iter();
+        let from = commands.find(|command| command.name() == record.target());
+        if !form_shared.has_room(from) {
+            form_shared.unread.fetch_add(1, Relaxed);
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let text = record.args().to_string();
+        line.write_all(&destination.line(&subject, record.level(), from, &text))
+    });
+    builder.build()
 }
 
 /// Returns the levels down to the lowest.
@@ -276,44 +210,54 @@ fn filter(lowest: u64) -> LevelFilter {
 
 /// Writes the lines, and waits for their reader.
 struct LogThread {
-    logger: Arc<Logger>,
-    queued: Receiver<Queued>,
+    shared: Arc<Shared>,
+    queued: Receiver<Vec<u8>>,
+    destination: Destination,
+    /// The key, which stands in every line.
+    subject: String,
     syslog: SyslogSocket,
-    stderr: Stderr,
+    /// `None` when it was left.
+    stderr: Option<Stderr>,
 }
 
 impl LogThread {
     fn work(mut self) {
+        if let Some(file) = self.stderr.as_ref().filter(|stderr| stderr.is_file()) {
+            // A panic of this thread is written to stderr itself.
+            let stderr = io::stderr();
+            raw::keep_only(&[stderr.as_fd(), file.as_fd(), self.shared.written.as_fd()]);
+        }
         let mut lost = LostLines::default();
-        while let Ok((destination, line)) = self.queued.recv() {
+        while let Ok(line) = self.queued.recv() {
             panic_if_asked("putex-log");
-            if let Err(error) = self.write(destination, &line) {
+            if let Err(error) = self.write(&line) {
                 lost.add(1, &error);
             }
-            let unread = self.logger.unread.swap(0, Relaxed);
+            let unread = self.shared.unread.swap(0, Relaxed);
             if unread > 0 {
                 lost.add(unread, &ErrorKind::WouldBlock.into());
             }
-            let flushed = self.queued.is_empty() && self.logger.flushing.swap(false, Relaxed);
+            let is_empty = self.queued.is_empty();
+            let flushed = is_empty && self.shared.flushing.swap(false, Relaxed);
             let now = sys::now();
             if let Some(text) = lost.text(now, flushed) {
-                let (destination, line) = self.logger.form().line(Level::Warn, None, &text);
-                if self.write(destination, &line).is_ok() {
+                let line = self.destination.line(&self.subject, Level::Warn, None, &text);
+                if self.write(&line).is_ok() {
                     lost.counted(now);
                 }
             }
+            if is_empty && self.shared.leaving.load(Relaxed) {
+                self.stderr = None;
+            }
             if flushed {
-                if let Some(next) = self.logger.next_file().take() {
-                    self.stderr.replace_file(next);
-                }
-                self.logger.written.wake();
+                self.shared.written.wake();
             }
         }
     }
 
     /// A line that syslog does not take goes to stderr.
-    fn write(&mut self, destination: Destination, line: &[u8]) -> io::Result<()> {
-        if destination != Destination::Syslog {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.destination != Destination::Syslog {
             return self.write_stderr(line);
         }
         let taken = self.syslog.send(line) || {
@@ -323,15 +267,8 @@ impl LogThread {
         if taken { Ok(()) } else { self.write_stderr(&without_priority(line)) }
     }
 
-    /// The process that writes the file for a guard may have been killed: then another does.
     fn write_stderr(&mut self, line: &[u8]) -> io::Result<()> {
-        match self.stderr.write_line(line) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                self.stderr.open_again()?;
-                self.stderr.write_line(line)
-            }
-            written => written,
-        }
+        self.stderr.as_mut().map_or(Ok(()), |stderr| stderr.write_line(line))
     }
 }
 
@@ -340,111 +277,124 @@ mod tests {
     use std::io::{BufRead, BufReader, PipeReader};
     use std::os::fd::OwnedFd;
 
+    use ::log::{Log, Record};
+
     use super::*;
 
-    /// A log that writes into a pipe.
-    fn log_into_pipe() -> (LogQueue, PipeReader) {
-        let (reader, writer) = io::pipe().expect("a pipe");
-        let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
-        let stderr = Stderr::new(OwnedFd::from(writer).into(), None);
-        let syslog = SyslogSocket::default();
-        let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
-        thread::spawn(move || thread.work());
-        (LogQueue { logger, alarm: Alarm::new().expect("a timer") }, reader)
+    /// A log that writes into a pipe, with the directives of `RUST_LOG`.
+    struct Piped {
+        log: LogQueue,
+        logger: Logger,
+        reader: PipeReader,
     }
 
-    fn say(log: &LogQueue, text: &str) {
-        log.logger.line(&log.logger.form(), Level::Info, None, text);
-    }
-
-    /// Ends the log and returns all that it has written.
-    fn end(log: LogQueue, reader: PipeReader) -> String {
-        let reading = thread::spawn(move || {
-            let mut text = String::new();
-            let mut reader = BufReader::new(reader);
-            while !text.ends_with(": end\n") {
-                reader.read_line(&mut text).expect("it is text");
-            }
-            text
-        });
-        log.flush();
-        // It is full until it is read.
-        while log.logger.queue.is_full() {
-            log.flush();
+    impl Piped {
+        fn new(directives: &str) -> Piped {
+            let (reader, writer) = io::pipe().expect("a pipe");
+            let stderr = OwnedFd::from(writer).into();
+            let (destination, level) = (Destination::Pipe, LevelFilter::Info);
+            let (log, logger) = LogQueue::begin("web", destination, level, directives, stderr)
+                .expect("a descriptor and a thread");
+            Piped { log, logger, reader }
         }
-        say(&log, "end");
-        drop(log);
-        reading.join().expect("it reads").replace("putex: web: end\n", "")
+
+        fn say(&self, target: &str, level: Level, text: &str) {
+            let mut record = Record::builder();
+            self.logger
+                .log(&record.target(target).level(level).args(format_args!("{text}")).build());
+        }
+
+        /// Logs long lines until one of them has no room.
+        fn fill(&self, target: &str) {
+            let long = "x".repeat(1000);
+            let unread = || self.log.shared.unread.load(Relaxed);
+            while unread() == 0 {
+                self.say(target, Level::Info, &long);
+            }
+        }
+
+        /// Ends the log and returns all that it has written.
+        fn end(self) -> String {
+            let mut reader = BufReader::new(self.reader.try_clone().expect("a descriptor"));
+            let reading = thread::spawn(move || {
+                let mut text = String::new();
+                while !text.ends_with(": end\n") {
+                    reader.read_line(&mut text).expect("it is text");
+                }
+                text
+            });
+            self.log.flush();
+            // It is full until it is read.
+            while self.log.shared.queue.is_full() {
+                self.log.flush();
+            }
+            self.say("putex", Level::Error, "end");
+            drop(self.log);
+            reading.join().expect("it reads").replace("putex: web: error: end\n", "")
+        }
     }
 
     #[test]
     fn commands_leave_room_for_lines_of_putex() {
-        let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
-        let flood = |seconds: u64| {
-            let now = Instant::from_boot(Duration::from_secs(seconds));
-            for _ in 0..LINES_MAX {
-                logger.command_output(Command::Start, "start writes much", now);
-            }
-        };
-        (0..60).for_each(flood);
-        assert_eq!(queued.len(), LINES_MAX - OWN_LINES);
-        assert_ne!(logger.unread.swap(0, Relaxed), 0);
+        let piped = Piped::new("");
+        piped.fill("start");
+        let unread = &piped.log.shared.unread;
+        let before = unread.load(Relaxed);
         for _ in 0..OWN_LINES {
-            logger.line(&logger.form(), Level::Info, None, "standby -> taking");
+            piped.say("putex", Level::Info, "standby -> taking");
         }
-        assert_eq!(logger.unread.load(Relaxed), 0);
-        assert_eq!(queued.len(), LINES_MAX);
-        // 100 at once, then 20 a second, with a count before the next.
-        let said: Vec<_> = queued.try_iter().take(122).map(text).collect();
-        assert_eq!(said[99], "putex: web: start: start writes much\n");
-        let count = "putex: web: warning: start: 924 lines of output were left out: more than \
-                     20 lines or 8 KiB a second\n";
-        assert_eq!(said[100], count);
-        assert_eq!(said[101], "putex: web: start: start writes much\n");
-        assert!(said[121].contains("1004 lines"), "{}", said[121]);
-    }
-
-    fn text((_, line): Queued) -> String {
-        String::from_utf8(line).expect("it is text")
+        assert_eq!(unread.load(Relaxed), before);
+        assert!(!piped.log.shared.has_room(Some(Command::Stop)));
+        let text = piped.end();
+        assert_eq!(text.matches("putex: web: standby -> taking\n").count(), OWN_LINES);
+        assert!(text.contains("putex: web: start: xxx"), "{text}");
     }
 
     #[test]
     fn a_reader_that_does_not_read_drops_lines_and_holds_nobody_up() {
-        let (log, reader) = log_into_pipe();
-        let long = "x".repeat(1000);
-        while log.logger.unread.load(Relaxed) == 0 {
-            say(&log, &long);
-        }
+        let piped = Piped::new("");
+        piped.fill("putex");
         let since = sys::now();
-        log.flush();
+        piped.log.flush();
         assert!(sys::now().since(since) >= FLUSH_WITHIN);
-        let text = end(log, reader);
+        let text = piped.end();
         let counts = text.matches("putex: web: warning: 1 log lines were dropped: the log was");
         assert_eq!(counts.count(), 1, "{text}");
     }
 
     #[test]
-    fn output_that_was_left_out_is_counted_by_the_second_and_at_the_end() {
-        let (log, reader) = log_into_pipe();
-        let at = |ms| Instant::from_boot(Duration::from_millis(ms));
-        for number in 0..150 {
-            log.logger.command_output(Command::Start, "line\r", at(number));
-        }
-        log.logger.count_left_out(&mut log.logger.form(), at(999), false);
-        say(&log, "not counted yet");
-        log.logger.count_left_out(&mut log.logger.form(), at(1000), false);
-        for _ in 0..21 {
-            log.logger.command_output(Command::Start, "x\x1b[2J", at(1001));
-        }
-        let count = |lines| {
-            format!(
-                "putex: web: warning: start: {lines} lines of output were left out: more than \
-                 20 lines or 8 KiB a second\n"
-            )
+    fn rust_log_decides_on_what_it_names() {
+        let all = |piped: Piped| {
+            for (target, level) in [
+                ("putex::agent", Level::Debug),
+                ("putex::agent", Level::Info),
+                ("healthcheck", Level::Info),
+                ("start", Level::Info),
+            ] {
+                piped.say(target, level, "said");
+            }
+            piped.end()
         };
-        let first = "putex: web: start: line\n".repeat(100) + "putex: web: not counted yet\n";
-        let rest = "putex: web: start: x?[2J\n".repeat(20) + &count(1);
-        assert_eq!(end(log, reader), first + &count(50) + &rest);
+        let of_start = "putex: web: start: said\n";
+        let of_agent = "putex: web: said\n";
+        let of_check = "putex: web: healthcheck: said\n";
+        let debug = "putex: web: debug: said\n";
+        assert_eq!(all(Piped::new("")), [of_agent, of_check, of_start].concat());
+        assert_eq!(all(Piped::new("healthcheck=off")), [of_agent, of_start].concat());
+        assert_eq!(all(Piped::new("warn,start=info")), of_start);
+        let every = [debug, of_agent, of_check, of_start].concat();
+        assert_eq!(all(Piped::new("putex=debug")), every);
+    }
+
+    /// The renewer of a lock outlives its command, whose caller may wait for the end of stderr.
+    #[test]
+    fn a_log_that_leaves_stderr_writes_what_was_said_before() {
+        let piped = Piped::new("");
+        piped.say("putex", Level::Info, "one");
+        piped.log.leave_stderr();
+        let text = io::read_to_string(&piped.reader).expect("it ends");
+        assert_eq!(text, "putex: web: one\n");
+        piped.say("putex", Level::Info, "two");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod byte_lock;
 mod child;
+mod descriptors;
 mod kernel_state;
 
 use std::fs;
@@ -20,6 +21,7 @@ use rustix::process::Pid;
 
 pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::child::{Child, set_up_on_terminal};
+pub use self::descriptors::keep_only;
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.

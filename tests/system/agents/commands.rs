@@ -301,7 +301,7 @@ fn a_command_that_writes_without_end_stops_nothing() {
     let sandbox = Sandbox::new("shout");
     let mut agent = start(&sandbox, "200ms", script, "true");
     let starts = sandbox.join("starts");
-    // Each start writes far more than the log takes. Strokes go on.
+    // Each start writes far more than the queue of the log holds. Strokes go on.
     until_true("ten starts", || {
         let starts = fs::read_to_string(&starts);
         starts.is_ok_and(|starts| starts.lines().count() >= 10)
@@ -309,7 +309,6 @@ fn a_command_that_writes_without_end_stops_nothing() {
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "the lock was held and the service stopped");
-    assert!(said.contains(" lines of output were left out"), "no count was given");
     assert!(!said.contains("no renewal was acknowledged"), "the log held the renewals up");
 }
 

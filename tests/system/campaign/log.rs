@@ -17,7 +17,7 @@ use crate::support::log::PipeReader;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What is counted: how it is called, and what the line has in it.
-pub(crate) const COUNTED: [(&str, &str); 12] = [
+pub(crate) const COUNTED: [(&str, &str); 11] = [
     ("adoptions", "taking -> active: adopted as revision"),
     ("locks that ran out, the agent there", "the lock has run out: the guard stops the service"),
     (
@@ -30,7 +30,6 @@ pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("service may still run", "MAY STILL RUN"),
     ("woken late", "woke "),
     ("log lines dropped and counted", "log lines were dropped"),
-    ("output left out", "lines of output were left out"),
     ("services that stop had left", "stop has left processes of the service behind"),
     ("guards that were gone", "the guard is gone"),
 ];

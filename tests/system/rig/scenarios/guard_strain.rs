@@ -20,11 +20,10 @@ use crate::support::clock::{ms, now, observe_for, wait_until};
 /// The threads that every agent always has, the main one first.
 pub(crate) const THREADS: [&str; 3] = ["putex", "putex-store", "putex-log"];
 
-/// Many more lines a check than the log takes.
+/// Many more lines a check than the queue of the log holds.
 const CHATTER: usize = 3000;
 
-/// The size of the pipe to a reader that does not read, in bytes: small, since of all that the
-/// commands write little is logged.
+/// The size of the pipe to a reader that does not read, in bytes.
 const PIPE_BYTES: usize = 4096;
 
 /// Nobody reads the log of the active agent, for 3T, while a command writes much: the pipe is
@@ -48,17 +47,14 @@ pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
             report.check(is_full(&pipe), || "the pipe is not full".to_owned());
             let read_at = now();
             host.set_reading(true);
-            let many =
-                || Some(left_out(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
+            let many = || Some(dropped(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
             let lost = wait_until(read_at + scene.timing.longest_wait(), many);
             report.check(lost.is_some(), || {
-                let lost = left_out(&host.said_since(muted_at));
-                format!("only {lost} lines that were left out were counted")
+                let lost = dropped(&host.said_since(muted_at));
+                format!("only {lost} lines that were dropped were counted")
             });
-            report.note(format!(
-                "{} lines that were left out were counted",
-                lost.unwrap_or_default()
-            ));
+            report
+                .note(format!("{} lines that were dropped were counted", lost.unwrap_or_default()));
 
             host.set_reading(false);
             scene.check_nothing_moves(report, read_at, window);
@@ -180,10 +176,10 @@ fn is_full(pipe: &File) -> bool {
     unread + CHATTER_BYTES as u64 + 100 > PIPE_BYTES as u64
 }
 
-/// Returns how many lines of output the agent counts that it left out.
-fn left_out(lines: &[String]) -> usize {
+/// Returns how many lines the agent counts that were dropped.
+fn dropped(lines: &[String]) -> usize {
     let counts = lines.iter().filter_map(|line| {
-        let (before, _) = line.split_once(" lines of output were left out")?;
+        let (before, _) = line.split_once(" log lines were dropped: the log was not read")?;
         before.rsplit(' ').next()?.parse::<usize>().ok()
     });
     counts.sum()
