@@ -136,6 +136,11 @@ impl GuardClient {
         }
     }
 
+    /// Returns whether there is a guard, as far as is known.
+    pub(super) fn is_present(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
     /// Kills the guard. An attempt to connect is given up.
     pub(super) fn kill(&mut self) {
         let link = self.take_link();

@@ -108,8 +108,14 @@ impl Performer<'_> {
             Ending::NotStopped => "the service could not be stopped".to_owned(),
             Ending::Rejected(error) => error.to_string(),
         };
-        if ending == Ending::NotStopped {
-            log::error!("ended with status 70: {why}; the guard goes on running stop");
+        match ending {
+            Ending::NotStopped if self.guard.is_present() => {
+                log::error!("ended with status 70: {why}; the guard goes on running stop");
+            }
+            Ending::NotStopped => log::error!(
+                "ended with status 70: {why}; there is no guard that could go on running stop"
+            ),
+            Ending::Clean | Ending::Rejected(_) => {}
         }
         self.tell_change("ended", why);
         if ending != Ending::NotStopped {

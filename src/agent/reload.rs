@@ -7,6 +7,8 @@ use std::thread;
 
 use super::inbox::InboxSender;
 use crate::core::{Event, Reloadable};
+use crate::log::OncePerSecond;
+use crate::sys;
 
 /// The settings as they are found now.
 pub struct Reloaded {
@@ -26,12 +28,14 @@ pub(super) struct Reloader {
     settings: Arc<Mutex<Settings>>,
     events: InboxSender<Event>,
     state: State,
+    again_line: OncePerSecond,
 }
 
 /// How settings are read, and those that were read last.
 struct Settings {
     read: Reload,
     last: Reloadable,
+    nothing_line: OncePerSecond,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,15 +49,20 @@ enum State {
 impl Reloader {
     /// `last` are the settings of the start.
     pub(super) fn new(read: Reload, last: Reloadable, events: InboxSender<Event>) -> Reloader {
-        let settings = Arc::new(Mutex::new(Settings { read, last }));
-        Reloader { settings, events, state: State::Idle }
+        let settings =
+            Arc::new(Mutex::new(Settings { read, last, nothing_line: OncePerSecond::default() }));
+        Reloader { settings, events, state: State::Idle, again_line: OncePerSecond::default() }
     }
 
     /// Has the settings read; an [`Event::Reloaded`] follows.
     pub(super) fn begin(&mut self) {
         if self.state != State::Idle {
-            self.state = State::Again;
-            return log::info!("SIGHUP: the settings are still being read; then once more");
+            if std::mem::replace(&mut self.state, State::Again) == State::Reading
+                && self.again_line.is_due(sys::now())
+            {
+                log::info!("SIGHUP: the settings are still being read; then once more");
+            }
+            return;
         }
         self.state = State::Reading;
         let (settings, events) = (Arc::clone(&self.settings), self.events.clone());
@@ -101,7 +110,7 @@ impl Settings {
         }
         if !changed.is_empty() {
             log::info!("SIGHUP: from now on {}", changed.join(", "));
-        } else if for_restart.is_empty() {
+        } else if for_restart.is_empty() && self.nothing_line.is_due(sys::now()) {
             log::info!("SIGHUP: nothing to reload");
         }
         self.last = reloadable;

@@ -12,12 +12,14 @@ use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::reload::Reloader;
 use crate::core::Event;
+use crate::log::OncePerSecond;
 use crate::sys::{self, raw};
 
 /// The signals that an agent takes.
 pub struct Signals {
     descriptor: OwnedFd,
     on_terminal: bool,
+    usr1_line: OncePerSecond,
 }
 
 impl Signals {
@@ -32,7 +34,7 @@ impl Signals {
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
         let on_terminal = io::stdin().is_terminal();
-        Ok(Signals { descriptor, on_terminal })
+        Ok(Signals { descriptor, on_terminal, usr1_line: OncePerSecond::default() })
     }
 
     /// Reads the next signal, if there is one. The settings are read again by `reloader`.
@@ -42,7 +44,9 @@ impl Signals {
             SIGTERM => Some(Event::Shutdown("SIGTERM")),
             SIGINT => Some(Event::Shutdown("SIGINT")),
             SIGUSR1 => {
-                log::info!("SIGUSR1: it has no effect");
+                if self.usr1_line.is_due(sys::now()) {
+                    log::info!("SIGUSR1: it has no effect");
+                }
                 None
             }
             // Nobody is there any more who could press Control-C.

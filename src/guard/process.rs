@@ -30,7 +30,7 @@ use crate::core::{
     Command, GrantTimes, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome,
     Role, Run, SLACK, ServiceAction, ToGuard,
 };
-use crate::log::{LogQueue, say};
+use crate::log::{LogQueue, OncePerSecond, say};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -73,6 +73,7 @@ pub(super) struct GuardProcess {
     /// Reports that the agent was not sent yet.
     unsent: VecDeque<GuardReport>,
     alarm: Alarm,
+    cannot_wait: OncePerSecond,
     /// [`GuardProcess::turn`] returns at this instant at the latest.
     pub(super) give_up_at: Option<Instant>,
     pub(super) done: bool,
@@ -155,6 +156,7 @@ impl GuardProcess {
             agent: None,
             unsent: VecDeque::new(),
             alarm: Alarm::new()?,
+            cannot_wait: OncePerSecond::default(),
             give_up_at: None,
             done: false,
             _log: log,
@@ -179,7 +181,9 @@ impl GuardProcess {
         let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
         let ready = self.wait(until).unwrap_or_else(|error| {
             // Nothing but the deadlines is left then.
-            say(Level::Error, &format!("the guard cannot wait: {error}"));
+            if self.cannot_wait.is_due(sys::now()) {
+                say(Level::Error, &format!("the guard cannot wait: {error}"));
+            }
             Ready::ALL
         });
         self.handle_command_events(ready);

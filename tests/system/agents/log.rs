@@ -13,10 +13,7 @@ use crate::support::process::has_signal;
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
 
-/// The line that an agent logs at a SIGUSR1.
-const AT_USR1: &str = "SIGUSR1: it has no effect";
-
-/// More lines than the queue and a small pipe hold.
+/// Signals of a flood.
 const SIGNALS: u32 = 3000;
 
 /// The commands of an agent. In them, `$D` is the folder of the sandbox.
@@ -173,16 +170,11 @@ fn wait_until_read(pid: u32, signal: Signal) {
 #[test]
 fn lines_that_nobody_read_are_counted() {
     let sandbox = Sandbox::new("unread");
-    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "rm -f $D/up" };
+    let scripts = Scripts { check: "seq 3000", start: "echo >$D/up", stop: "rm -f $D/up" };
     let (mut reader, writer) = io::pipe().expect("a pipe");
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("it can be set");
     let mut agent = start_with_stderr(&sandbox, &scripts, writer);
     until_true("the service", || sandbox.join("up").exists());
-    for _ in 0..SIGNALS {
-        agent.signal(Signal::USR1);
-        // Signals that come together are one.
-        wait_until_read(agent.id(), Signal::USR1);
-    }
     let reading = thread::spawn(move || {
         let mut log = String::new();
         reader.read_to_string(&mut log).expect("it is text");
@@ -192,9 +184,34 @@ fn lines_that_nobody_read_are_counted() {
     let (status, _) = agent.wait_end();
     let log = reading.join().expect("it reads");
     assert_eq!(status, Some(0), "{log}");
-    assert!(log.matches(AT_USR1).count() > 1000, "{log}");
-    let counts = log.matches("log lines were dropped: the log was not read");
-    assert!((1..=3).contains(&counts.count()), "{log}");
+    assert!(log.contains("putex: web: healthcheck: 1\n"), "{log}");
+    assert!(log.contains("log lines were dropped: the log was not read"), "{log}");
+    assert!(log.contains("the lock is released"), "{log}");
+}
+
+/// By a program that takes the agent for another one.
+#[test]
+fn a_flood_of_signals_does_not_fill_the_log() {
+    let sandbox = Sandbox::new("signals");
+    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "rm -f $D/up" };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    let since = now();
+    for _ in 0..SIGNALS {
+        for signal in [Signal::USR1, Signal::HUP] {
+            agent.signal(signal);
+            // Signals that come together are one.
+            wait_until_read(agent.id(), signal);
+        }
+    }
+    let seconds = (now() - since).as_secs() as usize + 2;
+    agent.signal(Signal::TERM);
+    wait_for_end(&sandbox, agent);
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    for said in ["SIGUSR1: it has no effect", "SIGHUP: nothing to reload", "then once more"] {
+        let count = log.matches(said).count();
+        assert!((1..=seconds).contains(&count), "{said}: {count} in {seconds} s");
+    }
 }
 
 #[test]

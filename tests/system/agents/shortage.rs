@@ -3,10 +3,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::small_host::{Host, STOP, wait_for_end};
 use crate::support::agent::Agent;
-use crate::support::clock::{until, until_true};
+use crate::support::clock::{now, until, until_true, wait_until};
 use crate::support::process::{children_of, is_traced};
 use crate::support::programs;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -182,4 +183,42 @@ fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service()
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("Too many open files"), "{said}");
     assert!(!host.is_up());
+}
+
+/// poll(2) takes no more descriptors than the process may have.
+#[test]
+fn a_guard_that_cannot_wait_does_not_fill_the_log() {
+    let host = Host::new("poll");
+    let agent = host.agent();
+    host.wait_until_up();
+    let limit_to = |count| {
+        let few = Rlimit { current: Some(count), maximum: Some(1024) };
+        prlimit(Some(host.guard()), Resource::Nofile, few).expect("it is this user's");
+    };
+    let said = "the guard cannot wait: Invalid argument";
+    let since = now();
+    limit_to(2);
+    until_true("a line", || agent.log.text().contains(said));
+    wait_until::<()>(now() + Duration::from_secs(1), || None);
+    limit_to(1024);
+    let seconds = (now() - since).as_secs() as usize + 2;
+    let count = agent.log.text().matches(said).count();
+    assert!(count <= seconds, "{count} in {seconds} s");
+    assert!(host.is_up(), "{}", agent.log.text());
+}
+
+/// The guard needs more descriptors to begin than the agent has.
+#[test]
+fn an_agent_without_a_guard_does_not_say_that_the_guard_goes_on() {
+    let host = Host::new("no-guard");
+    let mut agent = host.sandbox.command("/bin/sh");
+    agent.args(["-c", "ulimit -n 24; exec \"$@\"", "sh"]);
+    agent.arg(programs::putex()).args(host.words("agent", STOP));
+    agent.env("D", host.sandbox.text());
+    let mut agent = Agent::start(&mut agent);
+    agent.wait_for_any(&["there is no guard: "]);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(70), "{said}");
+    assert!(said.contains("; there is no guard that could go on running stop"), "{said}");
 }
