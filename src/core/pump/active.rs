@@ -221,10 +221,13 @@ impl Active {
         context.guard.first_start_runs(self.started != Started::No)
     }
 
-    /// Returns for how long the first start of this term has been running, if it runs.
+    /// Returns for how long the first start of this term has been running, if it runs. After the
+    /// loss of a guard it is run again by the next one.
     pub(super) fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
         match self.started {
-            Started::At { first, .. } if self.first_start_runs(context) => Some(now.since(first)),
+            Started::At { first, .. } if self.first_start_runs(context) => {
+                Some(now.since(context.guard.since().map_or(first, |since| since.max(first))))
+            }
             Started::At { .. } | Started::No | Started::ByPreviousInstance => None,
         }
     }

@@ -106,6 +106,11 @@ impl GuardView {
         present.report.as_ref().filter(|report| report.heard == present.sent_count)
     }
 
+    /// Returns when this guard was started or connected to, if there is one.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.present.as_ref().map(|present| present.since)
+    }
+
     /// Returns what the guard knows of the service, if its report holds.
     pub(super) fn service(&self) -> Option<&ServiceState> {
         self.report().map(|report| &report.service)
