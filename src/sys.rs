@@ -86,13 +86,33 @@ pub fn lock_within(
     within: Duration,
     every: Duration,
 ) -> io::Result<bool> {
+    try_within(|| rustix::fs::flock(file, how), within, every)
+}
+
+/// As [`lock_within`], alone, by a record lock of fcntl(2). It is this process's: a child does not
+/// have it, even before it has executed its program. It keeps out other processes, not threads,
+/// and ends when the process closes any descriptor of the file.
+///
+/// # Errors
+///
+/// As those of [`lock_within`].
+pub fn lock_record_within(file: &File, within: Duration, every: Duration) -> io::Result<bool> {
+    let how = FlockOperation::NonBlockingLockExclusive;
+    try_within(|| rustix::fs::fcntl_lock(file, how), within, every)
+}
+
+fn try_within(
+    lock: impl Fn() -> rustix::io::Result<()>,
+    within: Duration,
+    every: Duration,
+) -> io::Result<bool> {
     let alarm = Alarm::new()?;
     let until = now().after(within);
     loop {
-        match rustix::fs::flock(file, how) {
+        match lock() {
             Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) if now() < until => {}
-            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) if now() < until => {}
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         alarm.wait([], Some(now().after(every).min(until)))?;

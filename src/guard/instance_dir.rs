@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libc::{O_DIRECTORY, O_NOFOLLOW};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
 
@@ -123,7 +123,8 @@ impl InstanceDir {
     }
 
     /// Locks one of its files as soon as nobody else has it locked; `None` when that takes
-    /// longer. The lock ends with the file.
+    /// longer. The lock ends with the process, or when it closes any descriptor of that file: who
+    /// has the lock opens the file nowhere else.
     ///
     /// # Errors
     ///
@@ -131,8 +132,7 @@ impl InstanceDir {
     pub fn lock(&self, name: &str, within: Duration) -> io::Result<Option<File>> {
         loop {
             let file = self.file(name)?;
-            let how = FlockOperation::NonBlockingLockExclusive;
-            if !sys::lock_within(&file, how, within, LOCK_EVERY)? {
+            if !sys::lock_record_within(&file, within, LOCK_EVERY)? {
                 return Ok(None);
             }
             // One that was removed meanwhile locks nobody out.
@@ -235,9 +235,9 @@ impl HeldDir {
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or
     /// when somebody has removed its lock: the next guard could not know what it has noted.
     pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
-        if flock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
+        if fcntl_lock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
             // An open file is always unlocked.
-            let _ = flock(&self.guard_lock, FlockOperation::Unlock);
+            let _ = fcntl_lock(&self.guard_lock, FlockOperation::Unlock);
             return None;
         }
         self.dir.connect()
@@ -305,7 +305,7 @@ mod tests {
         let path = directory("lock");
         let dir = open(&path);
         let lock = |dir: &InstanceDir, within| dir.lock(AGENT_LOCK, within).expect("a lock");
-        let held = lock(&dir, Duration::ZERO).expect("nobody has it");
+        let mut holder = Holder::start(&dir);
         let waiting = open(&path);
         let got = std::thread::scope(|scope| {
             let got = scope.spawn(|| lock(&waiting, Duration::from_secs(60)));
@@ -314,13 +314,65 @@ mod tests {
                 assert!(sys::now() < give_up, "it does not open the file");
             }
             fs::remove_file(path.join(AGENT_LOCK)).expect("it is there");
-            drop(held);
+            holder.end();
             got.join().expect("it ends").expect("nobody has it")
         });
         let is_current = dir.is_current(AGENT_LOCK, &got).expect("it is known");
-        let another = lock(&dir, Duration::ZERO);
         fs::remove_dir_all(&path).expect("it is there");
-        assert!(is_current && another.is_none());
+        assert!(is_current);
+    }
+
+    /// A child that a disk keeps from its program has all descriptors of its parent.
+    #[test]
+    fn a_lock_ends_with_its_process_whatever_children_that_has() {
+        let path = directory("child");
+        let dir = open(&path);
+        let mut holder = Holder::start(&dir);
+        let child = fs::read_to_string(path.join("child")).expect("it is there");
+        let child = Pid::from_raw(child.parse().expect("a number")).expect("a process");
+        assert!(dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").is_none());
+        holder.end();
+        let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock");
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it lives");
+        fs::remove_dir_all(&path).expect("it is there");
+        assert!(lock.is_some());
+    }
+
+    /// Another process that has the lock of the agent, and a child that has inherited the file.
+    struct Holder(std::process::Child);
+
+    impl Holder {
+        fn start(dir: &InstanceDir) -> Holder {
+            let mut process = std::process::Command::new(std::env::current_exe().expect("it is"));
+            process.args(["--exact", "guard::instance_dir::tests::holder"]);
+            let process = process.env("HELD", &dir.path).spawn().expect("it runs");
+            let until = sys::now().after(Duration::from_secs(30));
+            while !dir.path.join("child").exists() {
+                assert!(sys::now() < until, "the lock is not held");
+                std::thread::yield_now();
+            }
+            Holder(process)
+        }
+
+        fn end(&mut self) {
+            self.0.kill().expect("it lives");
+            self.0.wait().expect("it was killed");
+        }
+    }
+
+    /// No test: the process of a [`Holder`].
+    #[test]
+    fn holder() {
+        let Some(path) = std::env::var_os("HELD").map(PathBuf::from) else { return };
+        let lock = open(&path).lock(AGENT_LOCK, Duration::ZERO).expect("a lock");
+        let lock = lock.expect("it is free");
+        rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty()).expect("it is open");
+        let mut sleep = std::process::Command::new("sleep").arg("60").spawn().expect("it runs");
+        let number = path.join("number");
+        fs::write(&number, sleep.id().to_string()).expect("there is room");
+        fs::rename(number, path.join("child")).expect("it is there");
+        sleep.wait().expect("it ends");
+        drop(lock);
     }
 
     /// It is the stdout of a guard, and libraries print what they like.

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
 use rustix::net::RecvFlags;
 
 use super::instance_dir::{InstanceDir, LOCK_EVERY};
@@ -40,7 +39,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let first = receive(socket.as_fd(), RecvFlags::empty());
     let first = first.map(|(packet, output)| (decode(&packet), output));
-    // Opened again, for a lock belongs to an open file, and the agent has this one too.
+    // Opened again, to be written to. The other is closed before this one is locked.
     let lock = File::options().read(true).write(true).open("/proc/self/fd/1");
     rustix::stdio::dup2_stdout(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let Ok((Some(AgentPacket::Hello(settings)), output)) = first else {
@@ -56,8 +55,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let log = LogQueue::start(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
     let lock = lock.map_err(lacks("guard: the lock: "))?;
-    let how = FlockOperation::NonBlockingLockExclusive;
-    let locked = sys::lock_within(&lock, how, LOCK_WITHIN, LOCK_EVERY);
+    let locked = sys::lock_record_within(&lock, LOCK_WITHIN, LOCK_EVERY);
     if !locked.map_err(lacks("guard: the lock: "))? {
         let text = "guard: another guard of this agent, or putex finish, runs";
         return Err(Refusal::new(Exit::System, text));

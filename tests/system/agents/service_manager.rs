@@ -14,7 +14,7 @@ use crate::support::clock::{observe_for, until, until_true};
 use crate::support::process::{parent_of, signal};
 use crate::support::programs;
 use crate::support::sandbox::Run;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Signal, kill_process};
 
 /// Prepares another host's agent, of the same key and token but another store, and its
@@ -220,8 +220,9 @@ fn finish_does_not_trust_a_lock_that_nobody_answers_for() {
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("finish: stop succeeded"), "{said}");
     }
-    let lock = fs::File::open(host.file_of_guard("lock")).expect("it is there");
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
+    let lock = fs::File::options().write(true).open(host.file_of_guard("lock"));
+    let lock = lock.expect("it is there");
+    fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
     let (status, said) = host.finish("echo >$D/ran");
     assert_eq!(status, Some(71), "{said}");
     let why = "cannot finish: the lock of the guard is held, and no guard listens";

@@ -11,7 +11,7 @@ use putex::core::record::Incarnation;
 use putex::guard::protocol::{AgentPacket, GuardPacket, decode};
 use putex::guard::{receive, send};
 use putex::sys;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
 };
@@ -60,8 +60,9 @@ fn as_a_guard() {
         return;
     };
     env::set_current_dir(&dir).expect("it is there");
-    let lock = fs::File::open("lock").expect("the previous guard has made it");
-    flock(&lock, FlockOperation::LockExclusive).expect("the previous guard ends");
+    let lock = fs::File::options().write(true).open("lock");
+    let lock = lock.expect("the previous guard has made it");
+    fcntl_lock(&lock, FlockOperation::LockExclusive).expect("the previous guard ends");
     let _ = fs::remove_file("socket");
     let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     let address = SocketAddrUnix::new("socket").expect("it is short");
