@@ -8,7 +8,6 @@
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
 //! | `lost` | counting the lines that were lost |
 //! | `once` | lines that come once a second at most |
-//! | `read` | reading such lines again |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
 //! The crate `log` has the same name: outside the root of this crate `log::warn!` is that
@@ -25,7 +24,6 @@ mod syslog;
 pub(crate) use self::fatal::{end_on_panic, panic_if_asked};
 pub use self::format::Destination;
 pub(crate) use self::format::one_line;
-pub(crate) use self::lost::DROPPED;
 pub(crate) use self::once::OncePerSecond;
 pub use self::queue::LogQueue;
 pub(crate) use self::queue::{command_output, say};

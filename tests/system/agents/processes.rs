@@ -20,7 +20,7 @@ const LIST: &str = "list() {
 
 /// Returns the descriptors of a command that lists them.
 fn descriptors(sandbox: &Sandbox, name: &str) -> String {
-    let file = sandbox.join(&format!("fds-{name}"));
+    let file = sandbox.join(format!("fds-{name}"));
     until_true("its descriptors", || file.exists());
     let listed = fs::read_to_string(file).expect("it is there");
     let mut numbers: Vec<u32> = listed.lines().map(|it| it.parse().expect("a number")).collect();

@@ -109,11 +109,6 @@ impl Host {
         process::mark(&self.node.name())
     }
 
-    /// Returns the path of its log.
-    pub(crate) fn log_path(&self) -> PathBuf {
-        self.folder.join("log")
-    }
-
     /// Returns what its agents said.
     pub(crate) fn log(&self) -> &Log {
         &self.log
