@@ -26,10 +26,8 @@ const UNTIL: &[&str] = &[" - now()", " - sys::now()", ".since(now())", ".since(s
 /// What may stand: the beginning of the paths, what is found there, the reason.
 type Exception = (&'static str, &'static str, &'static str);
 
-const EXCEPTIONS: &[Exception] = &[
-    ("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it"),
-    ("tests/store/contract/reading.rs", "SystemTime::now", "revisions have the host's time"),
-];
+const EXCEPTIONS: &[Exception] =
+    &[("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it")];
 
 /// A place that could make a test red by chance.
 #[derive(Debug, PartialEq, Eq)]
