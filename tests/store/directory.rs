@@ -80,7 +80,7 @@ fn a_reader_never_sees_half_a_record() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut at = Revision(0);
-            for nonce in 0..300 {
+            for nonce in 0..100 {
                 at = stored(&mut writer, at, &leased(&"long ".repeat(2000), nonce, None));
             }
             done.store(true, Ordering::Relaxed);

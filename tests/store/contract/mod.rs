@@ -142,7 +142,7 @@ fn a_stale_revision_is_moved(make: Make<'_>) {
 
 fn one_of_eight_wins_every_race(make: Make<'_>) {
     const RACERS: usize = 8;
-    const ROUNDS: u64 = 200;
+    const ROUNDS: u64 = 50;
     let mut stores: Vec<_> = (0..RACERS).map(|_| open(make, "race", "web").0).collect();
     let start = Barrier::new(RACERS);
     // Judged when all is over: a racer that panicked would leave the others waiting.
