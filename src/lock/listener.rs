@@ -164,13 +164,14 @@ fn run_in_thread(
 ) -> Result<(), NotWaited> {
     let (file, waker) = (Arc::clone(file), Arc::clone(waker));
     let run = move || {
+        raw::block_signals();
         // Whoever is woken sees what came of it.
         let _ = work(&file);
         drop(file);
         waker.wake();
     };
     let thread = thread::Builder::new().stack_size(STACK_BYTES);
-    raw::spawn_without_signals(thread, run).map_err(cannot_wait)
+    thread.spawn(run).map(drop).map_err(cannot_wait)
 }
 
 /// Waits until one of these is readable, or until this instant. A signal that is taken ends that.

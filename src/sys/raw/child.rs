@@ -1,13 +1,15 @@
 //! What a child of this process does between fork(2) and execve(2), beside what the standard
 //! library does. It has a copy of the memory: a signal handler in it changes nothing here.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr;
 
+use rustix::io::FdFlags;
 use rustix::process::Signal;
+
+use super::signals::discard_pending;
+use super::{borrowed, owned};
 
 /// How a child differs from this process.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +41,9 @@ impl Child {
                     return Err(rustix::io::Errno::SRCH.into());
                 }
             }
-            self.closed.iter().for_each(|file| close(*file));
-            forget_signals();
+            // It does not use them before its program.
+            self.closed.iter().for_each(|file| drop(owned(*file)));
+            discard_pending();
             Ok(())
         };
         // SAFETY: it makes system calls only, and takes no memory.
@@ -58,40 +61,15 @@ pub fn set_up_on_terminal(
     let number = |file: BorrowedFd<'_>| file.as_raw_fd();
     let (inherited, terminal) = (inherited.map(number), terminal.map(number));
     let before_exec = move || {
-        // SAFETY: both are open until the command was spawned. A terminal that is gone is none; the
-        // signal that this would send is blocked.
-        unsafe {
-            terminal.map(|file| libc::tcsetpgrp(file, libc::getpid()));
-            inherited.map(|file| libc::fcntl(file, libc::F_SETFD, 0));
+        // A terminal that is gone is none. SIGTTOU is blocked.
+        let own = rustix::process::getpid();
+        let _ = terminal.map(|file| rustix::termios::tcsetpgrp(borrowed(file), own));
+        if let Some(file) = inherited {
+            rustix::io::fcntl_setfd(borrowed(file), FdFlags::empty())?;
         }
         Ok(())
     };
     // SAFETY: it makes system calls only, and takes no memory.
     unsafe { command.pre_exec(before_exec) };
     Child { ends_with_thread: true, ..Child::default() }.set_up(command);
-}
-
-fn close(file: RawFd) {
-    // SAFETY: this process is about to execute a program, and does not use the file before.
-    unsafe { libc::close(file) };
-}
-
-/// Forgets the signals that have come since this process was made, which were sent to the group of
-/// its parent, and blocks none any more.
-fn forget_signals() {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigpending(2) and sigemptyset(3) fill the set, which the other calls read; the
-    // default is no function of ours. To ignore a signal discards the one that waits.
-    unsafe {
-        libc::sigpending(set.as_mut_ptr());
-        for signal in 1..=libc::SIGRTMAX() {
-            if libc::sigismember(set.as_ptr(), signal) == 1
-                && libc::signal(signal, libc::SIG_IGN) != libc::SIG_IGN
-            {
-                libc::signal(signal, libc::SIG_DFL);
-            }
-        }
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut());
-    }
 }
