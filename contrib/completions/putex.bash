@@ -24,7 +24,7 @@ _putex_command() {
             --)
                 ((at++))
                 break ;;
-            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --once | --report | --renewal | --failures | --command | --drift | --replicas)
+            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --report | --renewal | --failures | --command | --drift | --replicas)
                 ((at++)) ;;
             *)
                 # The value of the last letter is the next word.
@@ -88,8 +88,8 @@ _putex() {
             --renewal | -r | --failures | -f | --confirmations | -c | \
             --slots | -j | --quiet-for | --hard-after | --timeout | \
             --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
-            --hold | --once | --command | --for | --as | --holder | \
-            --lease | --is | -e | --print | --watch | -W | --from | --to | \
+            --hold | --command | --for | --as | --holder | --lease | \
+            --is | -e | --print | --watch | -W | --from | --to | \
             --reason | --ignore | --samples | --drift | --replicas | \
             --notify-fd)
             return ;;
@@ -129,8 +129,8 @@ _putex() {
         case $verb in
             lock)
                 options+=' --slots -j --soft --quiet-for --hard-after --nb --nonblock
-                    --nonblocking -n --kill-after -k --hold --once --report
-                    --renewal -r --failures -f --close -o --command -c' ;;
+                    --nonblocking -n --kill-after -k --hold --report --renewal
+                    -r --failures -f --close -o --command -c' ;;
         esac
         case $verb in
             grab)

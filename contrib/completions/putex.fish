@@ -23,7 +23,7 @@ function __putex_command -d 'The words of the command behind the name of a lock'
         set -e words[1]
         test "$word" = --; and break
         # The value may be the next word.
-        if contains -- $word --config --nats --context --user --password-file --auth-token-file --nkey --creds --tlsca --tlscert --tlskey --inbox-prefix --js-domain --js-api-prefix --dir --bucket --token --slots --quiet-for --hard-after --timeout --wait --conflict-exit-code --kill-after --hold --once --report --renewal --failures --command --drift --replicas
+        if contains -- $word --config --nats --context --user --password-file --auth-token-file --nkey --creds --tlsca --tlscert --tlskey --inbox-prefix --js-domain --js-api-prefix --dir --bucket --token --slots --quiet-for --hard-after --timeout --wait --conflict-exit-code --kill-after --hold --report --renewal --failures --command --drift --replicas
             or string match -rq -- '^-[^-jwEkrfc]*[jwEkrfc]$' $word
             set -e words[1]
         end
@@ -155,7 +155,6 @@ complete -c putex -n '__putex_runs lock' -l hard-after -x -d 'let others go firs
 complete -c putex -n '__putex_runs lock' -s n -l nonblock -l nb -l nonblocking -d 'end at once if the lock is not free'
 complete -c putex -n '__putex_runs lock' -s k -l kill-after -x -d 'from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs lock' -l hold -x -d 'the lock is held for so long at least, also after the command'
-complete -c putex -n '__putex_runs lock' -l once -x -d 'skip the command if it has succeeded with this ID under this lock before'
 complete -c putex -n '__putex_runs lock' -l report -r -F -d 'add a line of JSON to this file that says how it has ended'
 complete -c putex -n '__putex_runs lock' -s r -l renewal -x -d 'R, from one renewal to the next: milliseconds, or with ms, s, m'
 complete -c putex -n '__putex_runs lock' -s f -l failures -x -d 'F, renewals that must be missed before others get the lock'

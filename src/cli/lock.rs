@@ -10,7 +10,7 @@ use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{count, drift_ppm, duration, seconds, slots, status};
 use super::{BucketArgs, Environment, Invocation, resolve, usage, utf8};
-use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft, check_id};
+use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
 use crate::store::name::valid_token;
@@ -167,7 +167,6 @@ fn resolve(
     let mode = mode(faults, &names);
     let soft = soft(faults);
     let hold = faults.parse(Name::Hold, seconds).unwrap_or_default();
-    let once = mode.and_then(|mode| once(faults, &names, mode));
     let report = faults.text(Name::Report);
     let request = Request {
         names,
@@ -179,7 +178,6 @@ fn resolve(
         token: token?,
         closes: settings.is_on(Name::Close),
         hold,
-        once,
         report,
         command,
         level: resolve::level(settings, Level::Warn),
@@ -227,18 +225,6 @@ fn soft(faults: &mut Faults<'_>) -> Option<Option<Soft>> {
     let quiet_for = if quiet { faults.parse(Name::QuietFor, seconds)? } else { Duration::ZERO };
     let hard_after = if hard { Some(faults.parse(Name::HardAfter, seconds)?) } else { None };
     Some(Some(Soft { quiet_for, hard_after }))
-}
-
-/// Resolves the ID of `--once`. Its record belongs to one name, and has one writer at a time.
-fn once(faults: &mut Faults<'_>, names: &[tickets::Name], mode: Mode) -> Option<String> {
-    let id = faults.text(Name::Once)?;
-    let checked = match (names, mode) {
-        ([_], Mode::Exclusive) => check_id(&id).map_err(|why| format!("{id}: {why}")),
-        ([_], Mode::Shared) => Err("needs an exclusive lock; leave -s out".to_owned()),
-        ([_], Mode::Slots(_)) => Err("needs an exclusive lock; leave -j out".to_owned()),
-        (_, _) => Err("needs a lock with one name; write a name that contains them".to_owned()),
-    };
-    faults.collect(Name::Once, checked.map(|()| id))
 }
 
 /// Resolves R, F, drift, and the time between the two signals.

@@ -260,8 +260,6 @@ flags! {
             "from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m";
         Hold: "hold" { value: "time" }
             "the lock is held for so long at least, also after the command";
-        Once: "once" { value: "id" }
-            "skip the command if it has succeeded with this ID under this lock before";
         Report: "report" { value: "file" }
             "add a line of JSON to this file that says how it has ended";
         LockRenewal: "renewal" { short: Some('r'), value: "time", default: "5s" }

@@ -19,8 +19,6 @@ use crate::sys;
 pub(super) enum Outcome {
     /// The command has run, and the lock was held for as long as it did.
     Ran,
-    /// The ID has succeeded before: nothing was run.
-    Skipped,
     /// The lock was not had in time.
     NotHad,
     /// A signal has ended the wait.
@@ -79,8 +77,6 @@ pub(super) struct Account {
     /// When the lock was released, or the command had ended after a loss.
     pub(super) ended_at: Option<Instant>,
     pub(super) command_status: Option<u8>,
-    /// Whether the success of the ID is recorded; `None` if there was nothing to record.
-    pub(super) recorded: Option<bool>,
     pub(super) outcome: Outcome,
     pub(super) why: Option<String>,
 }
@@ -101,7 +97,6 @@ impl Account {
             waited_for: None,
             ended_at: None,
             command_status: None,
-            recorded: None,
             outcome: Outcome::Refused,
             why: None,
         }
@@ -179,12 +174,6 @@ impl Account {
         self.tell(&format!("had after {waited}{}", why.unwrap_or_default()));
     }
 
-    /// The ID has succeeded before.
-    pub(super) fn skipped(&mut self, id: &str) {
-        self.outcome = Outcome::Skipped;
-        self.tell(&format!("skipped: {id} has succeeded before"));
-    }
-
     /// The command could not be executed.
     pub(super) fn not_executed(&mut self, request: &Request, error: &io::Error) {
         let text = format!("{}: {error}", request.command[0].display());
@@ -201,11 +190,10 @@ impl Account {
 
     /// The command and its group have ended, under the lock. Returns until when that is held, and
     /// `None` if it is released at once.
-    pub(super) fn stays(&mut self, request: &Request, succeeded: bool) -> Option<Instant> {
+    pub(super) fn stays(&self, request: &Request) -> Option<Instant> {
         let now = sys::now();
         let held_until = self.granted_at.unwrap_or(now).after(request.hold);
-        self.recorded = (succeeded && request.once.is_some()).then_some(false);
-        (self.recorded.is_some() || held_until > now).then_some(held_until)
+        (held_until > now).then_some(held_until)
     }
 
     /// Says until when the lock is held on. The renewer knows it already: whoever reads this may
@@ -215,15 +203,6 @@ impl Account {
         if !left.is_zero() {
             let left = Ms(left);
             self.tell(&format!("the command has ended, the lock is held for {left} more"));
-        }
-    }
-
-    /// Says that the success is not recorded, if that is so.
-    pub(super) fn warn_if_unrecorded(&self) {
-        if self.recorded == Some(false) {
-            let why = self.why.as_deref().unwrap_or("ended by a signal");
-            let text = format!("the success is not recorded: {why}");
-            self.warn(&format!("{text}: the command may be run again"));
         }
     }
 

@@ -48,8 +48,6 @@ pub(super) struct Front<'a> {
     renewer: Option<OwnedFd>,
     /// V, as the renewer tells it.
     validity: Validity,
-    /// The ID has succeeded before.
-    has_succeeded: bool,
     /// The processes, and the children from before the command. Opened while nobody waits for that.
     pub(super) processes: (Processes, Older),
 }
@@ -120,7 +118,6 @@ pub(super) fn serve(
         alarm: Alarm::new().map_err(Refusal::system("cannot wait: "))?,
         renewer: Some(renewer),
         validity,
-        has_succeeded: false,
         processes: (processes, older),
     };
     match front.wait()? {
@@ -151,11 +148,10 @@ impl Front<'_> {
                     }
                     (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
                         if self.is_credible(valid_until) {
-                            return self.granted(Grant { valid_until, term, epoch, slot });
+                            self.account.granted(term, &epoch, slot);
+                            return Ok(Waited::Granted(Grant { valid_until, term, epoch, slot }));
                         }
                     }
-                    (ToFront::HasSucceeded, None) => self.has_succeeded = true,
-                    (ToFront::Recorded(_), None) => {}
                     (ToFront::Lost(why), None) => {
                         self.account.outcome = Outcome::Lost;
                         self.say_loss(&why);
@@ -181,17 +177,6 @@ impl Front<'_> {
     /// The wait was ended by a signal.
     fn interrupted(&mut self, signal: i32) -> Waited {
         Waited::Over(self.account.interrupted(signal))
-    }
-
-    /// The lock is had: the command is run, unless its ID has succeeded before.
-    fn granted(&mut self, grant: Grant) -> Result<Waited, Refusal> {
-        self.account.granted(grant.term, &grant.epoch, grant.slot);
-        let Some(id) = self.request.once.as_ref().filter(|_| self.has_succeeded) else {
-            return Ok(Waited::Granted(grant));
-        };
-        self.account.skipped(id);
-        self.release().map_err(Refusal::system("cannot wait for the release: "))?;
-        Ok(Waited::Over(Ending::Status(Exit::Success as u8)))
     }
 
     /// The ticket has ended without a lock.

@@ -128,10 +128,7 @@ impl<'a> Hold<'a> {
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
             match message {
-                ToFront::Waiting { .. }
-                | ToFront::Granted { .. }
-                | ToFront::HasSucceeded
-                | ToFront::Recorded(_) => {}
+                ToFront::Waiting { .. } | ToFront::Granted { .. } => {}
                 ToFront::Lost(why) => self.lose(why),
                 ToFront::Ended(_) => self.lose("its ticket has ended".to_owned()),
             }
@@ -235,7 +232,7 @@ impl<'a> Hold<'a> {
             (false, false) => Outcome::Ran,
         };
         let ended = match account.outcome == Outcome::Ran {
-            true => self.front.stay(status == 0, self.valid_until),
+            true => self.front.stay(self.valid_until),
             false => self.front.release(),
         };
         ended.map_err(Refusal::system("cannot wait for the release: "))?;

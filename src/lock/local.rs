@@ -97,8 +97,8 @@ pub(super) fn run(
     };
     let mut local = Local { request, store, account, limit, signals };
     loop {
-        match local.get().and_then(|granted| Ok((granted, local.read_record()?))) {
-            Ok((granted, record)) => return local.run(granted, record),
+        match local.get() {
+            Ok(granted) => return local.run(granted),
             Err(NotGranted::Over(ending)) => return Ok(ending),
             Err(NotGranted::Interrupted(signal)) => return Ok(local.account.interrupted(signal)),
             Err(NotGranted::Refused(refusal)) => return Err(refusal),

@@ -19,7 +19,7 @@
 //! | `job` | the command as a job on a terminal |
 //! | `front` | the front: how it waits for the lock |
 //! | `hold` | the front while the lock is held |
-//! | `stay` | the front after its command: `--hold`, and the record of `--once` |
+//! | `stay` | the front after its command: `--hold` |
 //! | `account` | what becomes of the lock: said on stderr, and kept for the report |
 //! | `report` | `--report` |
 //! | `renewer` | the ticket in the store, and how long it is kept |
@@ -88,9 +88,6 @@ pub struct Request {
     pub closes: bool,
     /// How long the lock is held at least, also after its command.
     pub hold: Duration,
-    /// An ID that is not run again when it has succeeded. The lock has one name then, and is
-    /// exclusive.
-    pub once: Option<String>,
     /// The file for a line on the end.
     pub report: Option<String>,
     /// Words of the command, at least one.

@@ -19,11 +19,8 @@ pub(super) enum ToRenewer {
     /// leader's pidfd. The renewer kills it when the front is dead or paused.
     Started(i32),
     /// The command and its group have ended. The renewer releases the lock when it was held for
-    /// so long as is wanted, and the success is recorded.
-    Ended {
-        /// The command has succeeded.
-        succeeded: bool,
-    },
+    /// so long as is wanted.
+    Ended,
     /// No command runs, nor will one: the lock is to be released at once.
     Done,
     /// The lock is not wanted any more; no command runs.

@@ -16,7 +16,7 @@ use super::Request;
 use super::held::{self, HolderId};
 use super::processes::{Alive, Older, Processes};
 use super::protocol::{ToRenewer, Validity};
-use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
+use crate::core::tickets::{End, Input, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
@@ -68,16 +68,6 @@ struct Renewer {
     known_at: Option<Instant>,
     /// The time within which a front that is not stopped runs its command.
     begins_within: Duration,
-    /// The name of an ID that is run once.
-    name: Name,
-    /// That ID, before the grant.
-    once_id: Option<String>,
-    /// That ID, after the grant.
-    once: Option<Once>,
-    /// The grant, which the front is told when it is known whether the ID has succeeded.
-    kept_back: Option<ToFront>,
-    /// T, less the drift.
-    validity: Duration,
     /// How long the lock is held at least.
     hold: Duration,
     /// The command has ended, and the lock is held on.
@@ -188,11 +178,6 @@ impl Renewer {
             granted_at: None,
             known_at: None,
             begins_within: request.timing.renewal(),
-            name: request.names[0].clone(),
-            once_id: request.once.clone(),
-            once: None,
-            kept_back: None,
-            validity: request.timing.validity(),
             hold: request.hold,
             has_ended: false,
             is_ending: false,
@@ -216,9 +201,7 @@ impl Renewer {
         if step == Step::Exit {
             return false;
         }
-        let has_requested =
-            if let Step::Rest(until) = step { self.request_record(now, until) } else { false };
-        let input = if has_requested { Input::Rested } else { self.perform(step, now) };
+        let input = self.perform(step, now);
         self.owner.handle(input, sys::now());
         self.tell_front();
         true
@@ -252,7 +235,7 @@ impl Renewer {
         let until = kill_at.map_or(until, |at| at.min(until));
         let begins_by = self.begins_by().filter(|at| *at > now);
         let until = begins_by.map_or(until, |at| at.min(until));
-        let until = self.after_at().map_or(until, |at| at.min(until));
+        let until = self.release_at().map_or(until, |at| at.min(until));
         let front = self.front.as_ref().map_or(self.nothing.as_fd(), AsFd::as_fd);
         if !self.is_open {
             // A wait that fails is a short wait.
@@ -273,9 +256,7 @@ impl Renewer {
 
     fn tell_front(&mut self) {
         for message in self.owner.take_messages() {
-            if let Some(message) = self.note(message) {
-                self.tell(&message);
-            }
+            self.tell(&message);
         }
     }
 
@@ -311,9 +292,7 @@ impl Renewer {
                     self.command = Pid::from_raw(group).map(|group| Command { group, leader });
                     self.known_at = Some(sys::now());
                 }
-                (Ok(ToRenewer::Ended { succeeded }), _) => {
-                    self.command_has_ended(succeeded, sys::now());
-                }
+                (Ok(ToRenewer::Ended), _) => self.command_has_ended(),
                 (Ok(ToRenewer::Done | ToRenewer::Cancel), _) => {
                     self.command = None;
                     self.finish(sys::now());
@@ -346,7 +325,7 @@ impl Renewer {
                 let soon = Some(sys::now().after(KILL_PAUSE));
                 let _ = self.alarm.wait([], soon);
             }
-            self.command_has_ended(false, sys::now());
+            self.command_has_ended();
         } else if !self.has_ended {
             self.finish(sys::now());
         }

@@ -41,8 +41,6 @@ struct Line<'a> {
     waited_seconds: f64,
     waited_for: Option<&'a str>,
     held_seconds: Option<f64>,
-    once: Option<&'a str>,
-    recorded: Option<bool>,
     why: Option<&'a str>,
 }
 
@@ -157,8 +155,6 @@ fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> V
         waited_seconds: seconds(account.waited(now)),
         waited_for: account.waited_for.as_deref(),
         held_seconds: account.held(now).map(seconds),
-        once: request.once.as_deref(),
-        recorded: account.recorded,
         why: account.why.as_deref(),
     };
     // Everything in a line has a form in JSON.

@@ -1,5 +1,5 @@
-//! The front after its command: the success of an ID is recorded, and the lock is held on for
-//! `--hold`. The renewer does both. No command runs any more, so a loss ends nothing.
+//! The front after its command: the renewer holds the lock on for `--hold`. No command runs any
+//! more, so a loss ends nothing.
 
 use std::io;
 
@@ -17,16 +17,14 @@ enum Next {
 impl Front<'_> {
     /// Waits until the renewer has released the lock, which is valid until V. A signal makes it
     /// do that at once.
-    pub(super) fn stay(&mut self, succeeded: bool, valid_until: Instant) -> io::Result<()> {
-        let Some(held_until) = self.account.stays(self.request, succeeded) else {
+    pub(super) fn stay(&mut self, valid_until: Instant) -> io::Result<()> {
+        let Some(held_until) = self.account.stays(self.request) else {
             return self.release();
         };
         raw::close_inherited();
-        self.send(ToRenewer::Ended { succeeded }, None);
+        self.send(ToRenewer::Ended, None);
         self.account.tell_stay(held_until);
-        self.wait_for_release(valid_until, held_until)?;
-        self.account.warn_if_unrecorded();
-        Ok(())
+        self.wait_for_release(valid_until, held_until)
     }
 
     fn wait_for_release(
@@ -77,11 +75,6 @@ impl Front<'_> {
 
     fn take_in(&mut self, message: ToFront) -> Next {
         match message {
-            ToFront::Recorded(result) => {
-                self.account.recorded = Some(result.is_ok());
-                self.account.why = result.err();
-                Next::Wait
-            }
             ToFront::Lost(why) => {
                 self.warn_of_loss(&why);
                 Next::Over
@@ -90,7 +83,7 @@ impl Front<'_> {
                 self.account.released();
                 Next::Over
             }
-            ToFront::Waiting { .. } | ToFront::Granted { .. } | ToFront::HasSucceeded => Next::Wait,
+            ToFront::Waiting { .. } | ToFront::Granted { .. } => Next::Wait,
         }
     }
 

@@ -15,7 +15,6 @@
 //! | [`mark`] | the mark of a bucket that has been there for long enough |
 //! | [`pause`] | the pause of all agents of a key |
 //! | [`switchover`] | the request that a lock goes to another agent |
-//! | [`once`] | the IDs that have succeeded under a lock |
 //! | `lifetime` | how long an entry lasts that ends by itself |
 //! | [`reopening`] | the pauses between the attempts of an agent to open its store |
 //! | [`name`] | the names that buckets and keys may have |
@@ -38,7 +37,6 @@ pub mod mark;
 pub mod message;
 pub mod name;
 pub mod nats;
-pub mod once;
 pub mod pause;
 pub mod record;
 pub mod reopening;

@@ -17,7 +17,7 @@ pub const READ_KEY: &str = "putex.read";
 pub const DOCTOR_KEY: &str = "putex.doctor";
 
 /// The first elements of the keys that putex uses itself, besides the keys of agents.
-const OWN_ROOTS: [&str; 4] = ["lease", TICKET_ROOT, "once", "putex"];
+const OWN_ROOTS: [&str; 3] = ["lease", TICKET_ROOT, "putex"];
 
 /// The first element of the keys of tickets.
 pub const TICKET_ROOT: &str = "lock";
@@ -129,11 +129,7 @@ mod tests {
 
     #[test]
     fn keys_of_locks_and_leases_are_told_from_those_of_users() {
-        assert!(
-            ["lease.db", "lock.db.0f", "once.x", "putex.epoch", "lease"]
-                .iter()
-                .all(|key| is_own(key))
-        );
+        assert!(["lease.db", "lock.db.0f", "putex.epoch", "lease"].iter().all(|key| is_own(key)));
         assert!(["db", "leases.db", "a.lock", "lock/x"].iter().all(|key| !is_own(key)));
     }
 

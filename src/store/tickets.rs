@@ -87,11 +87,6 @@ impl Tickets {
         self
     }
 
-    /// Returns the bucket, for its other entries.
-    pub fn bucket(&mut self) -> &mut dyn Bucket {
-        &mut *self.bucket
-    }
-
     /// Opens the bucket and reads the mark.
     ///
     /// # Errors

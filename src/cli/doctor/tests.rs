@@ -47,11 +47,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
     assert_eq!((refusal.exit, refusal.text.contains(says)), (Exit::Usage, true), "{refusal:?}");
     for (words, says, exit) in [
         ("--dir /d w*b", "KEY: ", Exit::Usage),
-        (
-            "--dir /d lease.x",
-            "KEY: key \"lease.x\": lease, lock, once, putex and keys",
-            Exit::Usage,
-        ),
+        ("--dir /d lease.x", "KEY: key \"lease.x\": lease, lock, putex and keys", Exit::Usage),
         ("--dir /d --samples 9", "--samples: 9: write 10 to 10000", Exit::Usage),
         (
             "--dir /d --ignore fsnc",

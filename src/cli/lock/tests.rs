@@ -74,7 +74,7 @@ fn defaults_are_those_of_the_page() {
     assert_eq!((request.busy_status, request.token.as_str()), (75, "alpha"));
     assert_eq!(request.level, Level::Warn as u64);
     assert_eq!(request.command, ["true"]);
-    assert_eq!((request.hold, request.once, request.report), (Duration::ZERO, None, None));
+    assert_eq!((request.hold, request.report), (Duration::ZERO, None));
     assert_eq!(request.names, [tickets::Name::parse("db").expect("a name")]);
 }
 
@@ -122,18 +122,10 @@ fn of_shared_and_exclusive_the_last_one_counts() {
 }
 
 #[test]
-fn an_id_that_is_run_once_belongs_to_one_exclusive_lock() {
-    let request = lock("--hold 1.5m --once 2026-11-23 --report /r db true").request;
+fn a_lock_is_held_on_and_reported_if_that_is_asked_for() {
+    let request = lock("--hold 1.5m --report /r db true").request;
     assert_eq!(request.hold, Duration::from_secs(90));
-    assert_eq!(request.once.as_deref(), Some("2026-11-23"));
     assert_eq!(request.report.as_deref(), Some("/r"));
-    assert_usage("--once x -s db true", "--once: needs an exclusive lock");
-    assert_usage("--once x -j 2 db true", "--once: needs an exclusive lock");
-    assert_usage("--once x db,web true", "--once: needs a lock with one name");
-    assert_usage("--once '' db true", "--once: is empty");
-    assert_usage("--once a\nb db true", "--once: a?b: is not one line of text");
-    let long = "x".repeat(101);
-    assert_usage(&format!("--once {long} db true"), &format!("--once: {long}: is longer than"));
     assert_usage("--hold x db true", "--hold: x: is not a time");
     assert_usage("--report '' db true", "--report: is empty");
 }

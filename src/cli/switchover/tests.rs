@@ -36,7 +36,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
     for (words, says) in [
         ("", "KEY is missing; write putex switchover [--to WHO] KEY"),
         ("web h2", "h2: unexpected argument; write putex switchover [--to WHO] KEY"),
-        ("lock.db", "KEY: key \"lock.db\": lease, lock, once, putex and keys"),
+        ("lock.db", "KEY: key \"lock.db\": lease, lock, putex and keys"),
         ("w*b", "KEY: "),
         ("--to '' web", "--to: is empty"),
         ("--from h1 --to h1 web", "--to: h1: is also --from; write another agent"),

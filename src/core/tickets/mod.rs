@@ -9,7 +9,6 @@
 //! | `grab` | the same without a process that stays: one attempt, or a wait, of `putex grab` |
 //! | `release` | how such a ticket is ended, or that of another is broken |
 //! | `seen` | what a requester has seen before, noted in its ticket |
-//! | `once` | the IDs that have succeeded under a lock |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
 //! | `earlier_keys` | which tickets a listing has to read |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
@@ -19,7 +18,6 @@ pub mod command_end;
 pub mod decision;
 pub mod earlier_keys;
 pub mod grab;
-pub mod once;
 pub mod owner;
 pub mod release;
 pub mod seen;
@@ -34,7 +32,6 @@ pub use self::decision::{Decision, decide};
 pub use self::earlier_keys::{EarlierKeys, is_used_once};
 pub use self::grab::deciding::{are_same, of_requester, overlap};
 pub use self::grab::{Grabbed, Grabber, Limits};
-pub use self::once::{Ids, Once, OnceState, OnceStep, check_id};
 pub use self::owner::{Soft, TicketOwner};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::seen::Seen;

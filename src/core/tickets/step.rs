@@ -34,10 +34,6 @@ pub enum ToFront {
         /// The slot, from 0, of a lock with slots.
         slot: Option<u32>,
     },
-    /// The ID of the command has succeeded before: it is not to be run. Comes before `Granted`.
-    HasSucceeded,
-    /// The success of the command is recorded, or why it is not.
-    Recorded(Result<(), String>),
     /// The lock is lost: the command is to be ended now. Nothing but `Ended` follows.
     Lost(String),
     /// The ticket has ended, or there is none. The renewer ends.

@@ -15,7 +15,6 @@ use crate::core::Written;
 use crate::core::tickets::{EarlierKeys, LockTiming, Mark, Mode, Name};
 use crate::lock::Wait;
 use crate::store::dir::DirStore;
-use crate::store::mark;
 
 const BUCKET: &str = "locks";
 
@@ -37,7 +36,6 @@ fn request(renewal: Duration) -> Request {
         token: "alpha".to_owned(),
         closes: false,
         hold: Duration::ZERO,
-        once: None,
         report: None,
         command: vec!["true".into()],
         level: 0,
@@ -71,10 +69,8 @@ impl Rig {
         let (bucket, mark) = tickets.open(soon).expect("it can be made");
         let lifetime = request.timing.lifetime();
         let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
-        assert!(matches!(
-            mark::write(tickets.bucket(), &mark, soon),
-            Written::Stored(_) | Written::Moved(_)
-        ));
+        let written = tickets.perform(&Step::WriteMark(mark, soon), "", "", sys::now());
+        assert!(matches!(written, Some(Input::Written(Written::Stored(_) | Written::Moved(_), _))));
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (front, renewers) = pair.expect("a socket");
@@ -140,8 +136,9 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
             rig.renewer.perform(Step::Watch(["lock.db.a".to_owned()].into()), sys::now());
         }
         mark.epoch = format!("changed {is_next}");
-        let written = mark::write(other.bucket(), &mark, by);
-        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+        let step = Step::WriteMark(mark.clone(), by);
+        let written = other.perform(&step, "", "", sys::now());
+        assert!(matches!(written, Some(Input::Written(Written::Stored(_), _))), "{written:?}");
         let read = rig.renewer.perform(Step::ReadMark(by), sys::now());
         let Input::Mark(Ok(read)) = read else { panic!("{read:?}") };
         assert_eq!(read.epoch == mark.epoch, !is_next, "{read:?}");

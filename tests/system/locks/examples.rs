@@ -93,23 +93,23 @@ fn of_cron(line: &str) -> String {
 }
 
 fn cron_and_timer(host: &Host) {
-    let [once, held] = &blocks("A job of cron on several hosts")[..] else { panic!("two") };
-    host.expect(&of_cron(once), &["backup  under jobs/backup"]);
-    host.expect(&of_cron(once), &[]);
+    let cron = &blocks("A job of cron on several hosts")[0];
+    run_on_two_hosts(host, &of_cron(cron), "send-mail  under jobs/mail");
+    let unit = blocks("A timer of systemd").swap_remove(0);
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+    run_on_two_hosts(host, start.expect("a command"), "backup  under jobs/backup");
+}
+
+/// Runs a job, and once more while its lock is held on; expects that it was run once.
+fn run_on_two_hosts(host: &Host, command: &str, note: &str) {
     let mut first = host.command("sh");
-    let mut first =
-        first.args(["-c", &format!("exec {}", of_cron(held))]).spawn().expect("it can be run");
+    let mut first = first.args(["-c", &format!("exec {command}")]).spawn().expect("it can be run");
     let notes = host.site.sandbox.join("notes");
-    until_true("the mail", || fs::read_to_string(&notes).is_ok_and(|text| text.ends_with('\n')));
-    host.expect(&of_cron(held), &["send-mail  under jobs/mail"]);
+    until_true("the job", || fs::read_to_string(&notes).is_ok_and(|text| text.ends_with('\n')));
+    host.expect(command, &[note]);
     signal(first.id(), Signal::INT);
     let status = wait_exit(&mut first, now() + PATIENCE).expect("it ends");
     assert_eq!(status.code(), Some(0));
-    let unit = blocks("A timer of systemd").swap_remove(0).replace("\\\n", " ");
-    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
-    // The day has succeeded.
-    host.expect(&start.expect("a command").replace("%%", "%"), &[]);
-    host.expect(&start.expect("a command").replace("%%F", "%s"), &["backup  under jobs/backup"]);
 }
 
 fn lines_of_a_shell(host: &Host) {

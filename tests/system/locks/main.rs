@@ -10,12 +10,12 @@ mod examples;
 mod flock;
 mod flom;
 mod grab;
-mod init;
+mod hold;
+
 mod leases;
 mod loss;
 mod minority;
 mod modes;
-mod once;
 mod others;
 mod parts;
 mod record;

@@ -17,9 +17,9 @@ use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 
 /// The fields of each line, in their order.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 14] = [
     "schema", "name", "mode", "token", "outcome", "status", "command_status", "term", "epoch",
-    "slot", "waited_seconds", "waited_for", "held_seconds", "once", "recorded", "why",
+    "slot", "waited_seconds", "waited_for", "held_seconds", "why",
 ];
 
 /// Returns the lines of the report, and expects that each field is in each of them.
@@ -63,8 +63,6 @@ fn a_command_that_has_run_is_told_from_a_lock_that_was_not_had_or_not_started() 
                 ("outcome", json!("ran")),
                 ("status", json!(75)),
                 ("command_status", json!(75)),
-                ("once", Value::Null),
-                ("recorded", Value::Null),
                 ("why", Value::Null),
             ],
         );
@@ -130,14 +128,8 @@ fn in_a_directory_each_kind_of_wait_is_ended_by_a_signal_and_stopped_by_the_term
         let path = site.sandbox.join("report").display().to_string();
         let holders = ["a", "b"].map(|id| site.lock(id, &["-j", "2", "x"]));
         holders.iter().for_each(|holder| drop(holder.begun()));
-        let waits = [
-            &["x"][..],
-            &["-s", "x"],
-            &["-w", "600", "x"],
-            &["-j", "2", "x"],
-            &["--soft", "x"],
-            &["--once", "now", "x"],
-        ];
+        let waits =
+            [&["x"][..], &["-s", "x"], &["-w", "600", "x"], &["-j", "2", "x"], &["--soft", "x"]];
         for (at, words) in waits.into_iter().enumerate() {
             let mut waiter =
                 site.lock(&format!("waiter{at}"), &[&["--report", &path], words].concat());
@@ -175,23 +167,6 @@ fn a_lost_lock_is_reported_with_the_status_of_its_command() {
         );
         assert!(line["why"].as_str().is_some_and(|why| !why.is_empty()), "{line}");
         assert_eq!(site.run(&["-w", "10", "x", "true"]).status, Some(0));
-    });
-}
-
-#[test]
-fn an_id_is_reported_with_what_came_of_it() {
-    on_both_stores_quickly(|site| {
-        let id = ("once", json!("now"));
-        let line = report(site, &["--once", "now", "x", "sh", "-c", "exit 3"]);
-        let failed = ("outcome", json!("ran"));
-        assert_values(&line, &[id.clone(), failed, ("recorded", Value::Null)]);
-        let line = report(site, &["--once", "now", "--hold", "0.5", "x", "true"]);
-        assert_values(&line, &[id.clone(), ("outcome", json!("ran")), ("recorded", json!(true))]);
-        assert!(line["held_seconds"].as_f64() >= Some(0.5), "{line}");
-        let line = report(site, &["--once", "now", "--hold", "10m", "x", "false"]);
-        let nothing = ("command_status", Value::Null);
-        assert_values(&line, &[id, ("outcome", json!("skipped")), ("status", json!(0)), nothing]);
-        assert!(line["term"].is_u64() && line["held_seconds"].is_f64(), "{line}");
     });
 }
 

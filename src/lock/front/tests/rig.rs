@@ -50,7 +50,6 @@ pub(super) fn request(command: &[&str]) -> Request {
         token: "alpha".to_owned(),
         closes: false,
         hold: Duration::ZERO,
-        once: None,
         report: None,
         command: command.iter().map(OsString::from).collect(),
         level: Level::Info as u64,
@@ -76,10 +75,9 @@ impl Run {
         Run::fork_keeping(&[], |line| front(line, command))
     }
 
-    /// Runs a front for a command whose success is recorded, and whose lock is held for so long.
-    pub(super) fn begin_once(command: &[&str], hold: Duration) -> Run {
-        let once = Some("monday".to_owned());
-        let request = Request { hold, once, ..request(command) };
+    /// Runs a front for a command whose lock is held for so long.
+    pub(super) fn begin_holding(command: &[&str], hold: Duration) -> Run {
+        let request = Request { hold, ..request(command) };
         Run::fork_keeping(&[], |line| front_of(line, &request))
     }
 

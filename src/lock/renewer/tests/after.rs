@@ -1,13 +1,12 @@
-//! A renewer that records an ID, and holds a lock on.
+//! A renewer that holds a lock on.
 
 use super::*;
 
 impl Rig {
-    /// Returns a renewer that has the lock for an ID.
-    fn once(name: &str, id: &str, hold: Duration) -> Rig {
-        let base = std::env::temp_dir().join(format!("putex-once-{}-{name}", std::process::id()));
-        let once = Some(id.to_owned());
-        Rig::begin(base, &Request { hold, once, ..request(LONG) })
+    /// Returns a renewer that has the lock, and holds it for so long.
+    fn holding(name: &str, hold: Duration) -> Rig {
+        let base = std::env::temp_dir().join(format!("putex-hold-{}-{name}", std::process::id()));
+        Rig::begin(base, &Request { hold, ..request(LONG) })
     }
 
     /// Takes steps until the front is told something.
@@ -24,58 +23,9 @@ impl Rig {
         assert!(matches!(message, ToFront::Granted { .. }), "{message:?}");
     }
 
-    /// Has the ticket ended.
-    fn done(mut self) {
-        self.tell(&ToRenewer::Done, None);
-        while self.renewer.turn() {}
-        assert_eq!(self.standing(), 0);
-        // The directory is that of others too.
-        self.base = PathBuf::new();
+    fn command_ends(&self) {
+        self.tell(&ToRenewer::Ended, None);
     }
-
-    fn command_ends(&self, succeeded: bool) {
-        self.tell(&ToRenewer::Ended { succeeded }, None);
-    }
-}
-
-#[test]
-fn an_id_that_was_recorded_is_told_before_the_next_grant() {
-    for succeeded in [true, false] {
-        let name = format!("id-{succeeded}");
-        let mut first = Rig::once(&name, "monday", Duration::ZERO);
-        first.expect_grant();
-        assert_eq!(first.standing(), 1);
-        first.command_ends(succeeded);
-        if succeeded {
-            assert_eq!(first.next(), ToFront::Recorded(Ok(())));
-            assert_eq!(first.standing(), 1, "it is recorded before the release");
-        }
-        assert_eq!(first.next(), ToFront::Ended(End::Released));
-        let mut same = Rig::once(&name, "monday", Duration::ZERO);
-        if succeeded {
-            assert_eq!(same.next(), ToFront::HasSucceeded);
-        }
-        same.expect_grant();
-        same.done();
-        let mut other = Rig::once(&name, "tuesday", Duration::ZERO);
-        other.expect_grant();
-        other.done();
-    }
-}
-
-#[test]
-fn nothing_is_recorded_without_the_lock() {
-    let mut rig = Rig::once("lost", "monday", Duration::ZERO);
-    rig.expect_grant();
-    rig.renewer.owner.handle(Input::Unused, sys::now());
-    rig.command_ends(true);
-    let lost = rig.next();
-    assert!(matches!(lost, ToFront::Lost(_)), "{lost:?}");
-    rig.tell(&ToRenewer::Done, None);
-    while rig.renewer.turn() {}
-    let mut next = Rig::once("lost", "monday", Duration::ZERO);
-    next.expect_grant();
-    next.done();
 }
 
 /// The front may be stopped meanwhile.
@@ -83,31 +33,26 @@ fn nothing_is_recorded_without_the_lock() {
 fn a_lock_that_is_held_on_is_released_in_time_without_the_front() {
     let hold = Duration::from_millis(400);
     let begun = sys::now();
-    let mut rig = Rig::once("hold", "monday", hold);
+    let mut rig = Rig::holding("hold", hold);
     rig.expect_grant();
-    rig.command_ends(true);
-    assert_eq!(rig.next(), ToFront::Recorded(Ok(())));
+    rig.command_ends();
     assert_eq!(rig.next(), ToFront::Ended(End::Released));
     assert!(sys::now().since(begun) >= hold);
     assert_eq!(rig.standing(), 0);
 }
 
-/// It was released at once, and the success not recorded.
+/// It was released at once.
 #[test]
-fn a_lock_is_held_on_and_its_id_recorded_though_the_front_is_killed_after_the_command() {
+fn a_lock_is_held_on_though_the_front_is_killed_after_the_command() {
     let hold = Duration::from_millis(400);
     let begun = sys::now();
-    let mut rig = Rig::once("killed", "monday", hold);
+    let mut rig = Rig::holding("killed", hold);
     rig.expect_grant();
-    rig.command_ends(true);
+    rig.command_ends();
     rig.front = File::open("/dev/null").expect("it is there").into();
     while rig.renewer.turn() {}
     assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
     assert_eq!(rig.standing(), 0);
-    let mut same = Rig::once("killed", "monday", Duration::ZERO);
-    assert_eq!(same.next(), ToFront::HasSucceeded);
-    same.expect_grant();
-    same.done();
 }
 
 /// The front may have been killed after its command, and before it has told of that end.
@@ -115,7 +60,7 @@ fn a_lock_is_held_on_and_its_id_recorded_though_the_front_is_killed_after_the_co
 fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() {
     let hold = Duration::from_millis(600);
     let begun = sys::now();
-    let mut rig = Rig::once("untold", "monday", hold);
+    let mut rig = Rig::holding("untold", hold);
     rig.expect_grant();
     let (mut child, command) = group("sleep 1000");
     rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
@@ -130,9 +75,9 @@ fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() 
 
 #[test]
 fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
-    let mut rig = Rig::once("early", "monday", Duration::from_secs(1000));
+    let mut rig = Rig::holding("early", Duration::from_secs(1000));
     rig.expect_grant();
-    rig.command_ends(false);
+    rig.command_ends();
     rig.tell(&ToRenewer::Done, None);
     assert_eq!(rig.next(), ToFront::Ended(End::Released));
 }

@@ -343,10 +343,7 @@ impl Simulation {
                     let now = self.clients[id].local(self.now);
                     self.handle(id, Input::Done, now);
                 }
-                ToFront::Waiting { .. }
-                | ToFront::Ended(_)
-                | ToFront::HasSucceeded
-                | ToFront::Recorded(_) => {}
+                ToFront::Waiting { .. } | ToFront::Ended(_) => {}
             }
         }
     }

@@ -356,7 +356,7 @@ impl State {
                     }
                 }
                 ToFront::Ended(end) => self.client(client).outcome = Some(end),
-                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
+                ToFront::Waiting { .. } => {}
             }
         }
         Ok(())

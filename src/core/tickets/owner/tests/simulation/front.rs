@@ -22,8 +22,7 @@ impl Simulation {
                     self.command_times(client);
                 }
                 ToFront::Ended(end) => self.clients[client].outcome = Some(end),
-                // The last two are not of the owner.
-                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
+                ToFront::Waiting { .. } => {}
             }
         }
     }

@@ -71,9 +71,6 @@ impl Form<'_> {
                 self.add(3);
                 self.end(end);
             }
-            // The owner says neither.
-            Some(ToFront::HasSucceeded) => self.add(4),
-            Some(ToFront::Recorded(_)) => self.add(5),
         }
     }
 
