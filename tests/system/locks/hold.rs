@@ -1,6 +1,6 @@
 //! `--hold`: a job of cron on several hosts, whose clocks differ.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 use std::time::Duration;
