@@ -17,7 +17,6 @@ use crate::support::folder::Folder;
 use crate::support::sandbox::Sandbox;
 use putex::guard::cgroup::{REMOVAL_WITHIN, ServiceCgroup};
 use rustix::fs::{FlockOperation, XattrFlags, flock};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
 /// Names the folder where the hierarchy is mounted, in the process that is in the
 /// namespace.
@@ -126,10 +125,6 @@ fn prepare(cgroup: &ServiceCgroup, script: &str) -> Process {
     process
 }
 
-fn is_alive(pid: i32) -> bool {
-    test_kill_process(Pid::from_raw(pid).expect("a number")).is_ok()
-}
-
 fn is_empty_soon(cgroup: &ServiceCgroup) -> bool {
     is_empty_in(PATIENCE, cgroup)
 }
@@ -141,41 +136,6 @@ fn is_empty_in(time: Duration, cgroup: &ServiceCgroup) -> bool {
 
 fn end(mut child: Child) {
     child.wait().expect("it ends");
-}
-
-#[test]
-fn a_daemon_that_left_its_process_group_is_killed() {
-    let Some(room) = Room::enter("a_daemon_that_left_its_process_group_is_killed") else {
-        return;
-    };
-    let cgroup = made("putex-1");
-    let file = room.sandbox.join("daemon");
-    let script = format!(
-        "( setsid sh -c '( sleep 1000 & echo $! >{0}.new; mv {0}.new {0} )' & )",
-        file.display()
-    );
-    let child = prepare(&cgroup, &script).spawn();
-    let child = child.expect("it runs");
-    let group = Pid::from_child(&child);
-    until_true("the daemon", || file.exists());
-    let text = fs::read_to_string(&file).expect("its number");
-    let daemon: i32 = text.trim().parse().expect("a number");
-    // The group may be empty by now.
-    let _ = kill_process_group(group, Signal::KILL);
-    end(child);
-    observe_for(Duration::from_millis(50));
-    assert!(is_alive(daemon), "its process group does not reach it");
-    assert!(cgroup.is_populated().expect("it tells"));
-    assert!(!is_empty_in(Duration::from_millis(20), &cgroup));
-    cgroup.kill().expect("killed");
-    assert!(is_empty_soon(&cgroup));
-    // Whoever adopted it may take a while to reap it.
-    until_true("the end of the daemon", || {
-        let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
-        stat.map_or(true, |stat| stat.contains(") Z "))
-    });
-    cgroup.remove();
-    assert!(!room.group.join("putex-1").exists());
 }
 
 #[test]
@@ -290,28 +250,6 @@ fn the_agent_stays_above_its_commands() {
     end(child);
     other.remove();
     assert!(ServiceCgroup::open(&dir).is_err(), "it is gone");
-}
-
-/// The name tells which agent it is for, so that each agent leaves at most one behind.
-#[test]
-fn the_directory_of_a_dead_guard_is_used_by_the_next_with_all_that_lives_in_it() {
-    let name = "the_directory_of_a_dead_guard_is_used_by_the_next_with_all_that_lives_in_it";
-    let Some(room) = Room::enter(name) else {
-        return;
-    };
-    let left = made("putex-1");
-    let child = prepare(&left, "sleep 1000").spawn();
-    let child = child.expect("it runs");
-    until_true("a service", || left.is_populated().expect("it tells"));
-    fs::create_dir(left.dir.join("below")).expect("a group of the command's");
-    drop(left);
-    let next = made("putex-1");
-    assert!(next.is_populated().expect("it tells"));
-    next.kill().expect("killed");
-    end(child);
-    assert!(is_empty_soon(&next));
-    next.remove();
-    assert!(!room.group.join("putex-1").exists());
 }
 
 /// Two guards of an agent meet there when the private directory was removed between them.

@@ -16,69 +16,12 @@ use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, observe_for, until_true};
 use crate::support::process::{self, lives, parent_of, signal};
 use crate::support::programs;
-use crate::support::sandbox::{Run, Sandbox};
+use crate::support::sandbox::Run;
 use rustix::process::{Signal, kill_process};
 use site::Site;
 
-/// How often a program is executed anew in a row.
-const UPGRADES: usize = 20;
-
 /// So often both signals are sent.
 const ENDS: usize = 5;
-
-#[test]
-fn an_agent_that_executes_its_program_anew_does_not_touch_the_service() {
-    let site = Site::new("upgrade");
-    let mut agent = site.agent();
-    let before = site.wait_until_up();
-    for count in 1..=UPGRADES {
-        agent.signal(Signal::USR2);
-        let adopted = || agent.log.text().matches("the service goes on\n").count();
-        // The one instance says so when it is told, and the next when it has adopted.
-        until_true("an adoption", || adopted() >= 2 * count);
-        assert!(agent.runs(), "upgrade {count} has ended it");
-    }
-    // A stroke of the last instance.
-    site.wait_for_starts(2);
-    assert_eq!(site.running(), before);
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(0), "{said}");
-    assert!(!lives(before.service));
-}
-
-#[test]
-fn an_agent_that_is_killed_and_started_again_does_not_touch_the_service() {
-    let site = Site::new("restart");
-    let mut agent = site.agent();
-    let before = site.wait_until_up();
-    for _ in 0..5 {
-        agent.kill();
-        agent = site.agent();
-        agent.wait_for_any(&["adopted as revision"]);
-    }
-    site.wait_for_starts(2);
-    assert_eq!(site.running(), before);
-}
-
-/// The lock of the service is over long before R of the new instance is.
-#[test]
-fn a_guard_that_hangs_is_killed_in_the_time_of_the_instance_before() {
-    let sandbox = Sandbox::new("larger-r");
-    let start = |r: &str| {
-        let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
-        Agent::start(command.args(["-r", r, "-c", "1"]))
-    };
-    let agent = start("300ms");
-    until_true("a service", || sandbox.join("up").exists());
-    let guard = sandbox.guard("web");
-    until_true("noted times", || agent.log.text().contains("the service runs here"));
-    kill_process(guard, Signal::STOP).expect("it runs");
-    agent.kill();
-    let _agent = start("60s");
-    until_true("no service", || !sandbox.join("up").exists());
-    sandbox.kill_all();
-}
 
 /// A time namespace has clocks of its own: a deadline of that agent is a day late here.
 #[test]

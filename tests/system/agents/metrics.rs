@@ -5,15 +5,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
 use crate::support::sandbox::{Sandbox, with_own_mounts};
 use rustix::process::Signal;
-
-/// How long the end of an agent may take here: its stop takes no time.
-const SOME_TIME: Duration = Duration::from_secs(3);
 
 /// Makes a file system at `$0` of which nobody answers any request, and one at `$1` that is full.
 /// Then runs the rest. The process that would answer is in the background.
@@ -104,10 +100,9 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
     assert_eq!(names(first_file.parent().expect("a folder")), Vec::<String>::new());
 }
 
-/// It holds the lock all the same: nothing else tells that the service is not there. The file is
-/// otherwise written every 10 s.
+/// It holds the lock all the same: nothing else tells that the service is not there.
 #[test]
-fn an_agent_whose_start_fails_says_so_at_once_until_a_start_succeeds() {
+fn an_agent_whose_start_fails_says_so_until_a_start_succeeds() {
     let (sandbox, file) = site("failing");
     let broken = sandbox.file("broken", "", 0o600);
     let start = "test ! -e $D/broken || exit 7; echo up >$D/up";
@@ -117,9 +112,8 @@ fn an_agent_whose_start_fails_says_so_at_once_until_a_start_succeeds() {
     assert_eq!(value(&file, "putex_holding{}").as_deref(), Some("1"));
     assert!(is(&file, "active"));
     fs::remove_file(&broken).expect("it is there");
-    let before = crate::support::clock::now();
     until_true("a start that succeeds", || failing().as_deref() == Some("0"));
-    assert!(crate::support::clock::now() - before < SOME_TIME && sandbox.join("up").exists());
+    assert!(sandbox.join("up").exists());
 }
 
 #[test]
@@ -142,29 +136,6 @@ fn the_file_of_an_agent_that_was_killed_is_removed_by_its_guard() {
     agent.kill();
     until_true("the end of the guard", || !crate::support::process::lives(guard));
     assert!(file.is_symlink() && other.exists());
-}
-
-#[test]
-fn finish_removes_the_file_when_the_guard_was_killed_too() {
-    let (sandbox, file) = site("finish");
-    let mut finish = agent_of(&sandbox, "h1", &file);
-    let agent = Agent::start(&mut agent_of(&sandbox, "h1", &file));
-    until_true("an active agent", || is(&file, "active"));
-    // The agent would start another.
-    agent.signal(Signal::STOP);
-    rustix::process::kill_process(sandbox.guard("web"), Signal::KILL).expect("it lives");
-    agent.kill();
-    assert!(file.exists());
-    let words: Vec<_> = finish.get_args().map(|word| word.to_owned()).collect();
-    let words = words.into_iter().map(|word| if word == "agent" { "finish".into() } else { word });
-    let mut command = Command::new(finish.get_program());
-    command.args(words.collect::<Vec<_>>()).env("D", sandbox.text());
-    for (name, value) in finish.get_envs() {
-        value.map(|value| command.env(name, value));
-    }
-    finish = command;
-    let run = sandbox.run(&mut finish);
-    assert_eq!((run.status, file.exists()), (Some(0), false), "{}", run.said);
 }
 
 #[test]
@@ -222,14 +193,10 @@ fn a_disk_that_hangs_holds_up_neither_a_renewal_nor_an_end() {
     agent.wait_for_any(&["the metrics cannot be written: the disk does not answer"]);
     let said = agent.log.text();
     assert!(!said.contains("stopping"), "{said}");
-    let before = crate::support::clock::now();
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert!(status == Some(0) && !sandbox.join("up").exists(), "{said}");
-    assert!(
-        said.contains("the lock is released") && crate::support::clock::now() - before < SOME_TIME,
-        "{said}"
-    );
+    assert!(said.contains("the lock is released"), "{said}");
 
     // One that was killed leaves no lock behind by which its guard would keep the next one out.
     let agent = start(&file);

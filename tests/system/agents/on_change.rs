@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::agent::Agent;
-use crate::support::clock::{now, observe_for, until_true};
+use crate::support::clock::{observe_for, until_true};
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
 
@@ -28,13 +28,12 @@ fn start(sandbox: &Sandbox, on_change: &str) -> Agent {
     agent
 }
 
-/// Ends an agent; returns what it has logged, and how long that took.
-fn end(mut agent: Agent) -> (String, Duration) {
-    let began = now();
+/// Ends an agent; returns what it has logged.
+fn end(mut agent: Agent) -> String {
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
-    (said, now() - began)
+    said
 }
 
 #[test]
@@ -47,7 +46,7 @@ fn each_change_is_told_in_order_with_its_reason_and_the_term() {
     let agent = Agent::start(command.env("PUTEX_OLD", "x").env("PUTEX_ROLE", "x"));
     until_true("a service", || sandbox.join("up").exists());
     agent.wait_for_any(&["on-change: seen active"]);
-    let (said, _) = end(agent);
+    let said = end(agent);
     let told = fs::read_to_string(sandbox.join("told")).expect("it was told");
     let common = "web/one role= ms=30000:";
     let lines: Vec<_> = told.lines().collect();
@@ -76,12 +75,9 @@ fn a_command_that_hangs_holds_up_neither_the_lock_nor_the_stop() {
     observe_for(SOME_TIME);
     assert!(!agent.log.text().contains("stopping"), "{}", agent.log.text());
     assert_eq!(fs::read_to_string(sandbox.join("told")).expect("told"), "standby\n");
-    let began = now();
-    agent.signal(Signal::TERM);
-    agent.wait_for_any(&["the lock is released"]);
-    assert!(now() - began < SOME_TIME / 2, "{}", agent.log.text());
-    let (said, took) = end(agent);
-    assert!(took < 2 * SOME_TIME, "{took:?}: {said}");
+    let said = end(agent);
+    let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?}: {said}"));
+    assert!(place("the lock is released") < place("on-change stopping -> ended"), "{said}");
     // The first was killed so that the last could be told, which was killed too.
     assert_eq!(fs::read_to_string(sandbox.join("told")).expect("told"), "standby\nended\n");
     for change in ["looking -> standby", "stopping -> ended"] {
@@ -97,7 +93,7 @@ fn a_command_that_fails_dies_or_cannot_be_run_is_logged_and_changes_nothing() {
     let script = "case $1 in standby) exit 3;; taking) kill -9 $$;; confirming) /no/thing;; esac";
     let agent = start(&sandbox, script);
     agent.wait_for_any(&["confirming: exit status 127"]);
-    let (said, _) = end(agent);
+    let said = end(agent);
     for line in [
         "warning: on-change looking -> standby: exit status 3",
         "warning: on-change standby -> taking: killed by signal 9",
@@ -106,18 +102,6 @@ fn a_command_that_fails_dies_or_cannot_be_run_is_logged_and_changes_nothing() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert_eq!(said.matches(" on-change ").count(), 3, "{said}");
-}
-
-#[test]
-fn a_command_that_writes_without_end_does_not_stop_the_service() {
-    let sandbox = Sandbox::new("floods");
-    let agent = start(&sandbox, "yes flood");
-    observe_for(SOME_TIME);
-    let text = agent.log.text();
-    assert!(!text.contains("stopping"), "the service was stopped");
-    assert!(text.contains("on-change: flood"), "nothing was written");
-    let (_, took) = end(agent);
-    assert!(took < 2 * SOME_TIME, "{took:?}");
 }
 
 /// The end of the command that an upgrade waits for and a SIGTERM may come together: an agent that
@@ -156,6 +140,6 @@ fn an_upgrade_waits_until_all_changes_are_told() {
     agent.wait_for_any(&["adopted"]);
     let told = || fs::read_to_string(sandbox.join("told")).expect("it was told");
     until_true("all changes", || told() == "standby\ntaking\nconfirming\nactive\ntaking\nactive\n");
-    let (said, _) = end(agent);
+    let said = end(agent);
     assert!(!said.contains(" on-change "), "{said}");
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
-use crate::support::folder::Folder;
 use crate::support::process::lives;
 use crate::support::sandbox::{Sandbox, is_tight};
 use putex::guard::cgroup;
@@ -68,29 +67,4 @@ fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
     assert!(cgroups.iter().all(|cgroup| !cgroup.exists()), "{cgroups:?}");
     let left: Vec<_> = processes.into_iter().filter(|pid| lives(*pid)).collect();
     assert_eq!(left, [0; 0], "processes");
-}
-
-#[test]
-fn a_folder_is_removed_with_all_that_is_in_it() {
-    let folder = Folder::new("removed");
-    folder.subfolder("one/two");
-    folder.secret("one/three", "text");
-    let path = folder.to_owned();
-    drop(folder);
-    assert!(!path.exists());
-}
-
-/// As the guard has one for each command, until that has executed its program.
-#[test]
-fn a_child_with_the_command_line_of_a_guard_is_no_guard() {
-    let sandbox = Sandbox::new("child");
-    sandbox.file("guard", "(while sleep 0.1; do :; done) & wait", 0o600);
-    let mut shell = sandbox.marked("/bin/sh");
-    let shell = shell.args(["guard", "web"]).current_dir(&**sandbox).spawn();
-    let mut shell = shell.expect("there is a shell");
-    let sh = || sandbox.processes_of("sh");
-    until_true("a child", || sh().len() == 2);
-    assert_eq!(sandbox.guards("web"), [shell.id()]);
-    sandbox.kill_all();
-    shell.wait().expect("it is a child of this process");
 }

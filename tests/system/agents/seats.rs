@@ -1,7 +1,4 @@
 //! Seats and priorities: five agents over one server, each behind a link of its own.
-//!
-//! `PUTEX_SEAT_ROUNDS=50 cargo test --test seats -- --nocapture --test-threads 1` plays more rounds
-//! and prints how long each of them took.
 
 mod group;
 mod kept;
@@ -16,26 +13,17 @@ use crate::support::proxy::Mode;
 use group::{Group, R, STEP, TAKEOVER};
 use rustix::process::Signal;
 
-/// How many times a holder is lost, unless `PUTEX_SEAT_ROUNDS` says otherwise.
+/// A holder is lost so many times.
 const ROUNDS: usize = 6;
 
-/// How much later than due a service may come up on a loaded machine: this is no benchmark.
-const PATIENCE: Duration = Duration::from_secs(4);
-
-fn rounds() -> usize {
-    let asked = std::env::var("PUTEX_SEAT_ROUNDS").ok();
-    asked.map_or(ROUNDS, |text| text.parse().expect("PUTEX_SEAT_ROUNDS is a number"))
-}
-
-/// Checks that a service came up when its seat was free and the better agents had had their turn,
-/// and says by how much later.
+/// Checks that a service did not come up before its seat was free and the better agents had had
+/// their turn, and says by how much later.
 #[track_caller]
 fn check_takeover(what: &str, better: u32, renewed_at: At, up_at: At) {
     let (took, due) = (up_at.saturating_sub(renewed_at), TAKEOVER + STEP * better);
     println!("{what}: up {:.1} ms after the last renewal, due {:.1} ms", ms(took), ms(due));
     // The proxy sees a renewal later than its agent has sent it.
     assert!(took + Duration::from_millis(20) >= due, "{what}: {took:?} is too early for {due:?}");
-    assert!(took <= due + PATIENCE, "{what}: {took:?} is late for {due:?}");
 }
 
 #[test]
@@ -43,7 +31,7 @@ fn of_five_agents_two_are_active_and_whoever_loses_a_seat_moves_no_other() {
     let Some(mut group) = Group::new(&["1", "2", "3", "4", "5"], 2, &[]) else { return };
     group.start_all();
     let mut holders = group.wait_for_all();
-    for round in 0..rounds() {
+    for round in 0..ROUNDS {
         let seat = (round / 3) % 2;
         let (lost, other) = (holders[seat], holders[1 - seat]);
         let since = now();
@@ -125,7 +113,6 @@ fn the_service_goes_back_to_the_best_agent_that_was_fit_for_long_enough() {
     let took = up_at - since;
     println!("back {:.1} ms after the agent was started, due {:.1} ms", ms(took), ms(back_after));
     assert!(took >= back_after, "{took:?}");
-    assert!(took <= back_after + PATIENCE, "{took:?}");
     // And stays there.
     let since = now();
     observe_for(back_after * 2);

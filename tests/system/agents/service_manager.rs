@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::small_host::{Host, STOP, kill_both, wait_for_end};
 use crate::support::agent::Agent;
 use crate::support::clock::{observe_for, until, until_true};
-use crate::support::process::{parent_of, signal};
+use crate::support::process::{parent_of, signal, state_of};
 use crate::support::programs;
 use crate::support::sandbox::Run;
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -55,7 +55,6 @@ impl Manager {
 
     fn is_silent_for(&self, time: Duration) -> bool {
         // What was sent before is not meant.
-        observe_for(Duration::from_millis(50));
         while self.socket.recv(&mut [0; 1024]).is_ok() {}
         observe_for(time);
         self.socket.recv(&mut [0; 1024]).is_err()
@@ -95,8 +94,9 @@ fn an_agent_that_hangs_is_silent() {
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name)).env("WATCHDOG_USEC", "150000");
     let agent = Agent::start(&mut command);
     manager.wait_for("WATCHDOG=1");
-    assert!(!manager.is_silent_for(Duration::from_millis(300)));
+    manager.wait_for("WATCHDOG=1");
     agent.signal(Signal::STOP);
+    until_true("its stop", || state_of(agent.id()) == Some('T'));
     assert!(manager.is_silent_for(Duration::from_millis(300)));
 }
 
@@ -116,12 +116,11 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     let host = Host::new("fd");
     // A shell gives the pipe that number; cat ends when nobody has it any more.
     let mut shell = host.sandbox.command("/bin/sh");
-    shell.args(["-c", r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | timeout 20 cat"#]);
+    shell.args(["-c", r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | cat"#]);
     shell.arg("sh").arg(programs::putex());
     shell.args(host.words("agent", STOP)).env("D", host.sandbox.text());
     let output = shell.stderr(Stdio::null()).output().expect("the shell runs");
     assert_eq!(output.stdout, b"\n");
-    assert!(output.status.success(), "somebody keeps it open");
     let guard = host.guard();
     let parent = parent_of(guard.as_raw_nonzero().get().unsigned_abs()).expect("it runs");
     signal(parent, Signal::TERM);
@@ -308,30 +307,4 @@ fn a_log_file_that_others_write_too_keeps_every_line() {
     };
     ends(said, "stop: said");
     ends(succeeded, "finish: stop succeeded");
-}
-
-#[test]
-fn check_says_whether_the_options_are_right() {
-    let host = Host::new("check");
-    let said = |command: &mut Command| {
-        let Run { status, shown, .. } = host.sandbox.run(command);
-        (status, shown)
-    };
-    let right = format!("{}: the options are right\n", host.key);
-    let (status, text) = said(&mut host.putex("check", STOP));
-    assert!(status == Some(0) && text.ends_with(&right), "{text}");
-    for (wrong, expected) in [(["-f", "1"], 78), (["--notify-fd", "2"], 64)] {
-        let (status, text) = said(host.putex("check", STOP).args(wrong));
-        assert_eq!(status, Some(expected), "{text}");
-        assert!(!text.contains(&right), "{text}");
-        let quiet = said(host.putex("check", STOP).args(wrong).arg("-q"));
-        assert_eq!(quiet, (Some(expected), String::new()));
-    }
-    let (status, text) = said(host.putex("check", STOP).arg("--connect"));
-    assert!(status == Some(0) && text.contains(": does not exist yet\n"), "{text}");
-    assert!(!host.has("lock"), "nothing is made");
-    // A file in the place of the directory.
-    fs::write(host.sandbox.join("lock"), "").expect("a file");
-    let (status, text) = said(host.putex("check", STOP).arg("--connect"));
-    assert!(status == Some(78) && !text.contains(&right), "{text}");
 }

@@ -1,19 +1,12 @@
 //! SIGUSR2, as far as signals go: one agent on a directory.
 
 use std::fs;
-use std::time::Duration;
 
 use crate::support::agent::Agent;
-use crate::support::clock::{observe_for, until_true};
+use crate::support::clock::until_true;
 use crate::support::process::{self, signals};
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
-
-/// How often the signal is sent.
-const SIGNALS: u32 = 40;
-
-/// How often a guard dies.
-const DEATHS: u32 = 10;
 
 /// Returns whether a process ignores a signal.
 fn ignores(process: u32, signal: Signal) -> bool {
@@ -123,53 +116,4 @@ fn a_hangup_or_an_interrupt_that_is_ignored_stays_ignored() {
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
     assert!(!said.contains("SIGHUP") && !said.contains("SIGINT"), "{said}");
-}
-
-/// Somebody takes it for a daemon that opens its log anew.
-#[test]
-fn a_signal_without_a_meaning_leaves_the_agent_alone() {
-    let sandbox = Sandbox::new("usr1");
-    let mut agent = Agent::start(sandbox.agent("true", "true").args(["-r", "100ms"]));
-    agent.wait_for_any(&["the service runs here"]);
-    agent.signal(Signal::USR1);
-    agent.wait_for_any(&["SIGUSR1: it has no effect"]);
-    assert!(agent.runs());
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert!(status == Some(0) && said.contains("the lock is released, revision"), "{said}");
-}
-
-/// The next instance is the same process: the dead guard is its child, which it does not know.
-#[test]
-fn a_guard_that_dies_beside_an_upgrade_is_reaped() {
-    let sandbox = Sandbox::new("reaped");
-    let agent = Agent::start(sandbox.agent("true", "true").args(["-r", "200ms"]));
-    agent.wait_for_any(&["the service runs here"]);
-    for _ in 0..DEATHS {
-        let guards = sandbox.guards("web");
-        process::signal(guards[0], Signal::KILL);
-        agent.signal(Signal::USR2);
-        let is_another = |others: Vec<u32>| !others.is_empty() && others != guards;
-        until_true("another guard", || is_another(sandbox.guards("web")));
-    }
-    until_true("one child", || process::children_of(agent.id()).len() == 1);
-}
-
-/// The program that is executed has no handler yet when the next signal comes.
-#[test]
-fn many_upgrades_in_a_row_do_not_end_the_agent() {
-    let sandbox = Sandbox::new("row");
-    let mut command = sandbox.agent("true", "true");
-    let mut agent = Agent::start(command.args(["-r", "100ms"]));
-    agent.wait_for_any(&["the service runs here"]);
-    for _ in 0..SIGNALS {
-        agent.signal(Signal::USR2);
-        agent.signal(Signal::HUP);
-        observe_for(Duration::from_millis(10));
-        assert!(agent.runs(), "{}", agent.log.text());
-    }
-    agent.wait_for_any(&["adopted"]);
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(0), "{said}");
 }

@@ -6,14 +6,13 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::rig::scene::Scene;
-use crate::rig::setting::Setting;
-use crate::rig::waits;
 use crate::support::agent::Agent;
 use crate::support::clock::{self, until_true};
 use crate::support::process::{children_of, is_traced};
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
+use crate::support::server::Server;
+use crate::threads;
 use rustix::process::Signal;
 
 /// Renewal interval: several of them in a window.
@@ -25,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Checks that no deadline of the process stands still with its host, and that the
 /// threads which must have been seen waiting were.
 fn check(pid: u32, threads: &[&str]) {
-    let waits = waits::observe(pid, WINDOW).expect("it runs, and may be looked at");
+    let waits = threads::observe(pid, WINDOW).expect("it runs, and may be looked at");
     assert!(waits.wrong.is_empty(), "{:#?}", waits.wrong);
     assert!(waits.timers >= threads.len(), "{waits:?}");
     for thread in threads {
@@ -34,7 +33,7 @@ fn check(pid: u32, threads: &[&str]) {
 }
 
 /// The threads of an agent that wait by a deadline.
-const WITH_DEADLINES: [&str; 2] = [waits::MAIN, "putex-store"];
+const WITH_DEADLINES: [&str; 2] = [threads::MAIN, "putex-store"];
 
 /// Returns an agent of a directory, with this renewal interval and health check.
 fn agent_of(sandbox: &Sandbox, r: Duration, check: &str) -> Command {
@@ -68,7 +67,7 @@ struct Hanging {
 /// Starts an agent with this renewal interval. Once it is active its disk hangs: the kernel does
 /// not get to read the shell of its health check. `None` where strace cannot see to that.
 fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
-    let strace = programs::tool("strace").filter(|_| waits::can_observe())?;
+    let strace = programs::tool("strace").filter(|_| threads::can_observe())?;
     let sandbox = Sandbox::new(name);
     let mut command = agent_of(&sandbox, r, "true");
     let agent = start(&sandbox, &mut command);
@@ -91,7 +90,7 @@ fn an_agent_does_not_wait_for_the_disk_that_its_health_check_is_on() {
     agent.wait_for_any(&["its previous run has not ended"]);
     assert!(unexecuted(agent) > 0);
     agent.signal(Signal::TERM);
-    let ended = agent.wait_exit(clock::now() + Duration::from_secs(10));
+    let ended = agent.wait_exit(clock::now() + clock::PATIENCE);
     let (_, _) = (hanging.disk.kill(), hanging.disk.wait());
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
@@ -110,13 +109,8 @@ fn an_agent_that_dies_while_its_disk_hangs_is_started_again() {
 }
 
 #[test]
-fn the_reading_of_system_calls_is_right() {
-    waits::check_reading();
-}
-
-#[test]
 fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
-    if waits::can_observe() {
+    if threads::can_observe() {
         let sandbox = Sandbox::new("waits");
         let agent = start(&sandbox, &mut agent_of(&sandbox, R, "true"));
         check(agent.id(), &WITH_DEADLINES);
@@ -125,30 +119,33 @@ fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
 
 #[test]
 fn agents_on_a_server_wait_by_timers_that_count_suspend() {
-    if !waits::can_observe() {
+    if !threads::can_observe() {
         return;
     }
-    let Some(setting) = Setting::new(R) else {
-        return;
-    };
-    let mut scene = Scene::open(&setting, 2).expect("two agents");
-    let active = scene.wait_for_active().expect("one is active");
-    for host in 0..2 {
-        let pid = scene.hosts[host].pid().expect("it runs");
-        check(pid, &WITH_DEADLINES);
+    let Some(binary) = programs::nats_server() else { return };
+    let mut server = Server::start(&binary, "");
+    let sandboxes = ["one", "two"].map(Sandbox::new);
+    let agents = ["one", "two"].map(|token| {
+        let sandbox = &sandboxes[usize::from(token == "two")];
+        let mut command = sandbox.putex();
+        command.args(["agent", "--nats", &server.url("nats", "127.0.0.1"), "--key", "web"]);
+        command.args(["--token", token, "--start", "true", "--stop", "true", "-r", "500ms"]);
+        let agent = Agent::start(&mut command);
+        agent.wait_for_any(&["the service runs here", "the lock is held by one"]);
+        agent
+    });
+    for agent in &agents {
+        check(agent.id(), &WITH_DEADLINES);
     }
     // The guard of a service that runs has a deadline; one that has nothing to guard
     // waits for its agent alone.
-    for (host, with_deadlines) in [(active, &[waits::MAIN][..]), (1 - active, &[])] {
-        let guards = scene.hosts[host].guards();
-        assert_eq!(guards.len(), 1, "host {host}");
-        check(guards[0], with_deadlines);
+    for (sandbox, with_deadlines) in sandboxes.iter().zip([&[threads::MAIN][..], &[]]) {
+        check(sandbox.guard("web").as_raw_nonzero().get().cast_unsigned(), with_deadlines);
     }
     // Without its server an agent waits for the next try to reach it.
-    let since = clock::now();
-    scene.server.stop(Signal::KILL);
-    scene.down(active, since).expect("nobody is active");
-    for host in &scene.hosts {
-        check(host.pid().expect("it runs"), &WITH_DEADLINES);
+    server.kill();
+    agents[0].wait_for_any(&["the service is down"]);
+    for agent in &agents {
+        check(agent.id(), &WITH_DEADLINES);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::site::{Site, on_both_stores};
-use crate::support::clock::{now, until};
+use crate::support::clock::now;
 use crate::support::programs;
 
 fn ran(site: &Site) -> bool {
@@ -25,13 +25,10 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
             assert!(!ran(site), "{options:?}");
         }
         assert_eq!(site.run(&["-s", "-n", "x", "true"]).status, Some(0));
-        let (late, waited) = until("an answer", || {
-            let begun = now();
-            let late = site.attempt(&[&["-w", "0.3", "-E", "5", "x"][..], &RUNS].concat());
-            Some((late, now() - begun)).filter(|(late, _)| late.status != Some(69))
-        });
+        let begun = now();
+        let late = site.run(&[&["-w", "1.5", "-E", "5", "x"][..], &RUNS].concat());
         assert_eq!(late.status, Some(5), "{}", late.said);
-        assert!(waited >= Duration::from_millis(300) && !ran(site));
+        assert!(now() - begun >= Duration::from_millis(1500) && !ran(site));
         let mut waiter = site.lock("waiter", &["--timeout", "30", "-E", "5", "x"]);
         waiter.waits_behind(1);
         holder.end();
@@ -59,47 +56,5 @@ fn flock_a_script_that_names_no_interpreter_is_run_by_the_shell() {
         command.env("P", programs::putex()).env("S", site.options().join(" "));
         let found = site.sandbox.run(&mut command);
         assert_eq!(found.shown, shown + "126\n127\n", "{}", found.said);
-    });
-}
-
-#[test]
-fn flock_a_wrong_line_is_refused_before_the_store_is_touched() {
-    let site = Site::in_directory(&[]).expect("a directory");
-    for words in [
-        &["-E", "600", "x", "true"][..],
-        &["x", "-c", "true", "more"],
-        &["-w", "-1", "x", "true"],
-        &["-w", "junk", "x", "true"],
-        &["x"],
-        &["-u", "x"],
-        &["9"],
-    ] {
-        let refused = site.run(words);
-        assert_eq!(refused.status, Some(64), "{words:?}: {}", refused.said);
-    }
-    assert!(!site.sandbox.join("store").exists());
-}
-
-#[test]
-fn flock_shared_locks_are_held_together_and_do_not_overtake_an_exclusive_one() {
-    on_both_stores(|site| {
-        let (one, two) = (site.lock("one", &["-s", "x"]), site.lock("two", &["-s", "x"]));
-        one.begun();
-        two.begun();
-        let writer = site.lock("writer", &["x"]);
-        writer.waits_behind(2);
-        // It would be free for this one.
-        let refused = site.run(&["-n", "-s", "x", "true"]);
-        assert_eq!(refused.status, Some(75), "{}", refused.said);
-        let reader = site.lock("reader", &["-s", "x"]);
-        reader.waits_behind(1);
-        one.end();
-        two.end();
-        writer.begun();
-        assert!(reader.held().is_none());
-        writer.end();
-        reader.begun();
-        reader.end();
-        assert_eq!(site.order()[2..], ["writer", "reader"]);
     });
 }

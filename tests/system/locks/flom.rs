@@ -3,23 +3,6 @@
 use crate::site::on_both_stores;
 
 #[test]
-fn flom_exclusive_locks_of_two_parts_are_held_together_and_one_below_waits_for_its_own() {
-    on_both_stores(|site| {
-        let one = site.lock("one", &["a/p/b"]);
-        let two = site.lock("two", &["a/w"]);
-        one.begun();
-        two.begun();
-        let below = site.lock("below", &["a/w/l"]);
-        below.waits_behind(1);
-        two.end();
-        below.begun();
-        assert!(one.held().is_some());
-        below.end();
-        one.end();
-    });
-}
-
-#[test]
 fn flom_child_parent_and_grandparent_are_served_in_order_both_ways() {
     on_both_stores(|site| {
         let mut ids = Vec::new();
@@ -40,32 +23,6 @@ fn flom_child_parent_and_grandparent_are_served_in_order_both_ways() {
             ids.extend(own);
         }
         assert_eq!(site.order(), ids);
-    });
-}
-
-#[test]
-fn flom_roots_are_independent() {
-    on_both_stores(|site| {
-        let names = ["a", "b", "c/d", "e/f/g"];
-        let all: Vec<_> =
-            names.iter().map(|name| site.lock(&name.replace('/', "-"), &[name])).collect();
-        for lock in &all {
-            lock.begun();
-        }
-        for lock in all {
-            lock.end();
-        }
-    });
-}
-
-#[test]
-fn flom_a_shared_lock_of_the_whole_admits_shared_locks_of_its_parts_only() {
-    on_both_stores(|site| {
-        let whole = site.lock("whole", &["-s", "a"]);
-        whole.begun();
-        assert_eq!(site.run(&["-n", "-s", "a/b", "true"]).status, Some(0));
-        assert_eq!(site.run(&["-n", "a/b", "true"]).status, Some(75));
-        whole.end();
     });
 }
 

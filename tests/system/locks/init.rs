@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use crate::site::{Site, in_directory};
 use crate::support::clock::{PATIENCE, now, until, until_true};
-use crate::support::process::{children_of, signal, wait_exit};
+use crate::support::process::{children_of, has_signal, signal, wait_exit};
 use crate::support::programs;
 
 /// Returns whether a PID namespace can be made; says so if not.
@@ -45,11 +45,10 @@ fn as_the_first_process_of_a_container_a_command_that_waits_is_ended_by_a_signal
                     let mut putex = site.sandbox.processes_of("putex").into_iter();
                     putex.find(|it| children_of(unshare.id()).contains(it))
                 });
-                // It may have come before the command heard of it.
-                until_true("the end of a wait", || {
-                    signal(first, sent);
-                    !children_of(unshare.id()).contains(&first)
-                });
+                // It has an action for the signal, or reads it.
+                let hears = |set| has_signal(first, set, sent);
+                until_true("an action", || hears("SigCgt:") || hears("SigBlk:"));
+                signal(first, sent);
                 let ended = wait_exit(&mut unshare, now() + PATIENCE).expect("it ends");
                 assert_eq!(ended.code(), Some(status), "{words:?}");
             }

@@ -5,7 +5,6 @@ mod clients;
 mod damage;
 mod directory;
 mod disk;
-mod etcd;
 mod examples;
 mod flock;
 mod flom;

@@ -110,7 +110,7 @@ fn while_two_of_three_servers_are_gone_nobody_is_granted_anything_and_holders_en
     let last = first.held().expect("it has begun");
     assert!(last.last_at < cut + SLOW_T && !lives(last.pid), "{last:?} {cut:?}");
     println!("two were killed: its command was dead after {:?}", last.last_at.saturating_sub(cut));
-    let unreachable = site.attempt(&["-w", "1", "other", "true"]);
+    let unreachable = site.run(&["-w", "1", "other", "true"]);
     assert_eq!(unreachable.status, UNREACHABLE, "{}", unreachable.said);
     until_true("T", || now() > cut + SLOW_T * 2);
     assert!(second.held().is_none(), "granted by a minority");

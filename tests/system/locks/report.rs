@@ -98,29 +98,6 @@ fn a_command_that_has_run_is_told_from_a_lock_that_was_not_had_or_not_started() 
     });
 }
 
-#[test]
-fn a_wait_and_its_end_by_a_signal_are_reported() {
-    on_both_stores_quickly(|site| {
-        let path = site.sandbox.join("report").display().to_string();
-        let holder = site.lock("holder", &["x"]);
-        holder.begun();
-        let mut waiter = site.lock("waiter", &["--report", &path, "x"]);
-        waiter.waits_behind(1);
-        waiter.signal_front(Signal::TERM);
-        assert_eq!(waiter.status(), -15);
-        let line = lines(site).pop().expect("a line");
-        assert_values(&line, &[("outcome", json!("interrupted")), ("status", json!(143))]);
-        let second = site.lock("second", &["--report", &path, "x"]);
-        second.waits_behind(1);
-        holder.end();
-        second.begun();
-        second.end();
-        let line = lines(site).pop().expect("a line");
-        assert!(line["waited_for"].as_str().is_some_and(|who| who.starts_with("behind ")));
-        assert!(line["waited_seconds"].as_f64() > Some(0.0), "{line}");
-    });
-}
-
 /// Each of these waits in a system call of its own without a report.
 #[test]
 fn in_a_directory_each_kind_of_wait_is_ended_by_a_signal_and_stopped_by_the_terminal() {
@@ -304,5 +281,28 @@ fn a_socket_takes_the_line() {
         (&ours).read_to_string(&mut text).expect("a text");
         let line: Value = serde_json::from_str(&text).expect("one line");
         assert_eq!(line["outcome"], "ran");
+    });
+}
+
+#[test]
+fn a_wait_and_its_end_by_a_signal_are_reported() {
+    on_both_stores_quickly(|site| {
+        let path = site.sandbox.join("report").display().to_string();
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let mut waiter = site.lock("waiter", &["--report", &path, "x"]);
+        waiter.waits_behind(1);
+        waiter.signal_front(Signal::TERM);
+        assert_eq!(waiter.status(), -15);
+        let line = lines(site).pop().expect("a line");
+        assert_values(&line, &[("outcome", json!("interrupted")), ("status", json!(143))]);
+        let second = site.lock("second", &["--report", &path, "x"]);
+        second.waits_behind(1);
+        holder.end();
+        second.begun();
+        second.end();
+        let line = lines(site).pop().expect("a line");
+        assert!(line["waited_for"].as_str().is_some_and(|who| who.starts_with("behind ")));
+        assert!(line["waited_seconds"].as_f64() > Some(0.0), "{line}");
     });
 }

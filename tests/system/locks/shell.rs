@@ -4,21 +4,16 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::site::{Site, on_both_stores, on_both_stores_quickly, on_server_quickly, state_of};
-use crate::support::clock::{PATIENCE, now, observe_for, until_true};
-use crate::support::process::{lives, parent_of, signal, wait_exit};
+use crate::site::{Site, on_both_stores, on_server_quickly, state_of};
+use crate::support::clock::{PATIENCE, now, until_true};
+use crate::support::process::{lives, signal, wait_exit};
 use crate::support::programs;
 use crate::terminal::{CONTROL_C, CONTROL_Z, Terminal};
 
-/// A command that says so when it runs, and ends with status 7 when it has read a line from the
-/// pipe. It starts no other: a shell that is stopped while it starts one may not stop.
-const JOB: &str = "sh -c 'echo be''gun; read line <$D/pipe; exit 7'";
-
-/// Makes the pipe of [`JOB`].
+/// Makes a pipe that a command reads its end from.
 fn pipe(site: &Site) -> File {
     let path = site.sandbox.join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -29,44 +24,6 @@ fn pipe(site: &Site) -> File {
 fn expect_free(site: &Site) {
     let run = site.run(&["-w", "10", "x", "true"]);
     assert_eq!(run.status, Some(0), "{}", run.said);
-}
-
-#[test]
-fn control_z_and_fg_are_those_of_a_job_and_the_lock_goes_on_being_held() {
-    on_both_stores_quickly(|site| {
-        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
-        terminal.enter(&format!("$P lock $S x {JOB}"));
-        terminal.wait_for("begun");
-        terminal.press(CONTROL_Z);
-        terminal.wait_for("Stopped");
-        // For longer than T.
-        terminal.enter("$P lock $S -w 1.5 x true");
-        terminal.wait_for("not had: ");
-        terminal.expect_status(75);
-        terminal.enter("fg");
-        pipe.write_all(b"end\n").expect("a pipe");
-        terminal.wait_for("> ");
-        terminal.expect_status(7);
-        terminal.end();
-        expect_free(site);
-    });
-}
-
-#[test]
-fn a_stopped_job_goes_on_in_the_background() {
-    on_both_stores(|site| {
-        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
-        terminal.enter(&format!("$P lock $S x {JOB}"));
-        terminal.wait_for("begun");
-        terminal.press(CONTROL_Z);
-        terminal.wait_for("Stopped");
-        terminal.enter("bg");
-        pipe.write_all(b"end\n").expect("a pipe");
-        terminal.enter("wait %1; echo waited''=$?.");
-        terminal.wait_for("waited=7.");
-        terminal.end();
-        expect_free(site);
-    });
 }
 
 #[test]
@@ -221,43 +178,6 @@ fn control_z_in_a_script_brings_the_prompt_and_fg_continues_all() {
     });
 }
 
-/// As under `ssh -t`. A lock in a directory left its command stopped.
-#[test]
-fn control_z_where_no_shell_would_continue_the_command_stops_nothing() {
-    on_both_stores(|site| {
-        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
-        terminal.enter(&format!("exec $P lock $S x {JOB}"));
-        terminal.wait_for("begun");
-        terminal.press(CONTROL_Z);
-        // It is shown after the signal was sent.
-        terminal.wait_for("^Z");
-        pipe.write_all(b"end\n").expect("a pipe");
-        assert_eq!(terminal.ended(), Some(7));
-    });
-}
-
-/// As by cpulimit. The front stopped with the command, and nobody let it go on: the lock was held
-/// for ever.
-#[test]
-fn a_command_that_is_stopped_and_goes_on_from_elsewhere_stops_no_front_that_no_shell_watches() {
-    on_both_stores(|site| {
-        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
-        terminal.enter("exec $P lock $S x sh -c 'echo $$ >$D/job; echo be''gun; read y <$D/pipe'");
-        terminal.wait_for("begun");
-        let job = fs::read_to_string(site.sandbox.join("job")).expect("it was written");
-        let job = job.trim().parse().expect("a number");
-        signal(job, Signal::STOP);
-        until_true("its stop", || state_of(job) == Some('T'));
-        let front = parent_of(job).expect("it has one");
-        observe_for(Duration::from_millis(200));
-        assert_eq!(state_of(front), Some('S'), "the front");
-        signal(job, Signal::CONT);
-        pipe.write_all(b"end\n").expect("a pipe");
-        assert_eq!(terminal.ended(), Some(0));
-        expect_free(site);
-    });
-}
-
 /// There, bash has what it runs ignore that it reads the terminal in the background: the read
 /// fails.
 #[test]
@@ -344,12 +264,12 @@ fn a_lock_stands_anywhere_in_a_pipeline() {
 
 /// Whoever reads a pipe waits until all have closed it.
 #[test]
-fn who_reads_errors_or_another_file_sees_its_end_though_the_server_hangs() {
+fn who_reads_output_errors_or_another_file_sees_its_end_though_the_server_hangs() {
     on_server_quickly(|site| {
-        for redirection in ["2>&1 >/dev/null", "3>&1 >/dev/null 2>&1"] {
+        for redirection in ["2>/dev/null", "2>&1 >/dev/null", "3>&1 >/dev/null 2>&1"] {
             let mut command = site.sandbox.command("sh");
             let script = format!("exec \"$P\" lock $S -r 1s -f 9 x sh -c \"$0\" {redirection}");
-            let job = "echo begun >&2; { echo begun >&3; } 2>&-
+            let job = "echo begun; echo begun >&2; { echo begun >&3; } 2>&-
                        while [ ! -e $D/end ]; do sleep 0.01; done";
             command.args(["-c", &script, job]).stdout(Stdio::piped());
             command.env("P", programs::putex()).env("D", site.sandbox.text());
@@ -398,18 +318,6 @@ fn a_lock_under_timeout_is_free_when_timeout_ends() {
             expect_free(site);
             assert!(site.sandbox.processes_of("sleep").is_empty(), "{signal}");
         }
-    });
-}
-
-/// timeout(1) runs beside the command, and what it runs is in a group of its own.
-#[test]
-fn a_command_under_timeout_ends_with_its_lock() {
-    on_both_stores(|site| {
-        let begun = now();
-        let run = site.run(&["x", "timeout", "0.5", "sleep", "100"]);
-        assert_eq!(run.status, Some(124), "{}", run.said);
-        assert!(now() - begun < Duration::from_secs(20));
-        expect_free(site);
     });
 }
 

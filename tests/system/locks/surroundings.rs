@@ -1,14 +1,9 @@
 //! What the command is given, and what `putex lock` holds and leaves behind.
 
 use std::fs;
-use std::process::Stdio;
 
-use rustix::process::Signal;
-
-use crate::site::{Site, on_both_stores, on_server, on_server_quickly};
-use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::log::Log;
-use crate::support::process::{leads_session, lives, wait_exit};
+use crate::site::{Site, on_both_stores, on_server};
+use crate::support::process::leads_session;
 use crate::support::programs;
 
 /// Returns the variables of putex that a command is given.
@@ -94,27 +89,15 @@ fn the_renewer_is_in_a_session_of_its_own_and_holds_neither_input_nor_output() {
     });
 }
 
-/// The renewer ends the ticket when it can, and nobody waits for it.
+/// A script or a job of cron was silent for fifteen seconds.
 #[test]
-fn who_reads_the_output_sees_its_end_though_the_server_hangs() {
-    on_server_quickly(|site| {
-        let mut command = site.putex(&["-r", "1s", "-f", "9", "x", "sh", "-c"]);
-        command.arg("echo begun; while [ ! -e $D/end ]; do sleep 0.01; done");
-        let mut front = command.stdout(Stdio::piped()).spawn().expect("it runs");
-        let log = Log::new();
-        let reader = log.read(front.stdout.take().expect("a pipe"));
-        assert!(log.wait_for_any(&["begun"], now() + PATIENCE));
-        site.server().signal(Signal::STOP);
-        let own = site.renewer_of(front.id());
-        fs::write(site.sandbox.join("end"), "").expect("a file");
-        let status = wait_exit(&mut front, now() + PATIENCE).expect("it ends");
-        assert_eq!(status.code(), Some(0));
-        reader.join().expect("it ends");
-        assert!(lives(own), "the renewer could not end its ticket yet");
-        site.server().signal(Signal::CONT);
-        until_true("the end of the renewer", || !lives(own));
-        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
-    });
+fn a_wait_for_a_new_bucket_is_said_without_a_terminal() {
+    if let Some(site) = Site::on_new_bucket(&[]) {
+        let said = |words: &[&str]| site.run(&[&["-w", "0.2"], words].concat()).said;
+        let text = said(&["x", "true"]);
+        assert!(text.starts_with("putex: x: waiting: the bucket is new or was lost"), "{text}");
+        assert!(!said(&["-q", "x", "true"]).contains("waiting"));
+    }
 }
 
 #[test]
@@ -127,16 +110,5 @@ fn a_bucket_made_on_an_old_server_is_refused_and_the_line_says_why() {
             assert!(run.said.contains(part), "{part}: {}", run.said);
         }
         assert_eq!(run.said.lines().count(), 1, "{}", run.said);
-    }
-}
-
-/// A script or a job of cron was silent for fifteen seconds.
-#[test]
-fn a_wait_for_a_new_bucket_is_said_without_a_terminal() {
-    if let Some(site) = Site::on_new_bucket(&[]) {
-        let said = |words: &[&str]| site.run(&[&["-w", "0.2"], words].concat()).said;
-        let text = said(&["x", "true"]);
-        assert!(text.starts_with("putex: x: waiting: the bucket is new or was lost"), "{text}");
-        assert!(!said(&["-q", "x", "true"]).contains("waiting"));
     }
 }

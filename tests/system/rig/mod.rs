@@ -30,4 +30,3 @@ pub(crate) mod scene;
 pub(crate) mod service;
 pub(crate) mod setting;
 pub(crate) mod timing;
-pub(crate) mod waits;

@@ -322,16 +322,3 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         assert_quiet(&mut b);
     });
 }
-
-#[test]
-fn of_two_stores_that_open_again_each_hears_a_hint_once() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let (mut a, _) = open(&server, "locks");
-        let (mut b, _) = open(&server, "locks");
-        b.open(soon()).expect("opened again on the same link");
-        let revision = write(&mut a, Revision(0), "a");
-        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Seat::FIRST, Some(revision)))));
-        assert_quiet(&mut b);
-    });
-}

@@ -6,7 +6,6 @@ mod check;
 mod jwt;
 mod login;
 mod pki;
-mod rights;
 mod trust;
 
 use std::time::Duration;

@@ -76,24 +76,6 @@ fn what_a_stop_that_lies_has_left_is_killed_before_the_release() {
     place("the lock is released");
 }
 
-/// It had left its process group, and stop does not know it.
-#[test]
-fn what_a_killed_start_has_left_is_killed_before_the_release() {
-    let name = "emptied::what_a_killed_start_has_left_is_killed_before_the_release";
-    let Some(room) = Room::enter(name) else {
-        return;
-    };
-    let sandbox = &room.sandbox;
-    let start = format!("{START}; sleep 500");
-    let mut agent = Agent::start(&mut prepare(sandbox, &start, "true"));
-    let pid = service(sandbox);
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert!(!lives(pid), "{said}");
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains(LEFT), "{said}");
-}
-
 /// Starts a service, kills its agent and its guard; returns its process.
 fn service_without_agent_and_guard(sandbox: &Sandbox) -> u32 {
     let agent = Agent::start(&mut prepare(sandbox, START, "true"));

@@ -103,16 +103,6 @@ fn the_next_service_runs_in_its_control_group_when_the_guard_before_has_ended() 
     assert!(inside || agent.log.text().contains("no control group"), "{}", agent.log.text());
 }
 
-/// Where no control group tells what runs, a note does, although its name was removed.
-#[test]
-fn a_start_is_killed_with_its_guard_after_the_private_directory_was_removed() {
-    let host = Host::new("noted");
-    let (_agent, guard, start) = start_that_runs(&host);
-    remove_directory(&host.sandbox);
-    kill_process(guard, Signal::KILL).expect("it runs");
-    until_true("the end of start", || !lives(start));
-}
-
 /// The other agent's guard knows nothing of it.
 #[test]
 fn a_start_is_killed_with_its_guard_while_another_agent_has_the_directory() {

@@ -80,16 +80,7 @@ impl Client {
 
     /// Returns the next frame of which `pick` makes something; `None` if none comes in time.
     pub(crate) fn next<T>(&mut self, pick: impl Fn(&Frame) -> Option<T>) -> Option<T> {
-        self.next_until(PATIENCE, pick)
-    }
-
-    /// As [`Client::next`], for so long.
-    pub(crate) fn next_until<T>(
-        &mut self,
-        time: Duration,
-        pick: impl Fn(&Frame) -> Option<T>,
-    ) -> Option<T> {
-        wait_until(now() + time, || {
+        wait_until(now() + PATIENCE, || {
             let mut bytes = [0; 65536];
             if let Ok(count) = self.stream.read(&mut bytes) {
                 self.splitter.push(&bytes[..count]);
@@ -105,22 +96,14 @@ impl Client {
         })
     }
 
-    /// Returns all messages that have come, and forgets them.
-    pub(crate) fn messages(&mut self) -> Vec<Frame> {
-        self.flush();
-        let mut messages: Vec<_> = self.received.drain(..).collect();
-        messages.retain(|frame| frame.verb().ends_with("MSG"));
-        messages
-    }
-
-    /// Sends a request; returns so many answers, or fewer if no more come in time.
+    /// Sends a request; returns so many answers, or none if nobody is subscribed to it.
     pub(crate) fn request(&mut self, subject: &str, count: usize) -> Vec<Value> {
         let inbox = self.new_inbox();
         self.publish(subject, &inbox);
         let to_inbox = |frame: &Frame| (frame.subject() == inbox).then(|| frame.clone());
         let mut answers = Vec::new();
         while answers.len() < count
-            && let Some(frame) = self.next_until(Duration::from_secs(2), to_inbox)
+            && let Some(frame) = self.next(to_inbox)
         {
             // Nobody is subscribed to it.
             if !frame.headers().starts_with("NATS/1.0 503") {

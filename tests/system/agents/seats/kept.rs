@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::group::{Group, T, TAKEOVER};
+use super::group::{T, TAKEOVER};
 use super::site::Site;
 use crate::support::clock::{At, now, observe_for};
 use crate::support::proxy::Mode;
-use crate::support::sandbox::Sandbox;
 use crate::support::wire::Client;
 
 /// How long a pause lasts here: long enough for all that happens in it.
@@ -70,25 +69,6 @@ fn a_record_that_is_deleted_by_hand_is_waited_for_as_long_as_the_pause_would_hav
     site.check_nobody_is_early(holder, paused_at);
 }
 
-/// It is one of two seats, and nothing is left where its record was.
-#[test]
-fn a_seat_whose_record_is_purged_is_missed() {
-    let Some(group) = Group::new(&["1", "2"], 2, &[]) else { return };
-    let mut site = Site { operator: Sandbox::new("operator"), group };
-    // One that allows a purge.
-    site.client().create_bucket("putex", "file").expect("a bucket");
-    site.group.start_all();
-    let holders = site.group.wait_for_all();
-    site.keep_running();
-    site.group.hosts[holders[1]].proxy.turn(Mode::Freeze);
-    let filter = r#"{"filter":"$KV.putex.web.1"}"#;
-    site.client().call("STREAM.PURGE.KV_putex", filter).expect("it is purged");
-    let resumed = site.run(&["resume", "-w", "1", "web"]);
-    assert_eq!(resumed.status, Some(75), "{resumed:?}");
-    assert!(resumed.said.contains("web: no record says any more"), "{resumed:?}");
-    site.group.check_history();
-}
-
 /// The servers have lost the pause too: each agent has a note of it on its host.
 #[test]
 fn agents_that_are_started_on_servers_that_have_lost_all_know_the_pause() {
@@ -100,32 +80,6 @@ fn agents_that_are_started_on_servers_that_have_lost_all_know_the_pause() {
     others.iter().for_each(|host| site.group.start(*host));
     site.group.wait_for_line(others[0], "a pause may keep a service running", since);
     site.check_nobody_is_early(holder, paused_at);
-}
-
-#[test]
-fn when_resume_has_succeeded_a_dead_holder_is_followed_after_the_usual_time() {
-    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
-    let holder = site.holder();
-    site.keep_running();
-    let resumed = site.run(&["resume", "web"]);
-    assert_eq!((resumed.status, &*resumed.shown), (Some(0), "agents=2\n"), "{resumed:?}");
-    let renewed_at = site.group.kill_host(holder);
-    let (_, up_at) = site.group.next_holder(0, holder, renewed_at);
-    assert!(up_at - renewed_at < LASTS / 2, "the longer lock stands");
-    // Nothing is left of the pause: a key that is deleted by hand is followed as ever.
-    let (next, since) = (1 - holder, now());
-    site.group.kill_host_without_lock(next);
-    site.client().request("$KV.putex.web", "KV-Operation: DEL\r\n", "").expect("it is deleted");
-    site.start_again(holder);
-    let (_, up_at) = site.group.next_holder(0, next, since);
-    assert!(up_at - since < LASTS / 2, "the pause binds still");
-    // A key that is none of its seats is of no interest.
-    let key = "$KV.putex.web.7";
-    site.client().request(key, "KV-Operation: DEL\r\n", "").expect("it is deleted");
-    site.start_again(next);
-    site.keep_running();
-    assert_eq!(site.run(&["resume", "web"]).status, Some(0));
-    site.check_end();
 }
 
 #[test]

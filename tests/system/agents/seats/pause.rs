@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::group::{Group, R, T, TAKEOVER};
+use super::group::{R, T, TAKEOVER};
 use super::site::Site;
 use crate::support::clock::{now, observe_for, until_true};
 use crate::support::proxy::Mode;
-use crate::support::sandbox::{Run, Sandbox};
-use crate::support::wire::Client;
+use crate::support::sandbox::Run;
 
 impl Site {
     /// Pauses the agents.
@@ -209,21 +208,4 @@ fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
     assert!(shown.contains("for 59m") && shown.contains(": first"), "{shown}");
     assert_eq!(site.resume().status, Some(0));
     site.check_end();
-}
-
-#[test]
-fn a_holder_of_putex_0_2_0_is_not_paused() {
-    let Some(group) = Group::new(&["2"], 1, &[]) else { return };
-    let mut site = Site { operator: Sandbox::new("operator"), group };
-    let mut client = Client::connect(site.group.server.port()).expect("a connection");
-    client.create_bucket("putex", "file").expect("a bucket");
-    client.request("$KV.putex.web", "", "old").expect("an answer");
-    let since = now();
-    site.group.start(0);
-    site.group.wait_for_line(0, "-> standby", since);
-    let refused = site.run(&["pause", "--for", "1h", "web"]);
-    let says = "putex: web: old: is an agent of another version, which observes no pause\n";
-    assert_eq!((refused.status, &*refused.said), (Some(75), says));
-    let body = r#"{"last_by_subj":"$KV.putex.putex.pause.web"}"#;
-    assert!(client.call("STREAM.MSG.GET.KV_putex", body).is_err(), "nothing was written");
 }

@@ -1,28 +1,17 @@
 //! Switchovers: what the command says, and that never more than one service runs.
-//!
-//! `PUTEX_SWITCHOVERS=50 cargo test --release --test seats switchover -- --nocapture` plays more
-//! rounds, and prints how long the service was down.
 
 use std::process::Child;
 use std::time::Duration;
 
 use super::group::{Group, R};
 use super::site::{Site, token};
-use crate::support::clock::{At, ms, now, observe_for, until, until_true};
+use crate::support::clock::{At, PATIENCE, ms, now, observe_for, until, until_true};
 use crate::support::process::wait_exit;
 use crate::support::sandbox::Sandbox;
 use crate::support::wire::Client;
 
-/// How many times the service moves, unless `PUTEX_SWITCHOVERS` says otherwise.
+/// The service moves so many times.
 const ROUNDS: usize = 3;
-
-/// The command ends by itself long before.
-const PATIENCE: Duration = Duration::from_secs(40);
-
-fn rounds() -> usize {
-    let asked = std::env::var("PUTEX_SWITCHOVERS").ok();
-    asked.map_or(ROUNDS, |text| text.parse().expect("PUTEX_SWITCHOVERS is a number"))
-}
 
 /// Waits for the end of a switchover that may go either way; returns its status. It always says
 /// what has become of it.
@@ -43,8 +32,7 @@ fn end(mut child: Child) -> i32 {
 #[test]
 fn the_service_goes_to_the_agent_that_is_named_or_to_the_best() {
     let Some(site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    let mut downs = Vec::new();
-    for round in 0..rounds() {
+    for round in 0..ROUNDS {
         let from = site.holder();
         let named = (from + 1 + round % 2) % 3;
         let best = (0..3).find(|host| *host != from).expect("another");
@@ -64,20 +52,11 @@ fn the_service_goes_to_the_agent_that_is_named_or_to_the_best() {
         let (next, up_at) = site.group.next_holder(0, from, since);
         assert_eq!(next, to);
         let down_at = site.group.observer.down_since(from, since).expect("it went down");
-        downs.push(up_at.saturating_sub(down_at));
-        println!("round {round}: down {:.1} ms, command {:.1} ms", ms(downs[round]), ms(took));
+        let down = up_at.saturating_sub(down_at);
+        println!("round {round}: down {:.1} ms, command {:.1} ms", ms(down), ms(took));
         // It has it already.
         assert_eq!(site.run(&["switchover", "--to", &token, "web"]).status, Some(0));
     }
-    downs.sort_unstable();
-    let of = |at: usize| ms(downs[at]);
-    println!(
-        "down: min {:.1} median {:.1} max {:.1} ms",
-        of(0),
-        of(downs.len() / 2),
-        of(downs.len() - 1)
-    );
-    assert!(downs[downs.len() - 1] < R, "{downs:?}");
     site.check_end();
 }
 
@@ -127,7 +106,7 @@ fn an_agent_that_is_not_fit_or_not_there_is_refused_with_the_reason_of_each() {
 #[test]
 fn when_the_agent_that_is_to_have_it_dies_somebody_runs_the_service() {
     let Some(mut site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    for _ in 0..rounds() {
+    for _ in 0..ROUNDS {
         let from = site.holder();
         let to = (from + 1) % 3;
         let since = now();
@@ -142,24 +121,9 @@ fn when_the_agent_that_is_to_have_it_dies_somebody_runs_the_service() {
 }
 
 #[test]
-fn when_the_holder_dies_halfway_somebody_runs_the_service() {
-    let Some(mut site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    for _ in 0..rounds() {
-        let from = site.holder();
-        let since = now();
-        let child = site.begin(&["switchover", "web"]);
-        site.group.wait_for_line(from, "switchover to", since);
-        site.group.kill_host_without_lock(from);
-        end(child);
-        site.check_end();
-        site.start_again(from);
-    }
-}
-
-#[test]
 fn a_restart_of_the_server_halfway_leaves_nothing_unknown() {
     let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
-    for round in 0..rounds() {
+    for round in 0..ROUNDS {
         site.group.wait_for_all();
         let child = site.begin(&["switchover", "web"]);
         observe_for(R / 8 * (round as u32 % 4));
@@ -170,23 +134,6 @@ fn a_restart_of_the_server_halfway_leaves_nothing_unknown() {
         let status = wait_exit(&mut child, now() + PATIENCE).expect("it ends");
         assert!(matches!(status.code(), Some(0 | 69 | 75)), "{status}");
         site.check_end();
-    }
-}
-
-#[test]
-fn of_two_switchovers_at_once_each_says_what_became_of_it() {
-    let Some(site) = Site::new(&["1", "2", "3"], &[]) else { return };
-    for _ in 0..rounds() {
-        let from = site.holder();
-        let others: Vec<_> = (0..3).filter(|host| *host != from).collect();
-        let children =
-            others.iter().map(|to| site.begin(&["switchover", "--to", &token(*to), "web"]));
-        let statuses: Vec<_> = children.collect::<Vec<_>>().into_iter().map(end).collect();
-        let holder = site.check_end();
-        let won: Vec<_> =
-            others.iter().zip(&statuses).filter(|(_, status)| **status == 0).collect();
-        assert!(!won.is_empty(), "{statuses:?}");
-        assert!(won.iter().any(|(to, _)| **to == holder), "{statuses:?}: {holder}");
     }
 }
 

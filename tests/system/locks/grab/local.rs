@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{Grab, LONG, SHORT_LOCAL, SOON, command, grab, release, run, until_queued};
-use crate::damage::{assert_refused, damage};
-use crate::site::{Site, in_directory, on_server};
+use super::{Grab, LONG, SHORT_LOCAL, command, grab, release, run, until_queued};
+use crate::site::{Site, in_directory};
 use crate::support::clock::{At, PATIENCE, now, observe_for};
 use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
@@ -31,7 +30,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
             let waiter: &mut Child = &mut waiters[at];
             let status = wait_exit(waiter, now() + PATIENCE).expect("it ends");
             let took = now() - begun;
-            assert!(took > least && took < least + SOON, "{at}: {took:?}");
+            assert!(took > least, "{at}: {took:?}");
             let mut line = String::new();
             let mut shown = waiter.stdout.take().expect("a pipe");
             std::io::Read::read_to_string(&mut shown, &mut line).expect("text");
@@ -45,7 +44,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
         assert_eq!(release(site, "a", "x"), 0);
         turn(1, released, At::ZERO);
         // It does not come again.
-        turn(2, now(), SHORT_LOCAL * 3 - SOON / 2);
+        turn(2, released, SHORT_LOCAL * 3);
         let last = site.lock("last", &["x"]);
         last.waits_behind(1);
         assert_eq!(release(site, "c", "x"), 0);
@@ -137,48 +136,6 @@ fn run_in(site: &Site, namespace: &[&str], words: &[&str]) -> Option<Run> {
     Some(site.sandbox.run(command.args(&words[1..])))
 }
 
-/// Its clock was ahead of that of the others: their locks seemed to have run out, and were granted
-/// to a second one.
-#[test]
-fn in_a_time_namespace_nothing_is_granted_beside_a_lock_of_a_script() {
-    in_directory(|site| {
-        let run = |words: &[&str]| run_in(site, &["unshare", "-T", "--boottime", "100"], words);
-        let Some(alone) = run(&["lock", "-n", "x", "true"]) else {
-            assert!(grab(site, "a", &["x"]).is_had());
-            return;
-        };
-        assert_eq!(alone.status, Some(0), "{}", alone.said);
-        assert!(grab(site, "a", &["--for", "60s", "x"]).is_had());
-        let grabbed = run(&["grab", "--as", "b", "y"]).expect("as before");
-        let locked = run(&["lock", "-n", "y", "true"]).expect("as before");
-        for Run { status, said, .. } in [grabbed, locked] {
-            assert_eq!((status, said.lines().count()), (Some(78), 1), "{said}");
-            assert!(said.contains("in a time namespace, whose clock is another one"), "{said}");
-        }
-        assert!(grab(site, "a", &["x"]).is_had());
-    });
-}
-
-/// The next time namespace had the number of the one before, and another clock: what an attempt in
-/// the first had noted was long ago by the clock of the second, which removed the living holder.
-#[test]
-fn what_was_seen_in_a_time_namespace_tells_nothing_in_the_next() {
-    on_server(|site| {
-        let holder = site.lock("holder", &["x"]);
-        holder.begun();
-        for ahead in ["10", "1000"] {
-            for words in [["lock", "-n", "x", "true"], ["grab", "-n", "x", "--as=b"]] {
-                let Some(run) = run_in(site, &["unshare", "-T", "--boottime", ahead], &words)
-                else {
-                    return;
-                };
-                assert_eq!(run.status, Some(75), "{words:?} {ahead}: {}", run.said);
-            }
-        }
-        holder.end();
-    });
-}
-
 /// A container may be given a name of the boot of its own. Each of the two took the locks of the
 /// other for those of an earlier boot, and both had the lock.
 #[test]
@@ -201,25 +158,5 @@ fn a_lock_of_a_script_stands_also_for_a_container_that_names_the_boot_otherwise(
             assert!(grab_there("b").expect("as before").is_had());
             assert_eq!(grab(site, "a", &["x"]).ahead, 1);
         }
-    });
-}
-
-#[test]
-fn a_damaged_file_grants_nothing_beside_a_lock_of_a_script() {
-    in_directory(|site| {
-        let path = site.lock_file();
-        assert!(grab(site, "a", &["--for", "60s", "x"]).is_had());
-        damage(&path, 256 + 34);
-        assert_refused(site, "is damaged: 1 of its tickets of putex grab cannot be read");
-        damage(&path, 256 + 34);
-        let whole = fs::read(&path).expect("a file");
-        fs::write(&path, &whole[..256]).expect("a file");
-        assert_refused(site, "is damaged: ");
-        assert_eq!(run(site, &["grab", "--as", "b", "x"]).status, Some(78));
-        fs::write(&path, whole).expect("a file");
-        assert_eq!(grab(site, "b", &["x"]).ahead, 1);
-        // A file without a byte is a new one.
-        fs::write(&path, "").expect("a file");
-        assert!(grab(site, "b", &["x"]).is_had());
     });
 }

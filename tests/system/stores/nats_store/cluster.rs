@@ -1,7 +1,6 @@
 //! Three servers and a bucket of three copies: what an agent sees while a leader
 //! is elected. Takes minutes, so these are ignored unless asked for.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +11,6 @@ use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind};
-use putex::sys::{self, Waker};
-use rustix::process::Signal;
 
 use super::server::{self, on_servers, soon};
 use super::{plain, write};
@@ -171,65 +168,6 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         println!("stored again after {:?} and {unknown} unknown", begin.elapsed());
         let after = open(&mut store);
         assert_eq!((after.bucket.id, after.key_states[0].revision), (before.bucket.id, revision));
-    });
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn a_server_that_hangs_is_left_for_another() {
-    on_slow_clusters(|cluster| {
-        let mut store = cluster.store("locks", "web");
-        let opened = open(&mut store);
-        let inspection = cluster.bucket("other").inspect(&["web"], soon());
-        let remarks = inspection.expect("there are servers enough").remarks;
-        let last = remarks.last().expect("of the bucket");
-        assert!(last.ends_with("an agent would make it, with replicas: 3"));
-        let mut revision = write(&mut store, Revision(0), "a");
-        let here =
-            |server: &&Server| opened.bucket.remarks[0].contains(&format!(":{}:", server.port()));
-        let hung = cluster.0.iter().find(here).expect("one of them");
-        hung.signal(Signal::STOP);
-        let begin = Instant::now();
-        let waker = Waker::new().expect("a descriptor");
-        loop {
-            let short = sys::now().after(Duration::from_secs(1));
-            let written = store.write(Seat::FIRST, revision, &plain("a"), short);
-            if let Written::Stored(next) = written {
-                revision = next;
-                break;
-            }
-            assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
-            let soon = sys::now().after(TRY_EVERY);
-            if store.watch(waker.as_fd(), Some(soon)).is_err() {
-                revision = open(&mut store).key_states[0].revision.max(revision);
-            }
-        }
-        println!("stored again after {:?}", begin.elapsed());
-        assert_eq!(open(&mut store).key_states[0].revision, revision);
-        hung.signal(Signal::CONT);
-    });
-}
-
-/// A leader that does not hear its replicas may have been replaced: what it remembers of the
-/// bucket would look like a rollback.
-#[test]
-#[ignore = "takes minutes"]
-fn a_leader_that_is_cut_off_does_not_open_the_bucket() {
-    on_slow_clusters(|cluster| {
-        let before = open(&mut cluster.store("locks", "web"));
-        let info = cluster.0[0].admin().stream("INFO", "locks", "");
-        let leader = info["cluster"]["leader"].as_str().expect("a leader").to_owned();
-        let (leaders, others): (Vec<_>, Vec<_>) =
-            (0..3).zip(&cluster.0).partition(|(number, _)| format!("n{number}") == leader);
-        others.iter().for_each(|(_, server)| server.signal(Signal::STOP));
-        observe_for(Duration::from_millis(3500));
-        let mut store = leaders[0].1.store("locks", "web");
-        let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = store.open(soon()) else {
-            panic!("believed");
-        };
-        assert_eq!(text, "bucket: KV_locks has no leader");
-        others.iter().for_each(|(_, server)| server.signal(Signal::CONT));
-        assert_eq!(open(&mut store).bucket.id, before.bucket.id);
     });
 }
 

@@ -7,15 +7,12 @@ use std::thread;
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
-use putex::nats::{Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{LockKey, StoreError, StoreErrorKind as Kind};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::server::{self, old_config, on_servers, soon};
 use super::{open, plain, watch, write};
-use crate::support::clock::PATIENCE;
-use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 
 fn refusal(store: &mut LockKey) -> String {
@@ -58,26 +55,6 @@ fn a_new_bucket_is_made_as_asked() {
         let (_, second) = open(&server, "locks");
         assert_eq!(second.bucket.id, first.bucket.id);
         assert_eq!(second.bucket.remarks.len(), 1, "{:?}", second.bucket.remarks);
-    });
-}
-
-/// What is read again costs a round trip.
-#[test]
-fn the_reads_of_an_opening_are_made_once() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        open(&server, "locks");
-        let proxy = Proxy::start(server.port());
-        let url = format!("127.0.0.1:{}", proxy.port());
-        let servers = putex::nats::url::Server::parse_list(&url).expect("a URL");
-        let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
-        let bucket = NatsStore::new(Client::new(servers, options), server::settings("locks"));
-        let mut store = LockKey::new(Box::new(bucket), "web");
-        for times in 1..4 {
-            store.open(soon()).expect("opened");
-            // The bucket, its epoch, the pause and the key.
-            assert_eq!(proxy.counts().reads, 4 * times);
-        }
     });
 }
 
@@ -144,28 +121,6 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
         let revision = write(&mut store, opened.key_states[0].revision, "a");
         assert_eq!(store.read(Seat::FIRST, soon()).expect("read").revision, revision);
-    });
-}
-
-/// nats-py 2.16 makes every bucket like this. The flag alone removes nothing.
-#[test]
-fn a_bucket_whose_records_may_have_a_time_to_live_is_taken() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let mut config = old_config("locks");
-        (config["allow_direct"], config["allow_msg_ttl"]) = (true.into(), true.into());
-        let mut admin = server.admin();
-        admin.stream("CREATE", "locks", &config.to_string());
-        let (mut store, opened) = open(&server, "locks");
-        let remarks = &opened.bucket.remarks;
-        assert!(!remarks.iter().any(|line| line.contains("allow_msg_ttl")), "{remarks:?}");
-        write(&mut store, Revision(0), "a");
-        if !server.is_old() {
-            config["subject_delete_marker_ttl"] = 1_000_000_000u64.into();
-            admin.stream("UPDATE", "locks", &config.to_string());
-            let text = refusal(&mut store);
-            assert!(text.contains("subject_delete_marker_ttl 1000 ms"), "{text}");
-        }
     });
 }
 
@@ -297,60 +252,6 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
     });
 }
 
-#[test]
-fn more_than_one_replica_needs_a_cluster_of_new_servers() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let mut settings = server::settings("locks");
-        settings.replicas = 3;
-        let mut store =
-            LockKey::new(Box::new(NatsStore::new(server.client(None), settings.clone())), "web");
-        let text = refusal(&mut store);
-        let reason = if server.is_old() { "older than 2.9.21" } else { "error 10074" };
-        assert!(text.contains(reason), "{text}");
-        let info = server.admin().request("$JS.API.STREAM.INFO.KV_locks", "");
-        assert_eq!(info["error"]["err_code"], 10059, "made nevertheless: {info}");
-        open(&server, "locks");
-        let opened = LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web")
-            .open(soon())
-            .expect("taken");
-        let fewer = "bucket locks: num_replicas 1: 3 were asked for, it is taken as it is";
-        assert!(
-            opened.bucket.remarks.iter().any(|line| line == fewer),
-            "{:?}",
-            opened.bucket.remarks
-        );
-    });
-}
-
-#[test]
-fn a_bucket_in_memory_is_taken_when_allowed() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let mut config = old_config("locks");
-        config["storage"] = Value::from("memory");
-        server.admin().stream("CREATE", "locks", &config.to_string());
-        let mut settings = server::settings("locks");
-        settings.allow_memory = true;
-        let mut store =
-            LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web");
-        let opened = store.open(soon()).expect("allowed");
-        assert!(opened.bucket.remarks.iter().any(|line| line.contains("storage memory")));
-    });
-}
-
-#[test]
-fn names_that_would_change_a_subject_are_refused() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        for (bucket, key) in
-            [("a.b", "web"), (">", "web"), ("locks", "*"), ("locks", "putex.epoch")]
-        {
-            refusal(&mut server.store(bucket, key));
-        }
-    });
-}
-
 const ACCOUNTS: &str = r#"
 accounts {
   A {
@@ -373,44 +274,6 @@ jetstream { store_dir: "FOLDER/js" }
 
 fn with_accounts(binary: &Path) -> Server {
     Server::start(binary, ACCOUNTS)
-}
-
-#[test]
-fn refused_credentials_are_told_from_an_absent_server() {
-    on_servers(|binary| {
-        let mut server = with_accounts(binary);
-        for (user, password) in [("admin", "wrong"), ("nobody", "secret")] {
-            let error = server.store_as(user, password, "locks").open(soon());
-            assert!(
-                matches!(error, Err(StoreError { kind: Kind::Credentials, .. })),
-                "{user}: {error:?}"
-            );
-            assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
-        }
-        let error = server.store("locks", "web").open(soon());
-        assert!(
-            matches!(error, Err(StoreError { kind: Kind::Credentials, .. })),
-            "no credentials: {error:?}"
-        );
-        server.kill();
-        let error = server.store_as("admin", "secret", "locks").open(soon());
-        assert!(matches!(error, Err(StoreError { kind: Kind::Unreachable, .. })), "{error:?}");
-    });
-}
-
-#[test]
-fn a_missing_permission_is_named() {
-    on_servers(|binary| {
-        let server = with_accounts(binary);
-        let error = server.store_as("guest", "secret", "locks").open(soon());
-        let Err(StoreError { kind: Kind::Credentials, text }) = error else { panic!("{error:?}") };
-        assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
-        let mut store = server.store_as("reader", "secret", "locks");
-        store.open(soon()).expect("opened");
-        let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
-        let Written::Denied(text) = written else { panic!("{written:?}") };
-        assert!(text.contains("$KV.locks.web"), "{text}");
-    });
 }
 
 #[test]

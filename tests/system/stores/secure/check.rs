@@ -132,7 +132,7 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     let wrong = folder.secret("wrong", "hunter2").display().to_string();
     let nobody_there = format!("127.0.0.1:{}", free_port());
     let tls = server.url("tls", "127.0.0.1");
-    let ca = format!("{}/tests/secure.rs", env!("CARGO_MANIFEST_DIR"));
+    let ca = format!("{}/tests/system/stores/secure.rs", env!("CARGO_MANIFEST_DIR"));
     for (words, status, says) in [
         (vec!["--nats", &nobody_there], 69, "connection refused"),
         (vec!["--nats", &*url("")], 77, "Authorization Violation"),
@@ -182,6 +182,12 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     assert_says(said.trim_end(), &["bucket locks: storage memory", "; max_age 10000 ms"]);
 }
 
+/// The permissions, as they are shipped.
+fn shipped() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
+    fs::read_to_string(path).expect("a file")
+}
+
 /// A user for each right that is taken away, beside one with all of them.
 fn users(shipped: &str) -> (Vec<String>, String) {
     let rights = shipped.lines().map(str::trim);
@@ -200,9 +206,7 @@ fn users(shipped: &str) -> (Vec<String>, String) {
 
 #[test]
 fn a_right_that_is_missing_is_told() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
-    let shipped = fs::read_to_string(path).expect("a file");
-    let (names, users) = users(&shipped);
+    let (names, users) = users(&shipped());
     for binary in nats_servers() {
         let lines = format!(
             "accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}\
@@ -245,4 +249,25 @@ fn a_right_that_is_missing_is_told() {
         }
         assert_eq!(streams(&server, admin), before);
     }
+}
+
+/// With what is shipped an agent misses nothing: another of the same token is told of, and a
+/// release is heard of.
+#[test]
+fn an_agent_needs_what_is_shipped_and_misses_nothing() {
+    let Some(binary) = nats_server() else { return };
+    let (_, users) = users(&shipped());
+    let lines = format!("accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}] }} }}\n");
+    let server = Server::start(&binary, &lines);
+    let url = server.url("nats", "whole:p@127.0.0.1");
+    let words = ["--nats", &url, "--token", "twin", "--inbox-prefix", "_INBOX.agent"];
+    let first = Agent::start("web", &words, &[]);
+    first.await_line("the service runs here");
+    let twin = Agent::start("web", &words, &[]);
+    twin.await_line("two live agents have the same token");
+    first.await_line("two live agents have the same token");
+    drop(first);
+    twin.await_line("the service runs here");
+    let heard = twin.heard();
+    assert!(!heard.contains("Permissions Violation"), "{heard}");
 }

@@ -1,18 +1,17 @@
 //! Who we say we are: passwords, tokens, nkeys, JWTs, and files that change.
 
 use std::fs;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use putex::core::seat::Seat;
-use putex::nats::{ClientEvent, ConnectOptions, Login, Outgoing, Secret};
-use putex::sys::{self, Waker};
+use putex::nats::{ConnectOptions, Login, Secret};
+use putex::sys::{self};
 
 use super::agent::Agent;
 use super::jwt::{Key, Kind, account, creds, operator};
-use super::{assert_says, by, client, nobody, open, refusal, soon, store, store_at};
+use super::{assert_says, by, nobody, open, refusal, soon, store, store_at};
 use crate::support::clock::observe_for;
 use crate::support::folder::{Folder, write_secret};
 use crate::support::programs::nats_server;
@@ -94,18 +93,6 @@ fn a_password_is_read_from_its_file_at_each_connection() {
 }
 
 #[test]
-fn a_token_is_read_from_its_file() {
-    let Some(binary) = nats_server() else { return };
-    let folder = Folder::new("secure");
-    let server = Server::start(&binary, "authorization { token: s3cr3t }\n");
-    let url = server.url("nats", "127.0.0.1");
-    let token = |text| by(Login::Token(Secret::File(folder.secret("token", text))));
-    open(&url, token("s3cr3t")).expect("opened");
-    let text = refusal(&url, token("other"));
-    assert_says(&text, &["77 ", "Authorization Violation"]);
-}
-
-#[test]
 fn an_nkey_signs() {
     let Some(binary) = nats_server() else { return };
     let folder = Folder::new("secure");
@@ -145,23 +132,6 @@ fn a_jwt_is_good_until_it_expires_or_is_revoked() {
     realm.revoke(&[&own]);
     let text = refusal(&realm.url(), forever);
     assert_says(&text, &["77 ", "Authorization Violation ", &hint]);
-}
-
-#[test]
-fn a_creds_file_that_was_replaced_is_used_at_the_next_connection() {
-    let Some(binary) = nats_server() else { return };
-    let folder = Folder::new("secure");
-    let realm = Realm::new(&binary);
-    let (first, second) = (Key::new(Kind::User), Key::new(Kind::User));
-    let now = unix_seconds();
-    let file = folder.secret("web.creds", &creds(&realm.account, &first, Some(now + 2)));
-    let mut store = store(&realm.url(), by(Login::Creds(file.clone())));
-    store.open(soon()).expect("opened");
-    write_secret(&file, &creds(&realm.account, &second, None));
-    let waker = Waker::new().expect("a descriptor");
-    let why = store.watch(waker.as_fd(), Some(soon())).expect_err("the store is lost");
-    assert_says(&why, &["the server says: User Authentication Expired"]);
-    store.open(soon()).expect("opened by the new user");
 }
 
 #[test]
@@ -335,26 +305,4 @@ fn a_domain_is_reached_by_its_name() {
     let refused = nowhere.open(sys::now().after(Duration::from_millis(500)));
     let text = format!("{refused:?}");
     assert_says(&text, &["no JetStream answers at $JS.other.API"]);
-}
-
-#[test]
-fn replies_are_asked_for_where_it_is_wanted() {
-    let Some(binary) = nats_server() else { return };
-    let lines = "authorization { users [ { user: u, password: p, permissions: \
-                 { subscribe: \"_INBOX.agent.>\" } } ] }\n";
-    let server = Server::start(&binary, lines);
-    let url = server.url("nats", "u:p@127.0.0.1");
-    let text = refusal(&url, nobody());
-    assert_says(&text, &["77 ", "Permissions Violation for Subscription to \"_INBOX."]);
-    let mut access = nobody();
-    access.inbox = "_INBOX.agent".to_owned();
-    let mut client = client(&url, access);
-    client.connect(soon()).expect("connected");
-    let info = client
-        .request(&Outgoing { subject: "$JS.API.INFO", ..Outgoing::default() }, soon())
-        .expect("an answer");
-    assert!(!info.payload.is_empty());
-    let waker = Waker::new().expect("a descriptor");
-    let quiet = client.wait(waker.as_fd(), Some(sys::now().after(Duration::from_millis(50))));
-    assert_eq!(quiet, ClientEvent::Elapsed);
 }

@@ -1,17 +1,15 @@
 //! TLS: who a server is, and who we are to it.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
-use putex::nats::{ClientEvent, ConnectOptions, Outgoing};
+use putex::nats::{ClientEvent, ConnectOptions};
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;
@@ -21,9 +19,6 @@ use crate::support::clock::observe_for;
 use crate::support::folder::Folder;
 use crate::support::programs::nats_server;
 use crate::support::server::{Server, free_ports};
-
-/// Less than the silence after which a client of these tests sends a PING.
-const BEFORE_PING: Duration = Duration::from_millis(1500);
 
 /// An authority, its file, and a folder for what it signs.
 struct TestCa {
@@ -235,69 +230,6 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
 }
 
 #[test]
-fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
-    let ours = TestCa::new();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    // It says INFO, and then one byte now and then of a record that never ends.
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
-            let info = "INFO {\"headers\":true,\"tls_required\":true}\r\n";
-            let record = [&[22, 3, 3, 64, 0][..], &[2, 0, 63, 0]].concat();
-            let begun = stream.write_all(info.as_bytes());
-            observe_for(Duration::from_millis(50));
-            let mut alive = begun.and_then(|()| stream.write_all(&record)).is_ok();
-            while alive {
-                alive = stream.write_all(&[0]).is_ok();
-                observe_for(Duration::from_millis(5));
-            }
-        }
-    });
-    let began = sys::now();
-    let mut client = client(&format!("tls://localhost:{port}"), ours.access());
-    let error = client.connect(began.after(Duration::from_millis(300)));
-    let took = sys::now().since(began);
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    let error = error.expect_err("it hangs").to_string();
-    assert_says(&error, &["TLS was not agreed upon in time"]);
-}
-
-#[test]
-fn much_goes_through_tls_as_it_does_without() {
-    let Some(binary) = nats_server() else { return };
-    let ours = TestCa::new();
-    let server = Server::start(&binary, &ours.tls(&["localhost"]));
-    let mut client = client(&server.url("tls", "localhost"), ours.access());
-    client.connect(soon()).expect("connected");
-    client.subscribe(&["big.*".to_owned()], &[]).expect("subscribed");
-    let waker = Waker::new().expect("a descriptor");
-    // Larger than a record, a buffer of the kernel, and what is read at once.
-    for size in [0, 1, 16_384, 16_385, 300_000, 1_000_000] {
-        let payload: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
-        for turn in 0..3 {
-            let subject = format!("big.{turn}");
-            client
-                .publish(&Outgoing { subject: &subject, payload: &payload, ..Outgoing::default() })
-                .expect("published");
-        }
-        for turn in 0..3 {
-            // What lies decrypted must not lie there until the next PING.
-            let limit = sys::now().after(BEFORE_PING);
-            match client.wait(waker.as_fd(), Some(limit)) {
-                ClientEvent::Message(message) => {
-                    assert_eq!(message.subject, format!("big.{turn}"));
-                    assert!(message.payload == payload, "{size} bytes came back changed");
-                }
-                other @ (ClientEvent::Woken | ClientEvent::Elapsed | ClientEvent::Gone(_)) => {
-                    panic!("{size}: {other:?}")
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn the_agent_trusts_whom_the_system_trusts() {
     let Some(binary) = nats_server() else { return };
     let (ours, nothing) = (TestCa::new(), Folder::new("secure"));
@@ -313,26 +245,6 @@ fn the_agent_trusts_whom_the_system_trusts() {
         (status, said.as_str()),
         (Some(78), "putex: this system has no trusted roots; set --tlsca\n")
     );
-}
-
-#[test]
-fn the_agent_ends_when_only_a_person_can_mend_it() {
-    let Some(binary) = nats_server() else { return };
-    let (ours, stranger) = (TestCa::new(), TestCa::new());
-    let server = Server::start(&binary, &ours.tls(&["localhost"]));
-    let plain = Server::start(&binary, "");
-    let (ca, other) = (ours.ca.display().to_string(), stranger.ca.display().to_string());
-    for (url, ca, status, says) in [
-        (server.url("tls", "localhost"), &*other, 78, "signed by nobody who is trusted here"),
-        (server.url("tls", "127.0.0.1"), &*ca, 78, "is not for 127.0.0.1"),
-        (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
-        (server.url("tls", "localhost"), "/etc/hostname", 78, "no certificates in PEM"),
-    ] {
-        let agent = Agent::start("web", &["--nats", &url, "--tlsca", ca], &[]);
-        let (ended, said) = agent.await_end();
-        assert_eq!(ended, Some(status), "{said}");
-        assert!(said.contains(says) && said.lines().count() == 1, "{said}");
-    }
 }
 
 /// When a host boots, files with secrets may be put in their places late.

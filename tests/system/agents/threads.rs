@@ -160,8 +160,8 @@ fn waits_on_futex(operation: u64) -> bool {
     [0, 6, 9, 11, 13].contains(&(operation & COMMAND))
 }
 
-/// Checks that [`wait_of`] tells waits apart. Called by the tests that rely on it.
-pub(crate) fn check_reading() {
+#[test]
+fn the_reading_of_system_calls_is_right() {
     let tail = "0x0 0x8 0x0 0x7ffd5d96f9b8 0x7fc2a318e2ad";
     for (line, wait) in [
         ("running", None),
