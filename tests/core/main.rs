@@ -8,4 +8,7 @@ mod exhaustive;
 mod golden;
 mod guard;
 mod model;
+#[allow(unreachable_pub)]
+mod sim;
+mod simulator;
 mod story;

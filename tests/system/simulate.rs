@@ -37,5 +37,14 @@ mod sim;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    sim::campaign::main()
+    // A panic in the core is a failure of a seed, and is printed as one.
+    std::panic::set_hook(Box::new(|_| {}));
+    match sim::campaign::play(std::env::args().skip(1).collect()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(sim::campaign::Usage(text)) => {
+            eprintln!("simulate: {text}");
+            ExitCode::from(64)
+        }
+    }
 }

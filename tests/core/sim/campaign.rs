@@ -1,6 +1,5 @@
 //! Many seeds on all cores, and what is printed of them.
 
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -38,19 +37,21 @@ const ENOUGH: u64 = 20_000;
 /// Without arguments: seeds for a fixed time, which suits two cores.
 const SHARE: Duration = Duration::from_secs(50);
 
-pub fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1).collect()) {
-        Ok(options) => options,
-        Err(text) => {
-            eprintln!("simulate: {text}");
-            return ExitCode::from(64);
-        }
-    };
-    std::panic::set_hook(Box::new(|_| {}));
-    match options.seed {
+/// The words of a command line could not be read.
+pub struct Usage(pub String);
+
+/// Plays what the words of a command line ask for, and prints what came of it. Returns whether
+/// all held that had to.
+///
+/// # Errors
+///
+/// When a word is not known or lacks its value.
+pub fn play(words: Vec<String>) -> Result<bool, Usage> {
+    let options = parse(words).map_err(Usage)?;
+    Ok(match options.seed {
         Some(seed) => replay(seed, &options.limits),
         None => campaign(&options),
-    }
+    })
 }
 
 fn parse(arguments: Vec<String>) -> Result<Options, String> {
@@ -94,19 +95,16 @@ fn kinds(names: &str) -> Result<Kinds, String> {
 }
 
 /// Runs one seed again, with its time line.
-fn replay(seed: u64, limits: &Limits) -> ExitCode {
+fn replay(seed: u64, limits: &Limits) -> bool {
     println!("seed {seed}");
     let ran = run(seed, limits, true);
     println!("kinds of fault: {}", left(seed, limits).names());
     println!("{}", ran.drawn);
     println!("hash {:016x}, {:.3} virtual s", ran.hash, ran.lasted as f64 / 1e9);
-    match ran.failure {
-        None => ExitCode::SUCCESS,
-        Some(failure) => {
-            say_failure(&failure);
-            ExitCode::FAILURE
-        }
+    if let Some(failure) = &ran.failure {
+        say_failure(failure);
     }
+    ran.failure.is_none()
 }
 
 fn say_failure(failure: &Failure) {
@@ -153,14 +151,14 @@ fn check_itself(base: u64) -> Result<(), String> {
     }
 }
 
-fn campaign(options: &Options) -> ExitCode {
+fn campaign(options: &Options) -> bool {
     let base = options.base.unwrap_or_else(fresh);
     println!("base {base}");
     if !options.brief
         && let Err(text) = check_itself(base)
     {
         println!("FAILED: {text}");
-        return ExitCode::FAILURE;
+        return false;
     }
     let begun = Instant::now();
     let time = match (options.seeds, options.time) {
@@ -183,11 +181,11 @@ fn campaign(options: &Options) -> ExitCode {
         let failure = run(seed, &options.limits, false).failure;
         let oracle = failure.map_or("none", |failure| failure.oracle);
         println!("caught by {oracle} at seed {}", seed.wrapping_sub(base) + 1);
-        return ExitCode::FAILURE;
+        return false;
     }
     if let Some(seed) = sum.failed {
         show_failure(seed, &options.limits);
-        return ExitCode::FAILURE;
+        return false;
     }
     if sum.seeds >= ENOUGH && !options.is_partial() {
         let never: Vec<_> = Sometimes::ALL
@@ -196,10 +194,10 @@ fn campaign(options: &Options) -> ExitCode {
             .collect();
         if !never.is_empty() {
             println!("FAILED: never happened: {never:?}");
-            return ExitCode::FAILURE;
+            return false;
         }
     }
-    ExitCode::SUCCESS
+    true
 }
 
 fn work(options: &Options, base: u64, begun: Instant, time: Option<Duration>, tally: &Tally) {
