@@ -55,49 +55,10 @@ fn kicks(bench: &mut Bench, end: Instant) -> Vec<Instant> {
 }
 
 #[test]
-fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
-    for (r_ms, f, c) in [(500, 3, 1), (1000, 4, 3), (3000, 3, 2), (3000, 10, 1), (200, 30, 9)] {
-        let timing = Timing::new(Duration::from_millis(r_ms), f, c, 10_000).expect("it is safe");
-        let timeout = wanted_timeout(timing).expect("it can bite");
-        let (mut bench, dead_by) = armed(timeout, timing);
-        let kicks = kicks(&mut bench, dead_by.after(SECOND));
-        let last = *kicks.last().expect("it was opened");
-        let bite = last.after(latest_reset(timeout));
-        assert!(bite <= dead_by, "R {r_ms}: bites at {bite:?}");
-        for two in kicks.windows(2) {
-            assert!(two[1].since(two[0]) <= timeout / 3, "R {r_ms}: {two:?}");
-        }
-        // A renewal comes R later, and finds the device alive.
-        assert!(last.after(timeout) > ms(r_ms), "R {r_ms}: it bit a healthy host");
-    }
-}
-
-#[test]
 fn a_device_of_a_short_timeout_leaves_stop_its_time() {
     let (mut bench, dead_by) = armed(SECOND, slow());
     let kicks = kicks(&mut bench, dead_by);
     assert_eq!(kicks.last(), Some(&dead_by.before(latest_reset(SECOND))));
-}
-
-#[test]
-fn a_device_is_not_kicked_when_that_comes_too_late() {
-    let (mut bench, dead_by) = armed(SECOND, slow());
-    let last = dead_by.before(latest_reset(SECOND));
-    let deeds = bench.tick(last.after(TICK));
-    assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
-    let (mut bench, _) = armed(SECOND, slow());
-    let deeds = bench.tick(last);
-    assert!(deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
-}
-
-#[test]
-fn a_device_is_kicked_at_every_grant_so_that_a_stop_has_its_whole_budget() {
-    let (mut bench, _) = armed(SECOND * 2, slow());
-    let at = ms(300);
-    let renewed = grant(slow(), at.after(slow().validity()));
-    let deeds = bench.tell(ToGuard::Grant(renewed), at);
-    assert_eq!(deeds, [GuardAction::KickDevice]);
-    assert_eq!(bench.guard.deadline(), Some(at.after(SECOND * 2 / 3)));
 }
 
 #[test]
@@ -111,16 +72,6 @@ fn a_device_is_not_kicked_for_a_grant_of_a_guard_that_slept() {
     assert_eq!(bench.handle(message, late), []);
     let deeds = bench.tick(late);
     assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
-}
-
-#[test]
-fn a_device_is_kicked_no_longer_than_a_service_that_was_lost_early_may_live() {
-    let (mut bench, dead_by) = armed(SECOND, slow());
-    let sooner = ms(2500);
-    assert!(sooner < dead_by);
-    bench.tell(ToGuard::Stop(order(sooner, Stake::Lock)), ms(100));
-    let kicks = kicks(&mut bench, dead_by);
-    assert_eq!(kicks.last(), Some(&sooner.before(latest_reset(SECOND))));
 }
 
 #[test]
@@ -149,29 +100,6 @@ fn a_device_that_cannot_be_stopped_is_kicked_while_the_service_is_down() {
     let deeds = bench.leave_agent(ms(60_000));
     let close_and_leave = [GuardAction::CloseDevice, GuardAction::Exit];
     assert!(deeds.ends_with(&close_and_leave), "{deeds:?}");
-}
-
-#[test]
-fn a_device_that_cannot_be_stopped_is_kicked_while_stop_is_only_made_sure_of() {
-    let (mut bench, _) = armed(SECOND, slow());
-    bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
-    bench.stop_counts(ms(320));
-    bench.tell(ToGuard::Stop(order(ms(3000), Stake::Assurance)), ms(400));
-    let last = *kicks(&mut bench, ms(9000)).last().expect("it is kicked");
-    assert!(last > ms(8000), "{last:?}");
-}
-
-#[test]
-fn a_guard_that_does_not_get_the_service_down_leaves_the_device_to_bite() {
-    let (mut bench, dead_by) = armed(SECOND, slow());
-    bench.leave_agent(ms(100));
-    let deeds = bench.pass(dead_by.after(SECOND * 60));
-    let closes = |(_, deed): &(Instant, GuardAction)| *deed == GuardAction::CloseDevice;
-    assert!(!deeds.iter().any(closes));
-    let kicked = |(at, deed): &(Instant, GuardAction)| {
-        *deed == GuardAction::KickDevice && *at > dead_by.before(latest_reset(SECOND))
-    };
-    assert!(!deeds.iter().any(kicked));
 }
 
 #[test]
@@ -273,17 +201,6 @@ fn a_device_that_runs_on_after_its_guard_is_not_put_off_too_far() {
 }
 
 #[test]
-fn a_device_is_opened_again_for_the_next_term() {
-    let (mut bench, _) = armed(SECOND, slow());
-    bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
-    bench.ended(Command::Stop, Outcome::Succeeded, ms(310));
-    bench.handle(GuardInput::CgroupEmptied, ms(320));
-    bench.feed(GuardInput::DeviceClosed, ms(320));
-    let message = ToGuard::Grant(grant(slow(), ms(5000)));
-    assert_eq!(bench.tell(message, ms(400)), [GuardAction::OpenDevice]);
-}
-
-#[test]
 fn a_device_that_runs_is_kicked_on_for_an_instance_that_wants_none() {
     let (mut bench, dead_by) = armed(SECOND, slow());
     bench.leave_agent(ms(100));
@@ -303,21 +220,4 @@ fn a_device_that_runs_gets_the_timeout_of_another_c_and_is_not_closed() {
     assert_eq!(bench.handle(renewed, ms(20)), [GuardAction::OpenDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceOpened(SECOND), ms(20)), []);
     assert_eq!(bench.renew(ms(2100), ms(100)), [GuardAction::KickDevice]);
-}
-
-#[test]
-fn without_a_device_nothing_is_done_to_one() {
-    let mut bench = Bench::up(config());
-    let device = |(_, deed): &(Instant, GuardAction)| {
-        matches!(
-            deed,
-            GuardAction::TryDevice
-                | GuardAction::OpenDevice
-                | GuardAction::KickDevice
-                | GuardAction::CloseDevice
-        )
-    };
-    assert!(!bench.pass(ms(9000)).iter().any(device));
-    let deeds = bench.stop_counts(ms(9001));
-    assert_eq!(deeds, []);
 }

@@ -11,8 +11,8 @@ use putex::core::time::Ms;
 use putex::core::timing::Timing;
 
 use super::bench::{
-    Bench, EMPTY_CGROUP, KILL_CGROUP, config, context, failed, grant, kill, late_time, order, ran,
-    release, run, with_last_resort,
+    Bench, KILL_CGROUP, config, context, failed, grant, kill, late_time, order, ran, release, run,
+    with_last_resort,
 };
 use super::{TICK, dead_by, ms, timing, v};
 
@@ -49,29 +49,6 @@ fn a_lost_agent_has_until_v_to_be_back() {
 }
 
 #[test]
-fn an_agent_that_is_back_in_time_is_told_of_the_grant_and_goes_on() {
-    let mut bench = Bench::up(config());
-    bench.leave_agent(ms(100));
-    assert_eq!(bench.tell(ToGuard::Hello(config()), ms(110)), []);
-    let ServiceState::Up(grant, _) = bench.service() else {
-        panic!("not up: {:?}", bench.service());
-    };
-    assert_eq!(grant.holder.0, 7, "it is told whose lock it was");
-    assert_eq!(grant.context, context(8));
-    assert_eq!(grant.valid_until, v());
-    assert_eq!(bench.renew(ms(1600), ms(115)), []);
-    assert_eq!(bench.tick(v()), [], "the service runs on");
-}
-
-#[test]
-fn an_agent_that_is_back_and_does_not_renew_has_no_longer_than_the_one_before() {
-    let mut bench = Bench::up(config());
-    bench.leave_agent(ms(100));
-    bench.tell(ToGuard::Hello(config()), ms(110));
-    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
-}
-
-#[test]
 fn a_grant_in_the_past_starts_nothing() {
     let mut bench = Bench::new(config(), true);
     assert_eq!(bench.renew(v(), v()), []);
@@ -80,17 +57,6 @@ fn a_grant_in_the_past_starts_nothing() {
     assert_eq!(bench.guard.deadline(), None);
     assert_eq!(bench.renew(v().after(TICK), v()), []);
     assert!(matches!(bench.service(), ServiceState::Up(..)));
-}
-
-#[test]
-fn a_grant_in_the_past_starts_nothing_of_an_earlier_guard_either() {
-    let mut bench = Bench::new(config(), false);
-    for message in [ToGuard::Grant(grant(timing(), v())), ToGuard::AssertStart] {
-        assert_eq!(bench.handle(GuardInput::Received(message), v()), []);
-    }
-    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
-    assert_eq!(bench.renew(v().after(TICK), v()), []);
-    assert_eq!(bench.service(), &ServiceState::Stopping { overdue: false });
 }
 
 #[test]
@@ -106,41 +72,6 @@ fn a_guard_that_did_not_run_for_a_while_learns_first_that_the_agent_renewed() {
     }
     assert_eq!(bench.tick(late), []);
     assert!(bench.said.is_empty(), "{:?}", bench.said);
-}
-
-#[test]
-fn what_came_too_late_starts_nothing() {
-    let mut bench = Bench::granted(config());
-    let late = ms(3_600_000);
-    for message in [ToGuard::Grant(grant(timing(), ms(2000))), ToGuard::AssertStart] {
-        assert_eq!(bench.handle(GuardInput::Received(message), late), []);
-    }
-    let deeds = bench.tick(late);
-    assert!(!deeds.contains(&run(Command::Start, v())), "{deeds:?}");
-    assert!(matches!(bench.service(), ServiceState::Stopping { overdue: true }));
-}
-
-#[test]
-fn a_host_that_slept_through_everything_stops_the_service_when_it_wakes() {
-    let mut bench = Bench::up(with_last_resort());
-    let woken = ms(3_600_000);
-    let deeds = bench.tick(woken);
-    assert!(dead_by() < woken);
-    assert!(bench.has_said(&ServiceReport::MayStillRun));
-    let last_resort =
-        |deed: &GuardAction| *deed == run(Command::LastResort, woken.after(late_time()));
-    assert!(deeds.iter().any(last_resort), "{deeds:?}");
-}
-
-#[test]
-fn an_agent_that_goes_when_the_service_is_down_takes_the_guard_along() {
-    let mut bench = Bench::up(config());
-    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
-    assert_eq!(bench.stop_counts(ms(610)), [], "it has an agent");
-    assert!(bench.guard.is_down());
-    assert_eq!(bench.guard.deadline(), None);
-    assert_eq!(bench.tick(ms(620)), []);
-    assert_eq!(bench.leave_agent(ms(700)), [GuardAction::Exit]);
 }
 
 /// The next agent may know of the lock, and is there soon. Agents that come and go have as long
@@ -197,19 +128,6 @@ fn a_lock_that_has_run_out_stops_nothing_before_all_messages_were_received() {
     assert_eq!(grant.valid_until, ms(2000));
 }
 
-/// An agent that stands still has perhaps a service that the previous guard has left.
-#[test]
-fn a_guard_whose_agent_says_nothing_stops_what_an_earlier_guard_has_left() {
-    let mut bench = Bench::new(config(), false);
-    let by = ms(0).after(timing().renewal() / 4);
-    assert_eq!(bench.guard.deadline(), Some(by));
-    assert_eq!(bench.tick(by.before(TICK)), []);
-    let until = by.after(timing().stop_budget());
-    assert_eq!(bench.tick(by), [run(Command::Stop, until)]);
-    assert_eq!(bench.stop_counts(ms(200)), [], "it has an agent");
-    assert_eq!(bench.service(), &ServiceState::Down);
-}
-
 #[test]
 fn a_guard_never_leaves_while_the_service_is_not_known_to_be_down() {
     let (mut bench, _) = Bench::overdue(config());
@@ -229,43 +147,6 @@ fn a_guard_never_leaves_while_the_service_is_not_known_to_be_down() {
 }
 
 #[test]
-fn the_end_of_its_agent_does_not_disturb_a_guard_that_stops_the_service() {
-    let mut bench = Bench::stopping(config());
-    bench.said.clear();
-    assert_eq!(bench.leave_agent(v()), []);
-    assert!(bench.said.is_empty(), "{:?}", bench.said);
-    assert_eq!(bench.tell(ToGuard::Hello(config()), ms(1500)), []);
-    let stopping = ServiceState::Stopping { overdue: false };
-    assert_eq!(bench.service(), &stopping, "the next one waits for it");
-    assert_eq!(bench.stop_counts(ms(1510)), []);
-    assert_eq!(bench.service(), &ServiceState::Down);
-}
-
-#[test]
-fn a_service_that_is_being_stopped_is_not_granted_again() {
-    let mut bench = Bench::stopping(config());
-    let renewed = grant(timing(), ms(3000));
-    assert_eq!(bench.tell(ToGuard::Grant(renewed), ms(1500)), []);
-    let stopping = ServiceState::Stopping { overdue: false };
-    assert_eq!(bench.service(), &stopping);
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1500)), []);
-    assert_eq!(bench.stop_counts(ms(1510)), []);
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1520)), []);
-    assert_eq!(bench.service(), &ServiceState::Down);
-}
-
-#[test]
-fn commands_run_under_the_lock_that_the_service_was_started_under() {
-    let mut bench = Bench::up(config());
-    assert_eq!(bench.guard.context(), &context(8));
-    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
-    assert_eq!(bench.guard.context(), &context(8), "not the order's");
-    bench.stop_counts(ms(610));
-    bench.tell(ToGuard::Stop(order(ms(1900), Stake::Assurance)), ms(700));
-    assert_eq!(bench.guard.context(), &context(9));
-}
-
-#[test]
 fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
     let mut bench = Bench::up(config());
     bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
@@ -280,31 +161,6 @@ fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
     bench.said.clear();
     bench.ended(Command::Start, Outcome::Succeeded, ms(710));
     assert!(bench.has_said(&ServiceReport::Started(Revision(11))));
-}
-
-#[test]
-fn a_guard_goes_by_what_it_was_told_with_the_last_hello() {
-    let mut bench = Bench::up(config());
-    bench.leave_agent(ms(100));
-    bench.tell(ToGuard::Hello(with_last_resort()), ms(110));
-    assert_eq!(bench.guard.config(), with_last_resort());
-    bench.tick(v());
-    let last_resort = run(Command::LastResort, dead_by().after(late_time()));
-    let deeds = bench.tick(dead_by());
-    assert!(deeds.contains(&last_resort), "{deeds:?}");
-}
-
-#[test]
-fn a_guard_that_finishes_stops_the_service_and_leaves() {
-    let budget = timing().stop_budget();
-    let mut bench = Bench::of(Guard::new(config(), false, false, ms(100)));
-    let until = ms(100).after(budget);
-    assert_eq!(bench.tick(ms(100)), [run(Command::Stop, until)]);
-    assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
-    let ended = bench.ended(Command::Stop, Outcome::Succeeded, ms(110));
-    assert_eq!(ended, [EMPTY_CGROUP]);
-    assert_eq!(bench.emptied(ms(111)), [GuardAction::Exit]);
-    assert!(bench.reports.is_empty(), "there is nobody to report to");
 }
 
 #[test]

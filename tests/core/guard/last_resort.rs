@@ -6,8 +6,7 @@ use putex::core::service_report::{ServiceReport, StopFailure};
 use putex::core::time::Ms;
 
 use super::bench::{
-    Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, ran, release, run,
-    with_last_resort,
+    Bench, KILL_CGROUP, config, failed, kill, late_time, order, ran, release, run, with_last_resort,
 };
 use super::{dead_by, ms, timing, v};
 
@@ -90,14 +89,6 @@ fn only_stop_tells_that_the_service_is_down() {
 }
 
 #[test]
-fn a_stop_that_ends_while_the_last_resort_runs_tells_nothing() {
-    let (mut bench, _) = Bench::overdue(with_last_resort());
-    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1960));
-    assert_eq!(deeds, []);
-    assert!(!bench.guard.is_down());
-}
-
-#[test]
 fn a_last_resort_that_failed_is_run_again_in_turn_with_stop_until_it_has_succeeded() {
     let (mut bench, _) = Bench::overdue(with_last_resort());
     bench.ended(Command::Stop, Outcome::Overran, dead_by());
@@ -117,28 +108,6 @@ fn a_last_resort_that_failed_is_run_again_in_turn_with_stop_until_it_has_succeed
         now = bench.guard.deadline().expect("something is due");
         assert_eq!(ran(&bench.tick(now)), Some(Command::Stop), "never again");
     }
-}
-
-#[test]
-fn a_last_resort_beside_a_dying_start_does_not_count() {
-    let mut bench = Bench::starting(with_last_resort());
-    let woken = ms(3_600_000);
-    let deeds = bench.tick(woken);
-    assert_eq!(deeds.first(), Some(&kill(Command::Start)));
-    assert_eq!(ran(&deeds), Some(Command::LastResort));
-    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
-    let said = ServiceReport::LastResortBesideStart;
-    assert!(bench.has_said(&said));
-    assert_eq!(ran(&deeds), Some(Command::Stop));
-    let deeds = bench.ended(Command::Start, Outcome::Overran, woken);
-    assert_eq!(deeds, [kill(Command::Stop)]);
-    let deeds = bench.ended(Command::Stop, Outcome::Overran, woken);
-    assert_eq!(ran(&deeds), Some(Command::LastResort), "one that counts");
-    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
-    assert_eq!(ran(&deeds), Some(Command::Stop));
-    bench.ended(Command::Stop, failed(), woken);
-    let again = woken.after(timing().renewal());
-    assert_eq!(ran(&bench.tick(again)), Some(Command::Stop));
 }
 
 /// It was not, while the killed stop hung in the kernel: a start that came late left the service
@@ -176,45 +145,6 @@ fn a_last_resort_beside_a_dying_start_is_not_disturbed_by_the_end_of_that() {
     assert_eq!(deeds, []);
     let begins = bench.spawned(Command::LastResort, woken);
     assert_eq!(begins, [release(Command::LastResort)]);
-}
-
-#[test]
-fn a_last_resort_that_overruns_is_killed_and_one_that_does_not_die_does_not_hold_stop_up() {
-    let (mut bench, _) = Bench::overdue(with_last_resort());
-    bench.ended(Command::Stop, Outcome::Overran, dead_by());
-    let (r, until) = (timing().renewal(), dead_by().after(late_time()));
-    assert_eq!(bench.tick(until), [kill(Command::LastResort)]);
-    assert_eq!(bench.tick(until.after(r)), [kill(Command::LastResort)]);
-    let stop_at = until.after(r * 2);
-    let stop = run(Command::Stop, stop_at.after(late_time()));
-    assert_eq!(bench.tick(stop_at), [stop]);
-    bench.ended(Command::Stop, failed(), stop_at);
-    let again = stop_at.after(r);
-    let deeds = bench.tick(again);
-    assert_eq!(ran(&deeds), Some(Command::Stop), "one last resort at a time");
-    bench.ended(Command::LastResort, failed(), again);
-    bench.ended(Command::Stop, failed(), again);
-    let deeds = bench.tick(again.after(r));
-    assert_eq!(ran(&deeds), Some(Command::LastResort), "it has ended");
-    let deeds = bench.ended(Command::LastResort, failed(), again.after(r));
-    assert_eq!(ran(&deeds), Some(Command::Stop));
-    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, again.after(r));
-    assert_eq!(deeds, [EMPTY_CGROUP]);
-}
-
-#[test]
-fn a_last_resort_that_was_held_up_does_not_begin_when_the_service_is_down() {
-    let (mut bench, _) = Bench::overdue(with_last_resort());
-    bench.ended(Command::Stop, Outcome::Overran, dead_by());
-    let (r, until) = (timing().renewal(), dead_by().after(late_time()));
-    // It was not spawned yet, and does not hear of this.
-    bench.tick(until);
-    bench.tick(until.after(r));
-    assert_eq!(ran(&bench.tick(until.after(r * 2))), Some(Command::Stop));
-    bench.stop_counts(until.after(r * 2));
-    assert!(bench.guard.is_down());
-    let deeds = bench.spawned(Command::LastResort, until.after(r * 3));
-    assert_eq!(deeds, [kill(Command::LastResort)]);
 }
 
 #[test]
@@ -256,14 +186,4 @@ fn a_stop_that_does_not_die_is_not_run_twice_after_the_last_resort() {
     bench.ended(Command::Stop, Outcome::Overran, ms(2200));
     let due = bench.guard.deadline().expect("stop is due");
     assert_eq!(ran(&bench.tick(due)), Some(Command::Stop));
-}
-
-#[test]
-fn a_service_that_is_down_in_time_needs_no_last_resort() {
-    let mut bench = Bench::stopping(with_last_resort());
-    assert_eq!(bench.stop_counts(dead_by().before(super::TICK)), []);
-    assert_eq!(bench.guard.deadline(), None);
-    assert_eq!(bench.pass(ms(60_000)), []);
-    assert!(!bench.said.contains(&ServiceReport::LastResort));
-    assert!(v() < dead_by());
 }

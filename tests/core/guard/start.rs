@@ -1,14 +1,11 @@
 //! A start: when it is run, when it begins, and one that was killed and has not ended.
 
 use putex::core::command::{Command, Outcome};
-use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{ServiceState, Stake, ToGuard};
-use putex::core::service_report::ServiceReport;
+use putex::core::guard::GuardInput;
+use putex::core::protocol::{Stake, ToGuard};
 use putex::core::timing::SLACK;
 
-use super::bench::{
-    Bench, EMPTY_CGROUP, config, failed, kill, late_time, order, ran, release, run, stop_failed,
-};
+use super::bench::{Bench, config, failed, kill, order, release, run, stop_failed};
 use super::{TICK, dead_by, ms, timing, v};
 
 #[test]
@@ -32,59 +29,12 @@ fn start_that_is_asserted_when_the_grant_has_run_out_is_not_run() {
 }
 
 #[test]
-fn a_start_that_runs_is_not_started_again_and_one_that_has_ended_is() {
-    let mut bench = Bench::starting(config());
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(500)), []);
-    bench.ended(Command::Start, failed(), ms(600));
-    let start = run(Command::Start, v());
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1000)), [start]);
-}
-
-#[test]
-fn a_start_that_was_spawned_in_time_begins() {
-    let mut bench = Bench::granted(config());
-    bench.tell(ToGuard::AssertStart, ms(0));
-    let spawned = GuardInput::Spawned(Command::Start);
-    let deeds = bench.handle(spawned, v().before(TICK));
-    assert_eq!(deeds, [release(Command::Start)]);
-}
-
-#[test]
 fn a_start_that_was_spawned_too_late_is_killed_and_does_not_begin() {
     let mut bench = Bench::granted(config());
     bench.tell(ToGuard::AssertStart, ms(0));
     // The guard has not looked at the clock yet.
     let deeds = bench.handle(GuardInput::Spawned(Command::Start), v());
     assert_eq!(deeds, [kill(Command::Start)]);
-}
-
-#[test]
-fn a_start_that_was_held_up_begins_if_the_lock_was_renewed_meanwhile() {
-    let mut bench = Bench::granted(config());
-    bench.tell(ToGuard::AssertStart, ms(0));
-    bench.renew(ms(2000), ms(500));
-    let deeds = bench.spawned(Command::Start, ms(1900));
-    assert_eq!(deeds, [release(Command::Start)]);
-}
-
-#[test]
-fn a_start_that_was_spawned_when_the_service_is_being_stopped_is_killed() {
-    let mut bench = Bench::granted(config());
-    bench.tell(ToGuard::AssertStart, ms(0));
-    bench.tick(v());
-    let deeds = bench.spawned(Command::Start, ms(1486));
-    assert_eq!(deeds, [kill(Command::Start)]);
-}
-
-#[test]
-fn a_start_that_has_not_begun_holds_stop_up_in_nothing() {
-    let mut bench = Bench::granted(config());
-    bench.tell(ToGuard::AssertStart, ms(0));
-    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
-    let begins = bench.spawned(Command::Stop, ms(1486));
-    assert_eq!(begins, [release(Command::Stop)]);
-    assert_eq!(bench.stop_counts(ms(1490)), []);
-    assert!(bench.guard.is_down());
 }
 
 #[test]
@@ -107,17 +57,6 @@ fn a_start_that_was_not_wanted_any_more_does_not_begin_in_the_next_term_either()
 }
 
 #[test]
-fn a_start_of_the_guard_before_is_waited_for_before_another_is_run() {
-    let mut bench = Bench::of(Guard::new(config(), false, true, ms(0)));
-    bench.handle(GuardInput::Received(ToGuard::Hello(config())), ms(0));
-    bench.renew(v(), ms(0));
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1)), []);
-    bench.ended(Command::Start, Outcome::Overran, ms(10));
-    let start = run(Command::Start, v());
-    assert_eq!(bench.tell(ToGuard::AssertStart, ms(11)), [start]);
-}
-
-#[test]
 fn start_is_killed_first_and_stop_follows_its_end() {
     let mut bench = Bench::starting(config());
     assert_eq!(bench.tick(v()), [kill(Command::Start)]);
@@ -125,16 +64,6 @@ fn start_is_killed_first_and_stop_follows_its_end() {
     assert_eq!(deeds, [run(Command::Stop, dead_by())]);
     assert_eq!(bench.stop_counts(ms(1490)), []);
     assert!(bench.guard.is_down());
-}
-
-#[test]
-fn the_end_of_a_killed_start_is_waited_for_but_not_without_end() {
-    let mut bench = Bench::starting(config());
-    bench.tick(v());
-    let until = v().after(SLACK);
-    assert_eq!(bench.guard.deadline(), Some(until));
-    assert_eq!(bench.tick(until.before(TICK)), []);
-    assert_eq!(bench.tick(until), [run(Command::Stop, dead_by())]);
 }
 
 #[test]
@@ -171,16 +100,6 @@ fn a_stop_beside_a_dying_start_does_not_count() {
     assert_eq!(deeds, [], "start has still not ended");
 }
 
-#[test]
-fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_ended() {
-    let mut bench = stopping_beside_a_start();
-    bench.ended(Command::Stop, Outcome::Succeeded, ms(1510));
-    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(1520));
-    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
-    assert_eq!(bench.stop_counts(ms(1530)), []);
-    assert!(bench.guard.is_down());
-}
-
 /// A stop that takes its whole time would leave none for one that counts.
 #[test]
 fn a_stop_beside_a_dying_start_is_killed_when_that_has_ended() {
@@ -191,46 +110,4 @@ fn a_stop_beside_a_dying_start_is_killed_when_that_has_ended() {
     assert_eq!(deeds, [run(Command::Stop, dead_by())]);
     assert_eq!(bench.stop_counts(ms(1900)), []);
     assert!(bench.guard.is_down());
-}
-
-/// The kill may come too late: the command had ended already.
-#[test]
-fn a_stop_beside_a_dying_start_does_not_count_either_when_it_ends_after_that() {
-    let mut bench = stopping_beside_a_start();
-    bench.ended(Command::Start, Outcome::Overran, ms(1520));
-    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1521));
-    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
-}
-
-/// It was killed while the process that runs it had not come about.
-#[test]
-fn a_stop_that_is_not_wanted_any_more_does_not_begin() {
-    let mut bench = Bench::starting(config());
-    bench.tick(v());
-    bench.tick(v().after(SLACK));
-    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(1510));
-    assert_eq!(deeds, [kill(Command::Stop)]);
-    let deeds = bench.spawned(Command::Stop, ms(1520));
-    assert_eq!(deeds, [kill(Command::Stop)]);
-}
-
-#[test]
-fn a_start_that_cannot_be_killed_keeps_the_service_from_being_down() {
-    let mut bench = stopping_beside_a_start();
-    let mut now = ms(1510);
-    for _ in 0..20 {
-        let deeds = bench.ended(Command::Stop, Outcome::Succeeded, now);
-        assert!(!deeds.contains(&EMPTY_CGROUP), "{deeds:?}");
-        now = bench.guard.deadline().expect("it goes on");
-        while ran(&bench.tick(now)) != Some(Command::Stop) {
-            now = bench.guard.deadline().expect("it goes on");
-        }
-    }
-    assert!(now > dead_by());
-    assert!(bench.has_said(&ServiceReport::MayStillRun));
-    bench.ended(Command::Start, Outcome::Overran, now);
-    let deeds = bench.ended(Command::Stop, Outcome::Overran, now);
-    assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
-    assert_eq!(bench.stop_counts(now), []);
-    assert_eq!(bench.service(), &ServiceState::Down);
 }

@@ -8,20 +8,9 @@ use putex::core::time::Ms;
 use putex::core::timing::Timing;
 
 use super::bench::{
-    Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, release, run,
-    stop_failed,
+    Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, run, stop_failed,
 };
 use super::{TICK, dead_by, ms, timing, v};
-
-#[test]
-fn stop_has_until_the_service_must_be_down() {
-    let mut bench = Bench::up(config());
-    let by = ms(400);
-    let deeds = bench.tell(ToGuard::Stop(order(by, Stake::Lock)), ms(100));
-    assert_eq!(deeds, [run(Command::Stop, by)], "nothing else is waited for");
-    assert_eq!(bench.guard.deadline(), Some(by));
-    assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
-}
 
 #[test]
 fn a_service_is_not_down_before_its_control_group_is_empty() {
@@ -38,13 +27,6 @@ fn a_service_is_not_down_before_its_control_group_is_empty() {
 }
 
 #[test]
-fn that_the_control_group_is_empty_tells_nothing_before_stop_counts() {
-    let mut bench = Bench::stopping(config());
-    assert_eq!(bench.emptied(ms(1490)), []);
-    assert!(!bench.guard.is_down());
-}
-
-#[test]
 fn a_control_group_that_does_not_empty_makes_the_service_overdue() {
     let mut bench = Bench::stopping(config());
     bench.ended(Command::Stop, Outcome::Succeeded, ms(1500));
@@ -56,20 +38,6 @@ fn a_control_group_that_does_not_empty_makes_the_service_overdue() {
     assert_eq!(bench.emptied(ms(2500)), []);
     assert!(bench.guard.is_down());
     assert!(bench.has_said(&ServiceReport::DownLate));
-}
-
-#[test]
-fn a_stop_that_failed_is_run_again_within_the_budget() {
-    let mut bench = Bench::stopping(config());
-    assert_eq!(bench.ended(Command::Stop, failed(), ms(1490)), []);
-    let took = ms(1490).since(v());
-    assert!(bench.has_said(&stop_failed(failed(), took, Stake::Lock)));
-    let again = ms(1490).after(timing().renewal() / 4);
-    assert_eq!(bench.guard.deadline(), Some(again));
-    assert_eq!(bench.tick(again.before(TICK)), []);
-    assert_eq!(bench.tick(again), [run(Command::Stop, dead_by())]);
-    assert_eq!(bench.stop_counts(ms(1620)), []);
-    assert!(bench.guard.is_down());
 }
 
 #[test]
@@ -96,17 +64,6 @@ fn at_the_instant_when_the_service_must_be_down_stop_and_control_group_are_kille
     assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
     assert!(bench.has_said(&ServiceReport::MayStillRun));
     assert_eq!(bench.service(), &ServiceState::Stopping { overdue: true });
-}
-
-#[test]
-fn the_alarm_is_raised_once() {
-    let (mut bench, _) = Bench::overdue(config());
-    bench.said.clear();
-    for after in 1..2000 {
-        let now = dead_by().after(std::time::Duration::from_millis(after));
-        assert!(!bench.tick(now).contains(&KILL_CGROUP));
-    }
-    assert!(!bench.has_said(&ServiceReport::MayStillRun));
 }
 
 #[test]
@@ -150,37 +107,6 @@ fn a_late_stop_has_the_budget_or_r_whichever_is_longer() {
 }
 
 #[test]
-fn a_late_stop_begins_however_late_it_is_spawned() {
-    let (mut bench, _) = Bench::overdue(config());
-    bench.ended(Command::Stop, Outcome::Overran, dead_by());
-    let deeds = bench.spawned(Command::Stop, ms(2300));
-    assert_eq!(deeds, [release(Command::Stop)]);
-}
-
-/// It has not heard that it was killed.
-#[test]
-fn a_stop_that_was_killed_for_being_late_before_it_was_spawned_does_not_begin() {
-    let mut bench = Bench::up(config());
-    bench.tick(v());
-    bench.tick(dead_by());
-    let deeds = bench.spawned(Command::Stop, ms(2000));
-    assert_eq!(deeds, [kill(Command::Stop)]);
-    let deeds = bench.ended(Command::Stop, Outcome::Overran, ms(2001));
-    assert_eq!(deeds, [run(Command::Stop, ms(2001).after(late_time()))]);
-}
-
-#[test]
-fn a_late_stop_that_overruns_is_killed_and_run_again_when_it_has_ended() {
-    let (mut bench, _) = Bench::overdue(config());
-    bench.ended(Command::Stop, Outcome::Overran, dead_by());
-    let until = bench.guard.deadline().expect("it has its time");
-    assert_eq!(until, dead_by().after(late_time()));
-    assert_eq!(bench.tick(until), [kill(Command::Stop)]);
-    let deeds = bench.ended(Command::Stop, Outcome::Overran, until);
-    assert_eq!(deeds, [run(Command::Stop, until.after(late_time()))]);
-}
-
-#[test]
 fn a_stop_that_does_not_die_is_killed_again_and_never_run_twice() {
     let (mut bench, _) = Bench::overdue(config());
     let deeds = bench.pass(ms(20_000));
@@ -213,47 +139,6 @@ fn a_service_that_must_be_down_earlier_than_was_known_is_overdue_then() {
     let later = ToGuard::Stop(order(ms(900), Stake::Lock));
     bench.tell(later, ms(510));
     assert_eq!(bench.service(), &ServiceState::Stopping { overdue: true });
-}
-
-#[test]
-fn an_order_for_later_does_not_give_a_stop_more_time() {
-    let mut bench = Bench::stopping(config());
-    let later = ToGuard::Stop(order(ms(5000), Stake::Lock));
-    assert_eq!(bench.tell(later, ms(1500)), []);
-    assert_eq!(bench.guard.deadline(), Some(dead_by()));
-}
-
-#[test]
-fn a_granted_service_has_no_longer_than_its_grant_to_be_stopped() {
-    let mut bench = Bench::up(config());
-    let deeds = bench.tell(ToGuard::Stop(order(ms(9000), Stake::Lock)), ms(100));
-    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
-}
-
-#[test]
-fn what_is_at_stake_is_what_the_guard_knows() {
-    // What the guard knows, what it is told, by when stop has to be over, and whether an alarm
-    // is due then.
-    let told = ms(400);
-    let cases = [
-        ("up", Stake::Assurance, dead_by(), true),
-        ("up", Stake::Lock, told, true),
-        ("down", Stake::Lock, told, false),
-        ("down", Stake::Assurance, told, false),
-        ("unknown", Stake::Lock, told, true),
-        ("unknown", Stake::Assurance, told, false),
-    ];
-    for (known, stake, by, alarm) in cases {
-        let mut bench = match known {
-            "up" => Bench::up(config()),
-            known => Bench::new(config(), known == "down"),
-        };
-        let deeds = bench.tell(ToGuard::Stop(order(told, stake)), ms(100));
-        assert_eq!(deeds, [run(Command::Stop, by)], "{known} {stake:?}");
-        let deeds = bench.tick(by);
-        assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
-        assert_eq!(bench.has_said(&ServiceReport::MayStillRun), alarm, "{known} {stake:?}");
-    }
 }
 
 #[test]
