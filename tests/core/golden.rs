@@ -1,9 +1,9 @@
 //! Golden transcripts: stories of events in, state and effects out.
 //!
-//! `tests/core/golden/*.txt` hold one story each. A line that begins with a time is an
-//! event; what follows its `----` is what the pump makes of it. To rewrite them
-//! after a change that you understand: `PUTEX_REWRITE=1 cargo test --test core golden`,
-//! then read the difference.
+//! Each of `tests/core/golden/*.txt` holds a story, or a few about one thing, each with a `setup`
+//! of its own. A line that begins with a time is an event; what follows its `----` is what the
+//! pump makes of it. To rewrite them after a change that you understand:
+//! `PUTEX_REWRITE=1 cargo test --test core golden`, then read the difference.
 
 use std::fs;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [start-grace=2000]
 //!       [check-failures=2] [device=required] [guard=told|down] [inherited=1485]
-//!       [start=runs] [previous-r=500] [spawn=slow] [cgroup=busy]   first line of a story
+//!       [start=runs] [previous-r=500] [spawn=slow] [cgroup=busy]   begins a story
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
