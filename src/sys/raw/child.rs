@@ -2,8 +2,8 @@
 //! library does. It has a copy of the memory: a signal handler in it changes nothing here.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt as _, parent_id};
+use std::process::{self, Command};
 
 use rustix::io::FdFlags;
 use rustix::process::Signal;
@@ -26,7 +26,7 @@ pub struct Child {
 impl Child {
     /// Has a command spawned so, in a process group of its own, with no signal blocked or pending.
     pub fn set_up(self, command: &mut Command) {
-        let parent = rustix::process::getpid();
+        let parent = process::id();
         if !self.own_session {
             command.process_group(0);
         }
@@ -36,7 +36,7 @@ impl Child {
             }
             if self.ends_with_thread {
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                if rustix::process::getppid() != Some(parent) {
+                if parent_id() != parent {
                     // It has ended before.
                     return Err(rustix::io::Errno::SRCH.into());
                 }
