@@ -153,7 +153,6 @@ impl Commands {
             own_session: command == Command::Start,
             // Nobody has a deadline for it without the agent.
             ends_with_thread: command == Command::Check,
-            closed: Vec::new(),
         };
         Prepared { command: self.shell(&words, told), child, waits }
     }

@@ -2,7 +2,7 @@
 //! waits for it: one change is told at a time, and others wait in a queue, which drops the oldest.
 
 use std::io;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -76,7 +76,7 @@ struct Run {
 }
 
 impl ChangeHandle {
-    /// Starts the thread. `closed`: see [`crate::sys::raw::Child::closed`].
+    /// Starts the thread.
     ///
     /// # Errors
     ///
@@ -84,15 +84,13 @@ impl ChangeHandle {
     pub(super) fn start(
         commands: Commands,
         events: InboxSender<Event>,
-        closed: Vec<RawFd>,
     ) -> io::Result<ChangeHandle> {
-        ChangeHandle::start_with(commands, events, closed, RUN_WITHIN)
+        ChangeHandle::start_with(commands, events, RUN_WITHIN)
     }
 
     fn start_with(
         commands: Commands,
         events: InboxSender<Event>,
-        closed: Vec<RawFd>,
         within: Duration,
     ) -> io::Result<ChangeHandle> {
         let (own, changes) = newest_inbox(CHANGES_MAX)?;
@@ -101,7 +99,7 @@ impl ChangeHandle {
         let own_shared = Arc::clone(&shared);
         let waker = Arc::clone(&changes.waker);
         let prepare = |_process: &_| Ok(());
-        let runner = Runner::start(Command::OnChange, output.writer(), waker, closed, prepare)?;
+        let runner = Runner::start(Command::OnChange, output.writer(), waker, prepare)?;
         let mut thread =
             ChangeThread { commands, output, runner, changes, shared, events, within, run: None };
         let work = move || while thread.turn().is_some() {};
@@ -248,8 +246,7 @@ mod tests {
             token: "one".to_owned(),
         };
         let (events, inbox) = inbox(8).expect("a descriptor");
-        let handle =
-            ChangeHandle::start_with(commands, events, Vec::new(), within).expect("a thread");
+        let handle = ChangeHandle::start_with(commands, events, within).expect("a thread");
         (handle, inbox, file)
     }
 

@@ -4,7 +4,7 @@
 //! reads what it writes. Between deadline and kill it takes no lock and no memory.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -54,24 +54,18 @@ impl Shared {
 }
 
 impl HealthCheck {
-    /// Starts the watchdog of the health check of these commands. `closed`: see
-    /// [`crate::sys::raw::Child::closed`].
+    /// Starts the watchdog of the health check of these commands.
     ///
     /// # Errors
     ///
     /// When the system has no pipe, descriptor or thread to give.
-    pub(super) fn new(
-        commands: Commands,
-        events: InboxSender<Event>,
-        closed: Vec<RawFd>,
-    ) -> io::Result<HealthCheck> {
+    pub(super) fn new(commands: Commands, events: InboxSender<Event>) -> io::Result<HealthCheck> {
         let output = OutputPipe::new(Command::Check, None)?;
         let waker = Arc::new(Waker::new()?);
         let (deadline, killed) = (AtomicU64::default(), Waker::new()?);
         let shared = Arc::new(Shared { deadline, waker: Arc::clone(&waker), killed });
         let (runs, ordered) = bounded(1);
-        let runner =
-            Runner::start(Command::Check, output.writer(), waker, closed, |_process| Ok(()))?;
+        let runner = Runner::start(Command::Check, output.writer(), waker, |_process| Ok(()))?;
         let mut watchdog = Watchdog {
             runner,
             ordered,

@@ -35,7 +35,7 @@ mod upgrade;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -138,14 +138,13 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     let dir_path = dir.path.clone();
     let kept = kept_file::read(&dir_path)?;
     let times = note::times_in(&dir_path);
-    let closed = vec![agent_lock.as_raw_fd()];
     let dir = HeldDir::new(dir, agent_lock)?;
     let commands = setup.guard.commands.clone();
     let on_change = match commands.on_change {
-        Some(_) => Some(ChangeHandle::start(commands.clone(), events.clone(), closed.clone())?),
+        Some(_) => Some(ChangeHandle::start(commands.clone(), events.clone())?),
         None => None,
     };
-    let check = HealthCheck::new(commands, events.clone(), closed)?;
+    let check = HealthCheck::new(commands, events.clone())?;
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardClient::new(dir, with_environment(setup.guard))?;
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;

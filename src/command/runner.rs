@@ -5,7 +5,7 @@
 //! the end of the process in poll(2), and kills.
 
 use std::io::{self, PipeWriter};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::{self, Thread};
 
@@ -41,8 +41,7 @@ pub struct Runner {
 impl Runner {
     /// Starts the thread. The command writes into `output`. `prepare` is called in the thread for
     /// each process before anybody else knows of it; one for which that fails is ended. `waker` is
-    /// woken when a process was spawned, or could not be. `closed`: see
-    /// [`crate::sys::raw::Child::closed`].
+    /// woken when a process was spawned, or could not be.
     ///
     /// # Errors
     ///
@@ -51,7 +50,6 @@ impl Runner {
         command: Command,
         output: &PipeWriter,
         waker: Arc<Waker>,
-        closed: Vec<RawFd>,
         mut prepare: impl FnMut(&Process) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Runner> {
         let output = output.try_clone()?;
@@ -61,8 +59,7 @@ impl Runner {
             while let Some(order) = next(&ordered) {
                 match order {
                     Order::Work(work) => work(),
-                    Order::Spawn(mut prepared) => {
-                        prepared.child.closed.clone_from(&closed);
+                    Order::Spawn(prepared) => {
                         let process = Process::spawn(*prepared, &output);
                         let process = process.and_then(|process| match prepare(&process) {
                             Ok(()) => Ok(process),

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -99,11 +99,6 @@ impl Note {
             note.write(slot, "", 1)?;
         }
         Ok((note, previous))
-    }
-
-    /// Returns the number of the descriptor.
-    pub(crate) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 
     /// Notes whether the service may be up.

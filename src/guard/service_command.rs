@@ -42,7 +42,7 @@ impl ServiceCommand {
         oom_score: String,
     ) -> io::Result<ServiceCommand> {
         let command = output.command;
-        let (own_note, closed) = (Arc::clone(&note), vec![note.number()]);
+        let own_note = Arc::clone(&note);
         let prepare = move |process: &Process| {
             set_priority(command, process.group, &oom_score);
             // The next guard has to know of a start. A stop waits for no disk.
@@ -51,7 +51,7 @@ impl ServiceCommand {
                 false => Ok(()),
             }
         };
-        let runner = Runner::start(command, output.writer(), waker, closed, prepare)?;
+        let runner = Runner::start(command, output.writer(), waker, prepare)?;
         Ok(ServiceCommand { command, output, runner, note, sessions })
     }
 

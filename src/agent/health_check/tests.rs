@@ -25,7 +25,7 @@ fn check(script: &str) -> (HealthCheck, Inbox<Event>) {
         token: "one".to_owned(),
     };
     let (events, inbox) = inbox(4).expect("a descriptor");
-    (HealthCheck::new(commands, events, Vec::new()).expect("a thread"), inbox)
+    (HealthCheck::new(commands, events).expect("a thread"), inbox)
 }
 
 /// Waits until the check has ended; returns the outcome.

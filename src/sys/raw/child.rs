@@ -1,15 +1,15 @@
 //! What a child of this process does between fork(2) and execve(2), beside what the standard
 //! library does. It has a copy of the memory: a signal handler in it changes nothing here.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::{self, Command};
 
 use rustix::io::FdFlags;
 use rustix::process::Signal;
 
+use super::borrowed;
 use super::signals::discard_pending;
-use super::{borrowed, owned};
 
 /// How a child differs from this process.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +18,6 @@ pub struct Child {
     pub own_session: bool,
     /// The kernel kills it when the thread that has spawned it ends.
     pub ends_with_thread: bool,
-    /// Files that it closes at once: a disk that hangs may keep it from its program, and a lock of
-    /// a dead process would be held as long. They stay open as long as commands are spawned.
-    pub closed: Vec<RawFd>,
 }
 
 impl Child {
@@ -41,8 +38,6 @@ impl Child {
                     return Err(rustix::io::Errno::SRCH.into());
                 }
             }
-            // It does not use them before its program.
-            self.closed.iter().for_each(|file| drop(owned(*file)));
             discard_pending();
             Ok(())
         };
