@@ -20,7 +20,7 @@ mod support;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rig::report::{Report, story};
+use rig::report::Report;
 use rig::scenarios::guard_commands::Cause;
 use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
 use rig::scenarios::{handover, link, mixed, store};
@@ -29,7 +29,7 @@ use support::programs::{debug_putex, putex_020, tool};
 use support::proxy::Mode;
 
 const R: Duration = Duration::from_millis(500);
-const LETTERS: &str = "bcdefghij";
+const LETTERS: &str = "bcdefghi";
 
 /// The scenarios of the guard, but for the busy machine.
 const GUARDED: [&str; 9] = ["3a", "3b", "3c", "3d", "3f", "3g", "3h", "3j", "3k"];
@@ -133,7 +133,6 @@ fn play(name: &str, campaign: &Campaign) -> Vec<Report> {
         "f" => vec![repeat(rounds, || handover::one_token_twice_is_never_active_twice(setting))],
         "g" => g(setting, rounds),
         "h" => h(setting, rounds),
-        "j" => vec![repeat(rounds, || j(setting))],
         guarded => play_guarded(guarded, setting, campaign),
     }
 }
@@ -220,17 +219,6 @@ fn h(setting: &Setting, rounds: usize) -> Vec<Report> {
     };
     let scenario = mixed::old_and_new_take_over_from_each_other;
     vec![repeat(1, || scenario(setting, &old, rounds))]
-}
-
-/// Messages and time per stroke of an active agent and a standby; figures only.
-fn j(setting: &Setting) -> Report {
-    story("j: what an agent costs", |report| {
-        let window = R * 20;
-        let (active, standby) = rig::cost::measure(setting, &setting.agent, 2, window)?;
-        report.note(format!("active, {active}"));
-        report.note(format!("standby, {standby}"));
-        Ok(())
-    })
 }
 
 fn a_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::time::Duration;
 
-use crate::support::clock::{PATIENCE, now, observe_for, until, until_true, wait_until};
+use crate::support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
 use crate::support::folder::Folder;
 use crate::support::sandbox::Sandbox;
 use putex::guard::cgroup::{REMOVAL_WITHIN, ServiceCgroup};
@@ -264,28 +264,22 @@ fn a_directory_is_not_removed_while_another_guard_uses_it() {
     assert!(dir.exists(), "another uses it");
     other.remove();
     assert!(!dir.exists(), "the last one removes it");
-    // A guard waits for the end of a removal, and makes the directory anew. A round that took
-    // longer than it waits says nothing.
-    let next = until("a removal in time", || {
-        fs::create_dir(&dir).expect("it is gone");
-        let removing = fs::File::open(&dir).expect("it is there");
-        flock(&removing, FlockOperation::LockExclusive).expect("nobody uses it");
-        let begun = now();
-        let next = std::thread::scope(|scope| {
-            let next = scope.spawn(|| made("putex-1"));
-            observe_for(Duration::from_millis(20));
-            fs::remove_dir(&dir).expect("it is empty");
-            drop(removing);
-            next.join().expect("it may be divided")
-        });
-        if now() < begun + REMOVAL_WITHIN * 9 / 10 {
-            return Some(next);
-        }
-        next.remove();
-        None
+    // A guard waits for the end of a removal, and makes the directory anew.
+    fs::create_dir(&dir).expect("it is gone");
+    let removing = fs::File::open(&dir).expect("it is there");
+    flock(&removing, FlockOperation::LockExclusive).expect("nobody uses it");
+    let begun = now();
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| ServiceCgroup::make("putex-1"));
+        observe_for(Duration::from_millis(20));
+        fs::remove_dir(&dir).expect("it is empty");
+        drop(removing);
+        next.join().expect("it does not panic")
     });
-    assert!(dir.exists());
-    next.remove();
+    // A removal that has taken longer than a guard waits says nothing.
+    let in_time = now() < begun + REMOVAL_WITHIN * 9 / 10;
+    assert!(!in_time || next.is_ok() && dir.exists());
+    next.into_iter().for_each(ServiceCgroup::remove);
     // Any user can lock it, which keeps no guard from it.
     fs::create_dir(&dir).expect("it is gone");
     let locked = fs::File::open(&dir).expect("it is there");

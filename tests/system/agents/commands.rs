@@ -35,7 +35,7 @@ fn file(sandbox: &Sandbox, name: &str) -> String {
 fn commands_get_their_variables_and_no_secret() {
     let script = "env >$D/new; echo \"$0 $1\" >>$D/new; echo hello; mv $D/new $D/told";
     let sandbox = Sandbox::new("told");
-    let mut agent = start(&sandbox, "200ms", script, "true");
+    let mut agent = start(&sandbox, "500ms", script, "true");
     let told = file(&sandbox, "told");
     for line in ["PUTEX_KEY=web", "PUTEX_TOKEN=one", "PUTEX_ROLE=active", "PUTEX_TERM=1"] {
         assert!(told.lines().any(|have| have == line), "{line} is not in:\n{told}");
@@ -266,7 +266,7 @@ fn a_host_without_control_groups_is_told_of() {
 fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
     let stop = "test -e $D/up || exit 0; sleep 600 & echo $! >$D/pid; wait";
     let sandbox = Sandbox::new("hang");
-    let mut agent = start(&sandbox, "200ms", "echo up >$D/up", stop);
+    let mut agent = start(&sandbox, "500ms", "echo up >$D/up", stop);
     file(&sandbox, "up");
     agent.signal(Signal::TERM);
     agent.log.set_reading(true);
@@ -285,7 +285,7 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
 #[test]
 fn a_first_start_that_hangs_is_told_and_shown() {
     let sandbox = Sandbox::new("hung");
-    let agent = start(&sandbox, "200ms", "exec sleep 600", "true");
+    let agent = start(&sandbox, "500ms", "exec sleep 600", "true");
     agent.log.set_reading(true);
     agent.wait_for_any(&["warning: start still runs, "]);
     until_true("its line", || {

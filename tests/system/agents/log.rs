@@ -39,7 +39,7 @@ fn putex(sandbox: &Sandbox, subcommand: &str, scripts: &Scripts) -> Command {
     let mut command = sandbox.putex();
     command
         .args([subcommand, "--key", "web", "--token", "one"])
-        .args(["-r", "300ms", "-c", "10"])
+        .args(["-r", "500ms", "-f", "4", "-c", "6"])
         .arg("--dir")
         .arg(sandbox.join("lock"))
         .args(["--healthcheck", scripts.check])

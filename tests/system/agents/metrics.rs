@@ -18,7 +18,7 @@ const BAD_DISKS: &str = "exec 9<>/dev/fuse &&
     mount -i -t tmpfs -o size=4k none \"$1\" && echo full >\"$1/full\" || exit 99
     sleep 1000 2>/dev/null & exec 9>&-; shift; exec \"$@\"";
 
-/// Returns an agent of a token, with R 250 ms and T 750 ms.
+/// Returns an agent of a token, with R 500 ms and T 2 s.
 fn agent_of(sandbox: &Sandbox, token: &str, file: &Path) -> Command {
     agent_of_service(sandbox, "echo up >$D/up", token, file)
 }
@@ -26,7 +26,9 @@ fn agent_of(sandbox: &Sandbox, token: &str, file: &Path) -> Command {
 /// Returns such an agent whose service is started so.
 fn agent_of_service(sandbox: &Sandbox, start: &str, token: &str, file: &Path) -> Command {
     let mut command = sandbox.agent(start, "rm -f $D/up");
-    command.args(["--token", token, "-r", "250ms", "-c", "1", "--metrics-file"]).arg(file);
+    command
+        .args(["--token", token, "-r", "500ms", "-f", "4", "-c", "1", "--metrics-file"])
+        .arg(file);
     command
 }
 
@@ -85,7 +87,7 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
         assert_eq!(found, expected.map(Some), "{name}");
     }
     let valid: f64 = both[0]["putex_valid_seconds{}"].parse().expect("a number");
-    assert!(valid > 0.0 && valid < 0.75, "{valid}");
+    assert!(valid > 0.0 && valid < 2.0, "{valid}");
     assert_eq!(both[1]["putex_valid_seconds{}"], "0");
 
     // The other says so at once, and what it has counted.
@@ -98,22 +100,6 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
     second.signal(Signal::TERM);
     assert_eq!(second.wait_end().0, Some(0));
     assert_eq!(names(first_file.parent().expect("a folder")), Vec::<String>::new());
-}
-
-/// It holds the lock all the same: nothing else tells that the service is not there.
-#[test]
-fn an_agent_whose_start_fails_says_so_until_a_start_succeeds() {
-    let (sandbox, file) = site("failing");
-    let broken = sandbox.file("broken", "", 0o600);
-    let start = "test ! -e $D/broken || exit 7; echo up >$D/up";
-    let _agent = Agent::start(&mut agent_of_service(&sandbox, start, "h1", &file));
-    let failing = || value(&file, "putex_start_failing{}");
-    until_true("a start that fails", || failing().as_deref() == Some("1"));
-    assert_eq!(value(&file, "putex_holding{}").as_deref(), Some("1"));
-    assert!(is(&file, "active"));
-    fs::remove_file(&broken).expect("it is there");
-    until_true("a start that succeeds", || failing().as_deref() == Some("0"));
-    assert!(sandbox.join("up").exists());
 }
 
 #[test]
@@ -141,12 +127,7 @@ fn the_file_of_an_agent_that_was_killed_is_removed_by_its_guard() {
 #[test]
 fn an_upgrade_and_a_restart_keep_the_file() {
     let (sandbox, file) = site("upgrade");
-    // T leaves time to start it.
-    let agent_of = |file: &Path| {
-        let mut command = agent_of(&sandbox, "h1", file);
-        command.args(["-r", "500ms"]);
-        command
-    };
+    let agent_of = |file: &Path| agent_of(&sandbox, "h1", file);
     let agent = Agent::start(&mut agent_of(&file));
     until_true("an active agent", || is(&file, "active"));
     agent.signal(Signal::USR2);

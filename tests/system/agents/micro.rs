@@ -34,7 +34,7 @@ impl Host {
     fn new(server: &Server, user: &str) -> Host {
         let login = if user.is_empty() { String::new() } else { format!("{user}:p@") };
         let url = server.url("nats", &format!("{login}127.0.0.1"));
-        Host { sandbox: Sandbox::new("micro"), url, renewal: "300ms" }
+        Host { sandbox: Sandbox::new("micro"), url, renewal: "500ms" }
     }
 
     fn command(&self, subcommand: &str, token: &str, more: &[&str]) -> Command {

@@ -9,16 +9,16 @@ use crate::support::clock::{observe_for, until_true};
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
 
-/// Far longer than T and the stop budget of an agent here.
-const SOME_TIME: Duration = Duration::from_secs(2);
+/// Longer than T and the stop budget of an agent here.
+const SOME_TIME: Duration = Duration::from_secs(4);
 
 /// How often two events are to come together.
 const ROUNDS: u32 = 10;
 
-/// Returns an agent with R 200 ms and T 600 ms, and with this command.
+/// Returns an agent with R 500 ms and T 2 s, and with this command.
 fn agent_of(sandbox: &Sandbox, on_change: &str) -> Command {
     let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
-    command.args(["-r", "200ms", "-c", "1", "--on-change", on_change]);
+    command.args(["-r", "500ms", "-f", "4", "-c", "1", "--on-change", on_change]);
     command
 }
 

@@ -18,7 +18,7 @@ fn ignores(process: u32, signal: Signal) -> bool {
 fn no_process_but_the_agent_blocks_signals() {
     let sandbox = Sandbox::new("blocked");
     let mut command = sandbox.agent("sleep 100 & true", "true");
-    let agent = Agent::start(command.args(["-r", "100ms", "--healthcheck", "exec sleep 100"]));
+    let agent = Agent::start(command.args(["-r", "500ms", "--healthcheck", "exec sleep 100"]));
     until_true("the health check", || !sandbox.processes_of("sleep").is_empty());
     // A guard that has just begun blocks them until it can take them.
     until_true("processes that block nothing", || {
@@ -37,7 +37,7 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     let right = "priority = 1\n";
     fs::write(&file, right).expect("there is room");
     let mut command = sandbox.agent("true", "true");
-    let mut agent = Agent::start(command.args(["-r", "100ms", "--config"]).arg(&file));
+    let mut agent = Agent::start(command.args(["-r", "500ms", "-f", "4", "--config"]).arg(&file));
     agent.wait_for_any(&["the service runs here"]);
     fs::write(&file, format!("{right}stopp = true\n")).expect("there is room");
     agent.signal(Signal::USR2);
@@ -60,7 +60,8 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
 fn an_upgrade_comes_before_the_next_of_health_checks_that_take_longer_than_r() {
     let sandbox = Sandbox::new("slow-check");
     let mut command = sandbox.agent("true", "true");
-    let agent = Agent::start(command.args(["-r", "200ms", "--healthcheck", "sleep 0.25"]));
+    let agent =
+        Agent::start(command.args(["-r", "500ms", "-f", "6", "--healthcheck", "sleep 0.6"]));
     agent.wait_for_any(&["the service runs here"]);
     agent.wait_for_any(&["the health check takes longer than R"]);
     agent.signal(Signal::USR2);
@@ -76,7 +77,7 @@ fn an_agent_whose_program_is_gone_goes_on_as_before() {
     let mut command = sandbox.command(&program);
     command
         .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
-        .args(["-r", "100ms", "--dir"])
+        .args(["-r", "500ms", "-f", "4", "--dir"])
         .arg(sandbox.join("lock"));
     let agent = Agent::start(&mut command);
     agent.wait_for_any(&["the service runs here"]);
@@ -99,7 +100,7 @@ fn a_hangup_or_an_interrupt_that_is_ignored_stays_ignored() {
         .args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"])
         .arg(crate::support::programs::putex())
         .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
-        .args(["-r", "100ms", "--dir"])
+        .args(["-r", "500ms", "-f", "4", "--dir"])
         .arg(sandbox.join("lock"));
     let mut agent = Agent::start(&mut command);
     agent.wait_for_any(&["the service runs here"]);

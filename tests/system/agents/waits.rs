@@ -15,8 +15,8 @@ use crate::support::server::Server;
 use crate::threads;
 use rustix::process::Signal;
 
-/// Renewal interval: several of them in a window.
-const R: Duration = Duration::from_millis(100);
+/// Renewal interval: two of them in a window.
+const R: Duration = Duration::from_millis(500);
 
 /// How long a process is looked at.
 const WINDOW: Duration = Duration::from_secs(1);

@@ -114,7 +114,8 @@ impl Clients<'_> {
             match self.end(&mut front) {
                 Some(137) if is_killed => ends.killed += 1,
                 Some(code) if code.to_string() == status => ends.well += 1,
-                // A front that is stopped may hold the door of the file.
+                // No answer within T or the limit, says putex-lock(1), and in a directory a front
+                // that is stopped may hold the door of the file.
                 Some(69) => ends.without += 1,
                 Some(75) if wait != FOR_EVER => ends.without += 1,
                 Some(71 | 100) => ends.lost += 1,

@@ -86,7 +86,7 @@ fn a_lock_is_held_on_though_its_front_is_killed() {
         front.kill().expect("it lives");
         front.wait().expect("it is dead");
         stderr.read_to_string(&mut line).expect("its end");
-        assert!(lives(renewer) && now() - begun < hold, "stderr stays open: {line}");
+        assert!(lives(renewer), "stderr stays open: {line}");
         let next = site.run(&["-w", "20", "x", "true"]);
         assert_eq!(next.status, Some(0), "{}", next.said);
         assert!(now() - begun >= hold, "after {:?}", now() - begun);

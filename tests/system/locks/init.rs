@@ -45,9 +45,9 @@ fn as_the_first_process_of_a_container_a_command_that_waits_is_ended_by_a_signal
                     let mut putex = site.sandbox.processes_of("putex").into_iter();
                     putex.find(|it| children_of(unshare.id()).contains(it))
                 });
-                // It has an action for the signal, or reads it.
-                let hears = |set| has_signal(first, set, sent);
-                until_true("an action", || hears("SigCgt:") || hears("SigBlk:"));
+                // Its handlers are set one after the other, that of SIGUSR2 as the last.
+                let last = Signal::USR2;
+                until_true("handlers", || has_signal(first, "SigCgt:", last));
                 signal(first, sent);
                 let ended = wait_exit(&mut unshare, now() + PATIENCE).expect("it ends");
                 assert_eq!(ended.code(), Some(status), "{words:?}");

@@ -46,22 +46,6 @@ fn control_c_ends_a_wait_and_takes_the_ticket_out_of_the_queue() {
     });
 }
 
-#[test]
-fn control_c_reaches_the_command_and_its_status_the_shell() {
-    on_both_stores(|site| {
-        let mut terminal = Terminal::begin(site);
-        let traps = "sh -c 'trap \"exit 3\" INT; echo be''gun; while :; do sleep 0.01; done'";
-        for (command, status) in [(traps, 3), ("sh -c 'echo be''gun; exec sleep 100'", 130)] {
-            terminal.enter(&format!("$P lock $S x {command}"));
-            terminal.wait_for("begun");
-            terminal.press(CONTROL_C);
-            terminal.expect_status(status);
-        }
-        terminal.end();
-        expect_free(site);
-    });
-}
-
 /// Runs a test at both shells.
 fn at_both_shells(site: &Site, mut test: impl FnMut(&mut Terminal)) {
     for begin in [Terminal::begin, Terminal::with_bash] {

@@ -36,7 +36,7 @@ impl Host {
     pub(crate) fn words(&self, verb: &str, stop: &str) -> Vec<String> {
         let lock = self.sandbox.join("lock").display().to_string();
         let key = &*self.key;
-        let words = [verb, "--key", key, "--token", "one", "-r", "200ms", "-c", "5"];
+        let words = [verb, "--key", key, "--token", "one", "-r", "500ms", "-f", "4", "-c", "2"];
         let own = ["--dir", &lock, "--start", START, "--stop", stop];
         words.into_iter().chain(own).map(str::to_owned).collect()
     }

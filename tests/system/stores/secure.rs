@@ -18,7 +18,7 @@ use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys;
 
 fn soon() -> Instant {
-    sys::now().after(Duration::from_secs(5))
+    sys::now().after(Duration::from_secs(30))
 }
 
 fn client(urls: &str, access: ConnectOptions) -> Client {
@@ -49,7 +49,7 @@ fn open(urls: &str, access: ConnectOptions) -> Result<Opened, StoreError> {
 /// Why no store came to be, as the agent would be told: with 77 and 78 in front for
 /// what ends it at its start.
 fn refusal(urls: &str, access: ConnectOptions) -> String {
-    let deadline = sys::now().after(Duration::from_millis(700));
+    let deadline = sys::now().after(Duration::from_secs(3));
     match store(urls, access).open(deadline) {
         Ok(opened) => panic!("{urls}: opened: {:?}", opened.bucket.remarks),
         Err(StoreError { kind: StoreErrorKind::Credentials, text }) => format!("77 {text}"),

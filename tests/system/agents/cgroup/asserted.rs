@@ -157,22 +157,6 @@ fn a_start_that_cannot_enter_its_control_group_says_so() {
     agent.process.wait_for_any(&["start runs outside of its control group"]);
 }
 
-/// The agent kills a guard that does not answer, and the next guard ends the service.
-#[test]
-fn a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused() {
-    let Some(room) = Room::enter(
-        "asserted::a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused",
-    ) else {
-        return;
-    };
-    let agent = Agent::start_unstoppable(&room);
-    let guard = agent.guard();
-    kill_process(guard, Signal::STOP).expect("it runs");
-    agent.signal(Signal::TERM);
-    until_true("the end of the service", || !agent.is_up());
-    assert_ne!(agent.guard(), guard, "it still hangs there");
-}
-
 /// A service that was adopted is found by whoever has to end it, also by a guard that was
 /// started after the life that started it.
 #[test]

@@ -21,11 +21,9 @@ const START: &str = "test -e $D/pid || {
 /// What the guard says of a stop that lies.
 const LEFT: &str = "stop has left processes of the service behind: they are killed";
 
-/// T and C·R of [`R`]: another host may start the service so long after the last renewal.
+/// T and C·R of [`R`]: another host may start the service so long after the last renewal, says
+/// the page. A test that looks on sees the end of a process later than that.
 const TAKEOVER: Duration = Duration::from_millis(2000);
-
-/// How late a busy machine may be.
-const BUSY: Duration = Duration::from_millis(500);
 
 const R: [&str; 6] = ["-r", "400ms", "-c", "1", "-f", "4"];
 
@@ -182,7 +180,7 @@ fn a_shell_that_cannot_be_read_does_not_keep_the_service_alive() {
     agent.signal(Signal::TERM);
     until_true("the end of the service", || !lives(pid));
     let took = now().saturating_sub(told_at);
-    assert!(took < TAKEOVER + BUSY, "{took:?}");
+    assert!(took < TAKEOVER * 2, "{took:?}");
     let status = agent.wait_exit(now() + PATIENCE);
     assert_eq!(status.and_then(|status| status.code()), Some(70));
     agent.wait_for_any(&["THE SERVICE MAY STILL RUN"]);

@@ -12,7 +12,7 @@ use crate::support::process::lives;
 use crate::support::sandbox::Sandbox;
 
 /// What an agent waits for another of its identity: at least F·R without the drift.
-pub(crate) const LOCK_TIME: Duration = Duration::from_millis(1500);
+pub(crate) const LOCK_TIME: Duration = Duration::from_millis(2900);
 
 const STOP: &str = "echo x >>$D/stops; test ! -e $D/pid || kill -9 $(cat $D/pid); rm -f $D/pid";
 
@@ -72,7 +72,7 @@ impl Site {
     /// Prepares an agent of the same identity with other commands.
     pub(crate) fn prepare(&self, start: &str, stop: &str) -> Command {
         let mut command = self.sandbox.agent(start, stop);
-        command.args(["-r", "400ms", "-c", "1", "-f", "4"]);
+        command.args(["-r", "500ms", "-c", "1", "-f", "6"]);
         command
     }
 

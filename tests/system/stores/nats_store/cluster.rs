@@ -15,13 +15,11 @@ use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, StoreError, St
 use super::server::{self, on_servers, soon};
 use super::{plain, write};
 use crate::contract::entries::list;
-use crate::support::clock::observe_for;
+use crate::support::clock::{PATIENCE, observe_for};
 use crate::support::programs;
 use crate::support::server::{Server, free_port};
 
-/// How long a cluster may take to start or to elect: 9 s at the most are known.
-const ELECTION_MAX: Duration = Duration::from_secs(30);
-/// How often it is tried whether it has.
+/// How often it is tried whether a cluster has a leader.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
 struct Cluster(Vec<Server>);
@@ -49,13 +47,14 @@ impl Cluster {
     }
 }
 
+/// Opens a bucket as an agent does, which tries all servers again and again: putex(8) says so.
 fn open(store: &mut LockKey) -> Opened {
     let begin = Instant::now();
     loop {
         match store.open(soon()) {
             Ok(opened) => return opened,
             Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
-                assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                assert!(begin.elapsed() < PATIENCE, "{text}");
                 observe_for(TRY_EVERY);
             }
             Err(error) => panic!("{error:?}"),
@@ -146,6 +145,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         cluster.0[number].kill();
         let begin = Instant::now();
         let mut unknown = 0;
+        // Until V the lock is written again, says putex(8).
         loop {
             match store.write(Seat::FIRST, revision, &plain("a"), soon()) {
                 Written::Stored(next) => {
@@ -158,7 +158,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
                 }
                 written @ (Written::Moved(_) | Written::Denied(_)) => panic!("{written:?}"),
             }
-            assert!(begin.elapsed() < ELECTION_MAX, "no leader");
+            assert!(begin.elapsed() < PATIENCE, "no leader");
             observe_for(TRY_EVERY);
             // The link may have led to the server that was killed.
             if store.read(Seat::FIRST, soon()).is_err_and(|text| text.contains("not connected")) {
@@ -200,7 +200,7 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
             let bucket = NatsStore::new(leaf.client(None), settings.clone());
             match LockKey::new(Box::new(bucket), "web").open(soon()) {
                 Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
-                    assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                    assert!(begin.elapsed() < PATIENCE, "{text}");
                     observe_for(TRY_EVERY);
                 }
                 opened => break opened,

@@ -23,7 +23,7 @@ pub(crate) fn on_servers(story: impl Fn(&Path)) {
 
 /// Returns the deadline of a call that must succeed.
 pub(crate) fn soon() -> time::Instant {
-    sys::now().after(Duration::from_secs(5))
+    sys::now().after(Duration::from_secs(30))
 }
 
 impl Server {

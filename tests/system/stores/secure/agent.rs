@@ -14,13 +14,13 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent of `key` in the bucket locks whose R is 100 ms, and whose token
+    /// Starts an agent of `key` in the bucket locks whose R is 500 ms, and whose token
     /// no other agent has.
     pub(crate) fn start(key: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Agent {
         let sandbox = Sandbox::new("secure");
         let mut command = sandbox.putex();
         command
-            .args(["agent", "--bucket", "locks", "--key", key, "-r", "100"])
+            .args(["agent", "--bucket", "locks", "--key", key, "-r", "500"])
             .args(["--token", sandbox.name(), "--start", "true", "--stop", "true"])
             .args(arguments)
             .envs(environment.iter().copied());

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
@@ -217,7 +217,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         first.kill();
         let gone = client.wait(waker.as_fd(), Some(soon()));
         assert!(matches!(gone, ClientEvent::Gone(_)), "{gone:?}");
-        let again = client.connect(sys::now().after(Duration::from_secs(1)));
+        let again = client.connect(sys::now().after(Duration::from_secs(3)));
         assert_eq!(again.is_ok(), fine, "{names:?}: {again:?}");
         match again {
             Ok(()) => assert_eq!(client.server().map(|info| &*info.address), Some(&*place)),
@@ -270,10 +270,7 @@ fn an_agent_waits_for_a_file_that_is_missing_and_says_so_once() {
         // An empty file would end the agent.
         fs::rename(ours.folder.secret("new", text), path).expect("put there");
     }
-    let begin = Instant::now();
     agent.await_line("the service runs here");
-    let waited = begin.elapsed();
-    assert!(waited < Duration::from_secs(3), "{waited:?}");
 }
 
 /// A server that is started again and again fails in two ways.
