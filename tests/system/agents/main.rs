@@ -23,6 +23,5 @@ mod small_host;
 mod status;
 #[path = "../../support/mod.rs"]
 mod support;
-mod threads;
 mod upgrade;
 mod waits;

@@ -12,28 +12,28 @@ use crate::support::process::{children_of, is_traced};
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
-use crate::threads;
 use rustix::process::Signal;
 
-/// Renewal interval: two of them in a window.
+/// Renewal interval.
 const R: Duration = Duration::from_millis(500);
 
-/// How long a process is looked at.
-const WINDOW: Duration = Duration::from_secs(1);
+/// The number of CLOCK_BOOTTIME.
+const CLOCK_BOOTTIME: &str = "7";
 
-/// Checks that no deadline of the process stands still with its host, and that the
-/// threads which must have been seen waiting were.
-fn check(pid: u32, threads: &[&str]) {
-    let waits = threads::observe(pid, WINDOW).expect("it runs, and may be looked at");
-    assert!(waits.wrong.is_empty(), "{:#?}", waits.wrong);
-    assert!(waits.timers >= threads.len(), "{waits:?}");
-    for thread in threads {
-        assert!(waits.patient.contains(*thread), "no {thread}: {waits:?}");
-    }
+/// Checks that each timer of a process, of which there is one at least, counts suspend. That no
+/// thread waits by anything else is a rule of `tests/tidy`.
+fn check_timers(pid: u32) {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("it runs");
+    // A descriptor that was closed meanwhile is none of this.
+    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let clocks: Vec<String> = texts
+        .filter_map(|text| {
+            let clock = text.lines().find_map(|line| line.strip_prefix("clockid:"))?;
+            Some(clock.trim().to_owned())
+        })
+        .collect();
+    assert!(!clocks.is_empty() && clocks.iter().all(|clock| clock == CLOCK_BOOTTIME), "{clocks:?}");
 }
-
-/// The threads of an agent that wait by a deadline.
-const WITH_DEADLINES: [&str; 2] = [threads::MAIN, "putex-store"];
 
 /// Returns an agent of a directory, with this renewal interval and health check.
 fn agent_of(sandbox: &Sandbox, r: Duration, check: &str) -> Command {
@@ -67,7 +67,7 @@ struct Hanging {
 /// Starts an agent with this renewal interval. Once it is active its disk hangs: the kernel does
 /// not get to read the shell of its health check. `None` where strace cannot see to that.
 fn hang_disk(name: &str, r: Duration) -> Option<Hanging> {
-    let strace = programs::tool("strace").filter(|_| threads::can_observe())?;
+    let strace = programs::tool("strace")?;
     let sandbox = Sandbox::new(name);
     let mut command = agent_of(&sandbox, r, "true");
     let agent = start(&sandbox, &mut command);
@@ -109,43 +109,15 @@ fn an_agent_that_dies_while_its_disk_hangs_is_started_again() {
 }
 
 #[test]
-fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
-    if threads::can_observe() {
-        let sandbox = Sandbox::new("waits");
-        let agent = start(&sandbox, &mut agent_of(&sandbox, R, "true"));
-        check(agent.id(), &WITH_DEADLINES);
-    }
-}
-
-#[test]
-fn agents_on_a_server_wait_by_timers_that_count_suspend() {
-    if !threads::can_observe() {
-        return;
-    }
+fn the_timers_of_agents_and_guards_count_suspend() {
     let Some(binary) = programs::nats_server() else { return };
-    let mut server = Server::start(&binary, "");
-    let sandboxes = ["one", "two"].map(Sandbox::new);
-    let agents = ["one", "two"].map(|token| {
-        let sandbox = &sandboxes[usize::from(token == "two")];
-        let mut command = sandbox.putex();
-        command.args(["agent", "--nats", &server.url("nats", "127.0.0.1"), "--key", "web"]);
-        command.args(["--token", token, "--start", "true", "--stop", "true", "-r", "500ms"]);
-        let agent = Agent::start(&mut command);
-        agent.wait_for_any(&["the service runs here", "the lock is held by one"]);
-        agent
-    });
-    for agent in &agents {
-        check(agent.id(), &WITH_DEADLINES);
-    }
-    // The guard of a service that runs has a deadline; one that has nothing to guard
-    // waits for its agent alone.
-    for (sandbox, with_deadlines) in sandboxes.iter().zip([&[threads::MAIN][..], &[]]) {
-        check(sandbox.guard("web").as_raw_nonzero().get().cast_unsigned(), with_deadlines);
-    }
-    // Without its server an agent waits for the next try to reach it.
-    server.kill();
-    agents[0].wait_for_any(&["the service is down"]);
-    for agent in &agents {
-        check(agent.id(), &WITH_DEADLINES);
-    }
+    let server = Server::start(&binary, "");
+    let sandbox = Sandbox::new("waits");
+    let mut command = sandbox.putex();
+    command.args(["agent", "--nats", &server.url("nats", "127.0.0.1"), "--key", "web"]);
+    command.args(["--token", "one", "--start", "true", "--stop", "true", "-r", "500ms"]);
+    let agent = Agent::start(&mut command);
+    agent.wait_for_any(&["the service runs here"]);
+    check_timers(agent.id());
+    check_timers(sandbox.guard("web").as_raw_nonzero().get().cast_unsigned());
 }
