@@ -52,6 +52,13 @@ impl Site {
         self.agent_of_service("true", token, more)
     }
 
+    /// As [`Site::agent`]; waits until it is active.
+    fn active_agent(&self, token: &str, more: &[&str]) -> Agent {
+        let agent = self.agent(token, more);
+        agent.wait_for_any(&["the service runs here"]);
+        agent
+    }
+
     /// Starts an agent whose service is started so.
     fn agent_of_service(&self, start: &str, token: &str, more: &[&str]) -> Agent {
         self.agent_of_commands([start, "true"], token, more)
@@ -132,8 +139,8 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     let info = client.call("STREAM.INFO.KV_putex", "");
     assert!(info.expect_err("there is no bucket").contains("stream not found"));
 
-    let first = site.agent("h1", &["--key", "web", "--priority", "3"]);
-    until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+    let first = site.active_agent("h1", &["--key", "web", "--priority", "3"]);
+    assert_eq!(holders(&site.json(&[]), "web"), of("h1", "active"));
     let holder = &site.json(&["web"])["keys"][0]["holders"][0];
     assert_eq!((&holder["priority"], &holder["seat"]), (&Value::from("3"), &Value::Null));
     assert_eq!(holder["timing"]["renewal_seconds"], 0.5);
@@ -155,8 +162,8 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     first.kill();
     until_true("a holder that is gone", || holders(&site.json(&[]), "web") == of("h1", "overdue"));
     assert_eq!(site.answer(&["held", "web"]), Some(0));
-    let mut second = site.agent("h2", &["--key", "web"]);
-    until_true("another holder", || holders(&site.json(&[]), "web") == of("h2", "active"));
+    let mut second = site.active_agent("h2", &["--key", "web"]);
+    assert_eq!(holders(&site.json(&[]), "web"), of("h2", "active"));
     second.signal(Signal::TERM);
     second.wait_end();
     assert_eq!(site.answer(&["free", "web"]), Some(0));
@@ -168,8 +175,9 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
 fn agents_locks_and_leases_of_one_bucket_are_told_apart() {
     let Some(server) = server() else { return };
     let site = Site::on(&server);
-    let _agents = ["h1", "h2"].map(|token| site.agent(token, &["--key", "web", "--seats", "2"]));
-    until_true("two seats", || holders(&site.json(&[]), "web").len() == 2);
+    let _agents =
+        ["h1", "h2"].map(|token| site.active_agent(token, &["--key", "web", "--seats", "2"]));
+    assert_eq!(holders(&site.json(&[]), "web").len(), 2);
     let first = site.run(&["grab", "--for", "70m", "--as", "a", "web"]);
     assert_eq!(first.status, Some(75), "a new bucket");
     let status = site.json(&[]);
@@ -230,8 +238,8 @@ fn a_repeated_status_ends_when_its_reader_has_gone() {
 #[test]
 fn a_bucket_that_may_not_be_seen_is_not_shown_as_one_that_does_not_exist() {
     let site = Site::in_directory();
-    let _agent = site.agent("h1", &["--key", "web"]);
-    until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+    let _agent = site.active_agent("h1", &["--key", "web"]);
+    assert_eq!(holders(&site.json(&[]), "web"), of("h1", "active"));
     if !rustix::process::geteuid().is_root() {
         println!("skipped: not root");
         return;
@@ -251,10 +259,8 @@ fn without_an_answer_of_the_leader_nothing_is_shown() {
     let Some(binary) = programs::nats_server() else { return };
     let Ok(mut servers) = Server::start_cluster(&binary, "") else { panic!("no cluster") };
     let site = Site::on(&servers[0]);
-    let agent = site.agent("h1", &["--key", "web", "--replicas", "3"]);
-    until_true("an active agent", || {
-        site.run(&["status", "--print", "holder", "web"]).shown == "h1\n"
-    });
+    let agent = site.active_agent("h1", &["--key", "web", "--replicas", "3"]);
+    assert_eq!(site.run(&["status", "--print", "holder", "web"]).shown, "h1\n");
     servers[1].signal(Signal::STOP);
     servers[2].signal(Signal::STOP);
     // The leader remembers for some seconds that it is one.
@@ -287,8 +293,8 @@ fn a_user_without_rights_is_told_so() {
         Site { sandbox: Sandbox::new("status"), store: ["--nats".to_owned(), url] }
     };
     let all = site("all");
-    let _agent = all.agent("h1", &["--key", "web"]);
-    until_true("an active agent", || holders(&all.json(&[]), "web") == of("h1", "active"));
+    let _agent = all.active_agent("h1", &["--key", "web"]);
+    assert_eq!(holders(&all.json(&[]), "web"), of("h1", "active"));
     let run = site("none").run(&["status", "web"]);
     assert_eq!((run.status, &*run.shown), (Some(77), ""), "{run:?}");
     // What agents say of themselves needs another right.
@@ -304,11 +310,9 @@ fn a_user_without_rights_is_told_so() {
 fn agents_say_what_they_are_doing_and_why() {
     let Some(server) = server() else { return };
     for site in [Site::on(&server), Site::in_directory()] {
-        let _active = site.agent("h1", &["--key", "web"]);
+        let _active = site.active_agent("h1", &["--key", "web"]);
         let due = |token: &str, state: &str, is: bool| (token.to_owned(), state.to_owned(), is);
-        until_true("an active agent", || {
-            agents(&site.json(&[]), "web") == [due("h1", "active", true)]
-        });
+        assert_eq!(agents(&site.json(&[]), "web"), [due("h1", "active", true)]);
         let sick = ["--key", "web", "--healthcheck", "false", "--priority", "never"];
         let _others = [site.agent("h2", &["--key", "web"]), site.agent("h3", &sick)];
         // One that stands by and is late is shown the next time: putex-status(1) says so.
@@ -449,8 +453,8 @@ fn a_pause_that_the_disk_does_not_take_is_not_acknowledged_and_stops_nothing() {
 fn a_pause_is_shown_and_observed_in_a_directory_too() {
     let Some(server) = server() else { return };
     for site in [Site::on(&server), Site::in_directory()] {
-        let _first = site.agent("h1", &["--key", "web"]);
-        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+        let _first = site.active_agent("h1", &["--key", "web"]);
+        assert_eq!(holders(&site.json(&[]), "web"), of("h1", "active"));
         assert_eq!(site.json(&["web"])["keys"][0]["paused"], Value::Null);
         let words = ["pause", "--for", "1h", "--keep-running", "--reason", "a\u{fc}b", "web"];
         let paused = site.run(&words);
@@ -479,8 +483,8 @@ fn a_pause_is_shown_and_observed_in_a_directory_too() {
 fn an_agent_that_only_observes_says_what_it_would_do_and_does_nothing() {
     let Some(server) = server() else { return };
     for site in [Site::on(&server), Site::in_directory()] {
-        let first = site.agent("h1", &["--key", "web"]);
-        until_true("an active agent", || holders(&site.json(&[]), "web") == of("h1", "active"));
+        let first = site.active_agent("h1", &["--key", "web"]);
+        assert_eq!(holders(&site.json(&[]), "web"), of("h1", "active"));
         let observer = site.agent("h2", &["--key", "web", "--observe"]);
         until_true("an observer", || {
             let status = site.json(&["web"]);
