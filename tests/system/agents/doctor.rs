@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
 use crate::support::programs;
-use crate::support::proxy::{Mode, Proxy};
+use crate::support::proxy::Proxy;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::{Server, free_port};
 use crate::support::wire::Client;
@@ -218,31 +217,6 @@ fn a_fit_cluster_is_said_to_be_fit() {
     report.assert("write", "unknown", "not measured");
 }
 
-/// One server whose disk is written late; then one that writes at once.
-#[test]
-fn what_is_not_written_to_disk_is_told_where_the_servers_tell() {
-    for (lines, level, says, seconds) in [
-        (accounts(""), "warning", "write to disk every 120 s only", Some(120.0)),
-        (accounts("sync_interval: always"), "ok", "before each answer", Some(0.0)),
-        (String::new(), "unknown", "do not tell this user", None),
-    ] {
-        let Some(server) = server(&lines) else { return };
-        let host = Host::beside(&server);
-        host.make_bucket();
-        let (report, status) = host.doctor(&[]);
-        report.assert("fsync", level, says);
-        if let Some(seconds) = seconds {
-            assert_eq!(report.figure("fsync", "sync_interval"), seconds);
-        }
-        // One copy is enough to be unfit.
-        report.assert("replicas", "warning", "one copy: while its server is down, nobody has");
-        assert_eq!((status, &report.0["level"]), (Some(1), &json!("warning")));
-        let ignored = ["--ignore", "replicas,fsync,watchdog,cgroup,clock"];
-        assert_eq!(host.doctor(&ignored).1, Some(0));
-        report.assert_others_fit(&["fsync", "replicas", "agents"]);
-    }
-}
-
 #[test]
 fn a_server_without_jetstream_is_told_how_to_get_it() {
     let Some(binary) = programs::nats_server() else { return };
@@ -251,34 +225,6 @@ fn a_server_without_jetstream_is_told_how_to_get_it() {
     report.assert("bucket", "critical", "JetStream is not enabled there");
     let advice = report.find("bucket")["advice"].as_str().expect("a text");
     assert!(advice.starts_with("enable JetStream there: "), "{advice}");
-}
-
-#[test]
-fn an_old_server_is_told_with_what_it_lacks() {
-    let Some(binary) = programs::old_nats_server() else { return };
-    let server = Server::start(&binary, "");
-    let host = Host::beside(&server);
-    host.make_bucket();
-    let (report, _) = host.doctor(&[]);
-    report.assert("server", "warning", "nats-server 2.9.10");
-    report.assert("server", "warning", "older than 2.10: no switchover");
-    report.assert("write", "ok", "of 50");
-
-    // With several copies there it is refused.
-    let servers = Server::start_cluster(&binary, "").expect("a cluster");
-    let mut client = Client::connect(servers[0].port()).expect("a connection");
-    let config = json!({
-        "name": "KV_putex", "subjects": ["$KV.putex.>"], "retention": "limits", "storage": "file",
-        "max_msgs_per_subject": 1, "discard": "new", "num_replicas": 3, "max_age": 0,
-    });
-    until_true("a bucket", || client.call("STREAM.CREATE.KV_putex", &config.to_string()).is_ok());
-    let host = Host::beside(&servers[0]);
-    let report = host.until(&[], "bucket", "critical");
-    report.assert("bucket", "critical", "a replicated compare-and-set can have several winners");
-    report.assert("write", "unknown", "not measured");
-    let text = host.run(&["doctor"]);
-    assert_eq!(text.status, Some(2), "{text:?}");
-    assert!(text.shown.starts_with("PUTEX CRITICAL - bucket: agents refuse it"), "{text:?}");
 }
 
 /// As on a disk that takes 40 ms to write its cache.
@@ -310,25 +256,6 @@ fn a_slow_disk_is_told_by_the_writes() {
     host.until(&["--samples", "10", "-r", "140ms"], "write", "warning");
     let (report, _) = host.doctor(&["--samples", "10", "-r", "60ms"]);
     report.assert("write", "critical", "R 60 ms");
-}
-
-#[test]
-fn an_r_that_is_too_short_for_the_way_to_the_servers_is_told() {
-    let Some(server) = server("") else { return };
-    let near = Host::beside(&server);
-    near.make_bucket();
-    let proxy = Proxy::start(server.port());
-    let far = Host::on(format!("nats://127.0.0.1:{}", proxy.port()));
-    proxy.turn(Mode::Delay(Duration::from_millis(20)));
-    let words = ["--samples", "20", "-f", "3", "-c", "2", "-r"];
-    let of = |r: &str| far.doctor(&[&words[..], &[r]].concat()).0;
-    let (fit, short) = (of("3s"), of("30ms"));
-    fit.assert("write", "ok", "R 3 s");
-    assert!(fit.figure("read", "read_p50") >= 0.04, "{fit:#?}");
-    short.assert("write", "critical", "answered in time");
-    short.assert("read", "critical", "answered in time; R 30 ms");
-    // A host that has much to do may be late once.
-    near.until(&["-r", "30ms", "-c", "2"], "read", "ok");
 }
 
 #[test]

@@ -172,28 +172,6 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
 }
 
 #[test]
-fn agents_locks_and_leases_of_one_bucket_are_told_apart() {
-    let Some(server) = server() else { return };
-    let site = Site::on(&server);
-    let _agents =
-        ["h1", "h2"].map(|token| site.active_agent(token, &["--key", "web", "--seats", "2"]));
-    assert_eq!(holders(&site.json(&[]), "web").len(), 2);
-    let first = site.run(&["grab", "--for", "70m", "--as", "a", "web"]);
-    assert_eq!(first.status, Some(75), "a new bucket");
-    let status = site.json(&[]);
-    let kinds: Vec<_> =
-        status["keys"].as_array().expect("keys").iter().map(|it| &it["kind"]).collect();
-    assert_eq!(kinds, ["agent", "lock"]);
-    let lock = &status["keys"][1];
-    assert_eq!((&lock["state"], &lock["waiters"][0]["token"]), (&"held".into(), &"a".into()));
-    assert_eq!(lock["holders"], Value::Array(Vec::new()));
-    let seats: Vec<_> = status["keys"][0]["holders"].as_array().expect("holders").iter().collect();
-    assert_eq!((&seats[0]["seat"], &seats[1]["seat"]), (&0.into(), &1.into()));
-    // The agents count first.
-    assert_eq!(site.answer(&["held", "web"]), Some(0));
-}
-
-#[test]
 fn in_a_directory_locks_have_holders_and_a_queue() {
     let site = Site::in_directory();
     let words = ["lock", "--token", "h1", "db/x", "sleep", "3600"];

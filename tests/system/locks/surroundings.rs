@@ -51,25 +51,6 @@ fn a_command_is_told_of_its_lock_and_the_term_grows_from_holder_to_holder() {
 }
 
 #[test]
-fn a_lock_inside_the_same_lock_is_refused_and_one_inside_another_is_had() {
-    on_both_stores(|site| {
-        let store = site.store().join(" ");
-        for inner in ["a/b", "a", "a/b/c", "x,a/b"] {
-            let script = format!("$P lock {store} {inner} touch $D/ran");
-            let run = site.run(&["a/b", "sh", "-c", &script]);
-            assert_eq!(run.status, Some(64), "{inner}: {}", run.said);
-            assert!(run.said.contains("an enclosing putex lock holds a/b"), "{}", run.said);
-            assert!(!site.sandbox.join("ran").exists());
-        }
-        let script = format!("$P lock -r 400ms -f 4 -k 0 {store} a/c sh -c 'echo $PUTEX_HELD'");
-        let run = site.run(&["a/b", "sh", "-c", &script]);
-        assert_eq!(run.status, Some(0), "{}", run.said);
-        let names: Vec<_> = run.shown.split([':', ' ']).step_by(2).collect();
-        assert_eq!(names, ["a/b", "a/c"], "{}", run.shown);
-    });
-}
-
-#[test]
 fn the_renewer_is_in_a_session_of_its_own_and_holds_neither_input_nor_output() {
     on_server(|site| {
         let lock = site.lock("holder", &["x"]);

@@ -1,7 +1,6 @@
 //! Who we say we are: passwords, tokens, nkeys, JWTs, and files that change.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +14,6 @@ use super::{assert_says, by, nobody, open, refusal, soon, store, store_at};
 use crate::support::clock::observe_for;
 use crate::support::folder::{Folder, write_secret};
 use crate::support::programs::nats_server;
-use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 
 /// Returns the seconds since 1970 by the wall clock, as the end of a JWT is given.
@@ -159,58 +157,6 @@ fn an_agent_rides_out_a_revocation() {
         heard.lines().find(|line| line.contains(says)).expect("a line"),
         &["Authorization Violation (JWT of user "],
     );
-}
-
-#[test]
-fn files_that_others_can_read_are_refused() {
-    let folder = Folder::new("secure");
-    let realm = Key::new(Kind::Account);
-    let good = creds(&realm, &Key::new(Kind::User), None);
-    let file = folder.secret("web.creds", &good);
-    let path = file.display().to_string();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("its mode");
-    for option in ["--creds", "--nkey", "--auth-token-file"] {
-        let agent = Agent::start("web", &["--nats", "127.0.0.1:1", option, &path], &[]);
-        let (status, said) = agent.await_end();
-        assert_eq!(status, Some(78), "{said}");
-        let says = format!(
-            "putex: {option}: {path}: has mode 0644: others can read or write this secret; "
-        );
-        assert!(said.starts_with(&says) && said.lines().count() == 1, "{said}");
-    }
-}
-
-/// A path alone looks like that of the command that was to be run.
-#[test]
-fn a_file_that_is_missing_is_told_with_the_setting_that_names_it() {
-    let sandbox = Sandbox::new("secure");
-    let context = sandbox.join("nix.json").display().to_string();
-    fs::write(&context, r#"{"url":"127.0.0.1:1","user":"u","password":"file://nix"}"#)
-        .expect("written");
-    let config = sandbox.join("nix.conf").display().to_string();
-    fs::write(&config, "nats = 127.0.0.1:1\n\ntlsca = nix\n").expect("written");
-    let nats = ["--nats", "127.0.0.1:1"];
-    let mut cases = vec![
-        (vec!["--context", &context], ("A", "b"), format!("{context}: password")),
-        (vec!["--config", &config], ("A", "b"), format!("{config}:3: tlsca")),
-        (nats.to_vec(), ("NATS_CREDS", "nix"), "NATS_CREDS".to_owned()),
-    ];
-    for option in ["--creds", "--nkey", "--auth-token-file", "--tlsca"] {
-        cases.push(([&nats[..], &[option, "nix"]].concat(), ("A", "b"), option.to_owned()));
-    }
-    let user = ["--user", "u", "--password-file", "nix"];
-    cases.push(([&nats[..], &user].concat(), ("A", "b"), "--password-file".to_owned()));
-    let pair = ["--tlscert", "nix", "--tlskey", "nix"];
-    cases.push(([&nats[..], &pair].concat(), ("A", "b"), "--tlscert".to_owned()));
-    for (options, (name, value), setting) in &cases {
-        for (subcommand, words) in [("lock", &["x", "true"][..]), ("grab", &["x"])] {
-            let mut command = sandbox.putex();
-            command.env(name, value).arg(subcommand).args(options).args(words);
-            let run = sandbox.run(&mut command);
-            let says = format!("putex: {setting}: nix: no such file or directory\n");
-            assert_eq!((run.said, run.status), (says, Some(69)), "{subcommand} {options:?}");
-        }
-    }
 }
 
 #[test]
