@@ -174,7 +174,7 @@ fn finish_kills_a_guard_that_hangs_and_stops_the_service() {
     agent.kill();
     let (status, said) = host.finish(STOP);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("the guard did not answer within 250 ms: it is killed"), "{said}");
+    assert!(said.contains("the guard did not answer within 500 ms: it is killed"), "{said}");
     assert!(said.contains("finish: stop succeeded"), "{said}");
     assert!(!host.is_up());
     wait_for_end(guard);
@@ -191,7 +191,7 @@ fn finish_stops_the_service_of_a_guard_that_dies_while_it_is_asked() {
     agent.kill();
     let (status, said) = thread::scope(|scope| {
         let finish = scope.spawn(|| host.finish(STOP));
-        // It tries the lock for 100 ms, then waits 250 ms for an answer.
+        // It tries the lock for 100 ms, then waits 500 ms for an answer.
         observe_for(Duration::from_millis(200));
         kill_process(guard, Signal::KILL).expect("it is stopped");
         finish.join().expect("it ends")
