@@ -10,6 +10,7 @@ mod flock;
 mod flom;
 mod grab;
 mod hold;
+mod init;
 
 mod leases;
 mod loss;
