@@ -29,6 +29,10 @@ use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTim
 
 use crate::core::Instant;
 
+/// The stack of a thread that only waits and calls the system, in bytes. The guard keeps its memory
+/// locked, so that of each thread counts.
+pub const SMALL_STACK_BYTES: usize = 64 * 1024;
+
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
 pub fn now() -> Instant {
     // The clock is never before its beginning.

@@ -13,10 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::{Prepared, Process};
 use crate::core::{Command, Outcome};
-use crate::sys::Waker;
-
-/// Memory for the stack of a thread, which the guard keeps locked.
-const STACK_BYTES: usize = 64 * 1024;
+use crate::sys::{SMALL_STACK_BYTES, Waker};
 
 /// Orders that may wait for the thread.
 const ORDERS_MAX: usize = 8;
@@ -77,7 +74,7 @@ impl Runner {
             }
         };
         let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
-        let thread = builder.stack_size(STACK_BYTES).spawn(serve)?.thread().clone();
+        let thread = builder.stack_size(SMALL_STACK_BYTES).spawn(serve)?.thread().clone();
         Ok(Runner { orders, thread, spawned, is_spawning: false, process: None })
     }
 

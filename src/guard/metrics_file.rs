@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use super::instance_dir::{AGENT_LOCK, InstanceDir};
 use super::protocol::Settings;
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, PollFlags, SMALL_STACK_BYTES, Waker};
 
 /// Who may read the file: whoever collects it is another user.
 const MODE: Mode = Mode::from_raw_mode(0o644);
@@ -34,9 +34,6 @@ const LOCK_WITHIN: Duration = Duration::from_millis(100);
 
 /// How long whoever ends waits for the removal.
 const REMOVE_WITHIN: Duration = Duration::from_millis(500);
-
-/// Memory for the stack of the thread that removes the file: a guard keeps it locked.
-const STACK_BYTES: usize = 64 * 1024;
 
 /// The file with the metrics of one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +220,7 @@ impl MetricsFile {
 
 fn in_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name("putex-metrics".to_owned());
-    thread.stack_size(STACK_BYTES).spawn(work).map(drop)
+    thread.stack_size(SMALL_STACK_BYTES).spawn(work).map(drop)
 }
 
 #[cfg(test)]

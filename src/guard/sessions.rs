@@ -10,10 +10,7 @@ use crossbeam_channel::{Sender, bounded};
 use rustix::process::Pid;
 
 use crate::command::Process;
-use crate::sys::{Waker, end_session};
-
-/// Memory for the stack of the thread, which the guard keeps locked.
-const STACK_BYTES: usize = 64 * 1024;
+use crate::sys::{SMALL_STACK_BYTES, Waker, end_session};
 
 /// Sessions that may wait.
 const SESSIONS_MAX: usize = 8;
@@ -48,7 +45,7 @@ impl Sessions {
             }
         };
         let builder = thread::Builder::new().name("putex-sessions".to_owned());
-        builder.stack_size(STACK_BYTES).spawn(work)?;
+        builder.stack_size(SMALL_STACK_BYTES).spawn(work)?;
         Ok(Sessions { orders, left })
     }
 

@@ -19,7 +19,7 @@ use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
 use crate::store::StoreResult;
 use crate::store::lock_file::LockFile;
-use crate::sys::{self, Alarm, PollFlags, Waker, raw};
+use crate::sys::{self, Alarm, PollFlags, SMALL_STACK_BYTES, Waker, raw};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
@@ -29,9 +29,6 @@ const INSPECT: Duration = Duration::from_millis(250);
 
 /// Buffer for what the kernel tells of a file: many events.
 const EVENT_BYTES: usize = 4096;
-
-/// Memory for the stack of the thread, which calls the system.
-const STACK_BYTES: usize = 64 * 1024;
 
 /// What a process listens to that waits: threads that wait for the ends of tickets, and changes of
 /// the file.
@@ -170,7 +167,7 @@ fn run_in_thread(
         drop(file);
         waker.wake();
     };
-    let thread = thread::Builder::new().stack_size(STACK_BYTES);
+    let thread = thread::Builder::new().stack_size(SMALL_STACK_BYTES);
     thread.spawn(run).map(drop).map_err(cannot_wait)
 }
 

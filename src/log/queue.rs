@@ -21,7 +21,7 @@ use super::lost::LostLines;
 use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{self, Command};
-use crate::sys::{self, Alarm, PollFlags, Waker, raw};
+use crate::sys::{self, Alarm, PollFlags, SMALL_STACK_BYTES, Waker, raw};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -31,9 +31,6 @@ const OWN_LINES: usize = 256;
 
 /// How long an ending process waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
-
-/// Memory for the stack of the thread, which the guard keeps locked.
-const STACK_BYTES: usize = 64 * 1024;
 
 /// Logs a line of the program's own.
 pub(crate) fn say(level: core::Level, text: &str) {
@@ -146,7 +143,8 @@ impl LogQueue {
             syslog: SyslogSocket::default(),
             stderr: Some(Stderr::new(stderr)),
         };
-        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
+        let builder =
+            thread::Builder::new().name("putex-log".to_owned()).stack_size(SMALL_STACK_BYTES);
         builder.spawn(move || thread.work())?;
         let logger = logger(subject, destination, level, directives, &shared);
         Ok((LogQueue { shared, alarm }, logger))
