@@ -46,6 +46,8 @@ pub(super) fn request(
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let number = format!("{number:032x}");
     bucket.subscribe(&wait.keys().iter().map(String::as_str).collect::<Vec<_>>())?;
+    let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+    let wake = Waker::new().map_err(Refusal::system("cannot wait: "))?;
     let mut said = Said::new();
     loop {
         let until = match wait.next(sys::now(), || lacking(&said)) {
@@ -56,18 +58,18 @@ pub(super) fn request(
             }
             Step::Wait(until) => until,
         };
-        let heard = match answers {
-            Answers::Messages => receive(bucket, &number, until)?.into_iter().collect::<Vec<_>>(),
+        let heard: Vec<_> = match answers {
+            Answers::Messages => receive(bucket, &wake, &number, until)?.into_iter().collect(),
             Answers::Files { base, location, bucket } => {
-                let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
                 let next = sys::now().after(POLL).min(until);
                 alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
                 status_file::read(base, location, bucket, &number)
             }
         };
-        let heard: Vec<_> =
-            heard.into_iter().filter(|(key, _)| wait.keys().contains(key)).collect();
         for (key, status) in heard {
+            if !wait.keys().contains(&key) {
+                continue;
+            }
             wait.note(&key, &status, sys::now());
             if said.len() < ANSWERS_MAX {
                 said.insert((key, status.incarnation.clone()), status);
@@ -76,13 +78,14 @@ pub(super) fn request(
     }
 }
 
-/// Returns the next answer to the request of this number, if one comes until then.
+/// Returns the next answer to the request of this number, if one comes until then. Nobody wakes
+/// `wake`.
 fn receive(
     bucket: &mut dyn Bucket,
+    wake: &Waker,
     number: &str,
     until: Instant,
 ) -> Result<Option<(String, AgentStatus)>, Refusal> {
-    let wake = Waker::new().map_err(Refusal::system("cannot wait: "))?;
     // Messages that mean nothing must not extend the time.
     while sys::now() < until {
         match bucket.wait(wake.as_fd(), Some(until)) {
