@@ -108,16 +108,6 @@ impl Report {
         self.violations.is_empty() && self.slow.is_empty()
     }
 
-    /// Prints the report: for tests, which other work of the host may slow down.
-    ///
-    /// # Panics
-    ///
-    /// When something was found wrong, or took twice as long as it must.
-    pub(crate) fn expect_clean(&self) {
-        println!("{self}");
-        assert!(self.violations.is_empty(), "{}", self.violations.join("; "));
-    }
-
     fn add(&mut self, name: &str, whole: Option<Duration>, values: &[Duration]) {
         let known = self.figures.iter_mut().find(|figure| figure.name == name);
         if let Some(figure) = known {

@@ -32,11 +32,6 @@ impl Supervisor {
         Ok(Supervisor { folder })
     }
 
-    /// Returns the service directory.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Returns the process that is supervised, if there is one at the moment.
     pub(crate) fn supervised(&self) -> Option<u32> {
         let text = fs::read_to_string(self.folder.join("supervise/pid")).ok()?;

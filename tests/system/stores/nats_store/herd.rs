@@ -3,7 +3,7 @@
 //! a machine with nothing else to do:
 //!
 //! ```text
-//! cargo test --release --test nats_store herd -- --ignored --nocapture --test-threads 1
+//! cargo test --release --test stores herd -- --ignored --nocapture --test-threads 1
 //! ```
 
 use std::collections::BTreeMap;
