@@ -117,11 +117,16 @@ impl ServiceCommand {
         self.runner.process.iter_mut().for_each(Process::release);
     }
 
-    /// Kills the process with its group, if there is one, and has its session ended.
+    /// Kills the process with its group, if there is one, and has its session ended the first time.
     pub(super) fn kill(&mut self) {
         if let Some(process) = &mut self.runner.process {
+            let is_first = !process.killed;
             process.kill();
-            process.session().into_iter().for_each(|session| self.sessions.end(session, None));
+            // Once: each order lists the processes of the host, and the next one comes when the
+            // process is reaped.
+            if let Some(session) = process.session().filter(|_| is_first) {
+                self.sessions.end(session, None);
+            }
         }
     }
 }
