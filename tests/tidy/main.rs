@@ -4,6 +4,7 @@
 
 mod chance;
 mod imports;
+mod modules;
 mod words;
 
 use std::fs;
