@@ -26,6 +26,9 @@ pub const AGENT: Page = Page { file: "putex.8" };
 /// putex(7).
 pub const THEORY: Page = Page { file: "putex.7" };
 
+/// putex-messages(7).
+pub const MESSAGES: Page = Page { file: "putex-messages.7" };
+
 /// putex-tutorial(7).
 pub const TUTORIAL: Page = Page { file: "putex-tutorial.7" };
 
@@ -113,11 +116,11 @@ pub const TOPICS: &[Topic] = &[
     topic("files", AGENT, "FILES", "where things are kept"),
     topic("signals", AGENT, "SIGNALS", "how an agent is ended"),
     topic("exit", AGENT, "EXIT STATUS", "what the exit status says"),
-    topic("messages", AGENT, "DIAGNOSTICS", "what the log says, and what to do"),
+    topic("messages", MESSAGES, "", "putex-messages(7): what the log says, and what to do"),
     topic("examples", AGENT, "EXAMPLES", "command lines for common tasks"),
     topic("tls", AGENT, "   TLS", "encryption and certificates"),
     topic("bucket", AGENT, "   The bucket", "which buckets are refused, and rights of users"),
-    topic("servers", AGENT, "   The servers", "which server is tried next, and when one is left"),
+    topic("servers", THEORY, "THE SERVERS", "which server is tried next, and when one is left"),
     topic("record", THEORY, "THE RECORD", "what stands under the key"),
     topic("states", THEORY, "THE AGENT", "what an agent does when"),
     topic("seats", THEORY, "SEATS", "several active agents at once, each with a lock of its own"),

@@ -60,7 +60,7 @@ fn the_pages_explain_every_flag_with_its_default_and_its_variable_and_no_other()
 fn flags_mentioned_anywhere_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
     let pages = explained_flags().map(|(page, _)| page).concat();
-    let others = ["putex.7", "putex-tutorial.7", "putex.conf.5"];
+    let others = ["putex.7", "putex-messages.7", "putex-tutorial.7", "putex.conf.5"];
     let pages = pages + &others.map(|page| read(&format!("man/{page}"))).concat();
     let macros = pages.lines().filter(|line| line.starts_with('.'));
     let mut mentioned: Vec<String> = macros.flat_map(flags_of).collect();
@@ -213,7 +213,7 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
     let documented: BTreeSet<_> =
         items.iter().flat_map(|item| names(&item.head, "PUTEX_")).collect();
     assert_eq!(documented, given, "left: the page; right: the program");
-    let texts = ["man/putex.8", "man/putex.7", "README.md"];
+    let texts = ["man/putex.8", "man/putex.7", "man/putex-messages.7", "README.md"];
     let mut mentioned = names(&texts.map(read).concat(), "PUTEX_");
     // These are read by the agent itself.
     mentioned.retain(|name| !FLAGS.iter().any(|flag| flag.env == name));
@@ -249,7 +249,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
 
 /// Returns the log lines that DIAGNOSTICS explains, with `...` for what differs.
 fn explained() -> Vec<String> {
-    let items = items(&section(&page(), "DIAGNOSTICS"));
+    let items = items(&section(&read("man/putex-messages.7"), "DIAGNOSTICS"));
     let heads = items.iter().map(|item| item.head.trim_start_matches("Sy ").trim_matches('"'));
     heads.map(|head| head.replace("\\-", "-")).collect()
 }
