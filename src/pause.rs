@@ -11,28 +11,21 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Ms, Revision, SEATS_MAX, Seat, StoreErrorKind, Written};
+use crate::core::{AgentStatus, Ms, Revision, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
-use crate::store::lock_key::to_key_state;
+use crate::store::Bucket;
 use crate::store::message::pause_notice;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
-use crate::store::{Bucket, Entry, Selection};
 use crate::sys;
 
 /// How often a write is repeated after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
 
-/// The unit of lock times, in seconds.
-const MS_SECONDS: f64 = 0.001;
-
 /// Why nothing is paused or resumed.
 const UNKNOWN_KEY: &str =
     "no agent has ever held this key, and none answers: are key and bucket right?";
-
-/// Why a pause that keeps the service running is not in force.
-const NOBODY_RUNS: &str = "no agent runs the service: nothing is there to run on";
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +53,6 @@ pub enum Action {
         lasts: Duration,
         /// The reason, for people.
         reason: String,
-        /// Whether the service may run on without a store.
-        keep_running: bool,
     },
     /// It ends.
     Resume,
@@ -86,14 +77,10 @@ pub fn run(
     let waits_for = Vec::new();
     let mut process = Process { request, bucket, reader, destination, agents, waits_for };
     match &request.action {
-        Action::Pause { lasts, reason, keep_running } => {
+        Action::Pause { lasts, reason } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
-            let (lasts, keep_running, by) = (*lasts, *keep_running, request.by.clone());
-            let (reason, keeps_for) =
-                (reason.clone(), if keep_running { lasts } else { Duration::ZERO });
-            let own =
-                StoredPause { lasts, keeps_for, holders: 0, keep_running, by, reason, number };
-            process.pause(own)
+            let (by, reason) = (request.by.clone(), reason.clone());
+            process.pause(&StoredPause { lasts: *lasts, by, reason, number })
         }
         Action::Resume => process.resume(),
     }
@@ -127,13 +114,11 @@ impl Process<'_> {
         (String::new(), LockExit::NotHad as u8)
     }
 
-    fn pause(&mut self, own: StoredPause) -> Result<Ended, Refusal> {
+    fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
         if status.is_none() {
             return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
         }
-        let holders = status.iter().flat_map(|status| &status.holders).count() as u32;
-        let own = &StoredPause { holders, ..own };
         let reasons = why_not(status.as_ref());
         if !reasons.is_empty() {
             return Ok(self.refuse(&reasons));
@@ -145,11 +130,7 @@ impl Process<'_> {
         let written_at = sys::now();
         // It was written earlier: the store says until when it lasts.
         let until = SystemTime::now() + own.lasts;
-        let lacking = self.wait_for(at, |status, agents| {
-            let is_lacking = own.keep_running && !is_run(agents);
-            let nobody = is_lacking.then(|| NOBODY_RUNS.to_owned());
-            lacking(status, agents, at).into_iter().chain(nobody).collect()
-        })?;
+        let lacking = self.wait_for(at, |status, agents| lacking(status, agents, at))?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
@@ -165,19 +146,13 @@ impl Process<'_> {
         }
         let last = match replaced {
             // Somebody relies on the pause before.
-            Some(CurrentPause { pause: before, left, kept_left }) if !left.is_zero() => {
+            Some(CurrentPause { pause: before, left }) => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
-                // The holder may have written the longer lock time.
-                let keeps_for = own.keeps_for.max(kept_left);
-                let holders = own.holders.max(before.holders);
-                self.restore(at, &StoredPause { lasts, keeps_for, holders, ..before })?;
+                self.restore(at, &StoredPause { lasts, ..before })?;
                 "it is not made longer; the pause before stands".to_owned()
             }
-            replaced => {
-                let (kept_left, holders) = replaced
-                    .map(|before| (before.kept_left, before.pause.holders))
-                    .unwrap_or_default();
-                self.end(at, own.keeps_for.max(kept_left), own.holders.max(holders))?;
+            None => {
+                self.end(at)?;
                 "the pause is withdrawn".to_owned()
             }
         };
@@ -196,48 +171,17 @@ impl Process<'_> {
             Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
             None => None,
         };
-        let (Some(entry), Some(CurrentPause { pause, left, kept_left })) = (entry, standing) else {
-            // Somebody has deleted the pause, and not the record.
-            let longer = longer_locks(status.as_ref());
+        let (Some(entry), Some(_)) = (entry, standing) else {
             self.tell(Level::Warn, "no pause stands");
-            return Ok(if longer.is_empty() { (String::new(), 0) } else { self.refuse(&longer) });
+            return Ok((String::new(), 0));
         };
-        let at = match left.is_zero() {
-            // It was ended before, and not acknowledged by all.
-            true => entry.revision,
-            false => self.end(entry.revision, kept_left, pause.holders)?,
-        };
-        let kept = !kept_left.is_zero();
-        let mut lacking = self.wait_for(at, |status, agents| {
-            let longer = longer_locks(status).into_iter().filter(|_| kept);
-            still_paused(status, agents).into_iter().chain(longer).collect()
-        })?;
-        if kept && lacking.is_empty() && self.count_records()? < pause.holders {
-            let text = "no record says any more how long its holder may run the service: nobody \
-                        takes the lock in the next";
-            lacking.push(format!("{text} {}", Ms(kept_left)));
-        }
+        let at = self.end(entry.revision)?;
+        let lacking = self.wait_for(at, still_paused)?;
         if lacking.is_empty() {
-            if kept {
-                self.end(at, Duration::ZERO, 0)?;
-            }
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
         let last = "the pause is ended; what is named here goes on later".to_owned();
         Ok(self.refuse(&[lacking, vec![last]].concat()))
-    }
-
-    /// Returns how many seats have a record that tells a lock time.
-    fn count_records(&mut self) -> Result<u32, Refusal> {
-        let key = self.request.key.clone();
-        let by = sys::now().after(ANSWER_MAX);
-        let is_wanted = |found: &str| Seat::all(SEATS_MAX).any(|seat| seat.key(&key) == found);
-        let prefixes = [key.clone()];
-        let below = Selection { wanted: &is_wanted, ..Selection::all(&prefixes) };
-        let mut entries = self.bucket.list(below, by)?.entries;
-        entries.extend(self.bucket.get(&key, by)?);
-        let has_times = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
-        Ok(entries.iter().filter(|entry| has_times(entry)).count() as u32)
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.
@@ -308,30 +252,25 @@ impl Process<'_> {
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
             let entry = self.bucket.get(&stored::key_of(&key), by)?;
-            let mut own = own.clone();
             if let Some(entry) = &entry
                 && let Some(standing) = stored::standing(&mut *self.bucket, entry, by)?
             {
-                let CurrentPause { pause: other, left, kept_left } = &standing;
-                let (left, kept_left) = (*left, *kept_left);
+                let CurrentPause { pause: other, left } = &standing;
                 if other.number == own.number {
                     return Ok(Ok((entry.revision, replaced)));
                 }
-                if !left.is_zero() && other.keep_running && !own.keep_running || left > own.lasts {
-                    let (left, kept) =
-                        (Ms(left), if other.keep_running { " --keep-running" } else { "" });
+                if *left > own.lasts {
                     return Ok(Err(format!(
-                        "{} has paused it for {left} more{kept}; a pause is not shortened: end it \
-                         with putex resume {key} first",
-                        other.by
+                        "{} has paused it for {} more; a pause is not shortened: end it with \
+                         putex resume {key} first",
+                        other.by,
+                        Ms(*left)
                     )));
                 }
-                own.keeps_for = own.keeps_for.max(kept_left);
-                own.holders = own.holders.max(other.holders);
                 replaced = Some(standing);
             }
             let at = entry.map_or(Revision(0), |entry| entry.revision);
-            match stored::write(&mut *self.bucket, &key, at, &own, by) {
+            match stored::write(&mut *self.bucket, &key, at, own, by) {
                 Written::Stored(at) => return Ok(Ok((at, replaced))),
                 Written::Moved(_) => {}
                 Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
@@ -341,24 +280,12 @@ impl Process<'_> {
         Err(StoreErrorKind::Unreachable.error(format!("the pause may be written: {last}")).into())
     }
 
-    /// Ends the pause that stands at this revision; returns the revision after. `keeps_for`: for
-    /// how much longer so many `holders` may keep their services running.
-    fn end(
-        &mut self,
-        at: Revision,
-        keeps_for: Duration,
-        holders: u32,
-    ) -> Result<Revision, Refusal> {
+    /// Ends the pause that stands at this revision; returns the revision after.
+    fn end(&mut self, at: Revision) -> Result<Revision, Refusal> {
         let (key, mut last) = (self.request.key.clone(), String::new());
-        let kept = (!keeps_for.is_zero())
-            .then(|| StoredPause::ended(keeps_for, holders, self.request.by.clone()));
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
-            let ended = match &kept {
-                Some(kept) => stored::write(&mut *self.bucket, &key, at, kept, by),
-                None => stored::end(&mut *self.bucket, &key, at, by),
-            };
-            match ended {
+            match stored::end(&mut *self.bucket, &key, at, by) {
                 Written::Stored(ended) => {
                     self.bucket.announce(&key, &pause_notice(ended));
                     return Ok(ended);
@@ -442,21 +369,6 @@ fn still_paused(status: Option<&KeyStatus>, agents: &Agents) -> Vec<String> {
         format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
     };
     paused.chain(silent_holders(status, agents).map(of_holder)).collect()
-}
-
-/// Returns the holders whose lock is still the longer one of a pause, a line for each.
-fn longer_locks(status: Option<&KeyStatus>) -> Vec<String> {
-    let holders = status.map_or(&[][..], |status| &status.holders).iter();
-    let longer = holders.filter_map(|holder| {
-        let left = holder.expires_in_seconds?.min;
-        let timing = holder.timing.as_ref()?;
-        let usual = timing.renewal_seconds * f64::from(timing.failures);
-        let is_longer = left > 0.0 && left + holder.renewed_age_seconds? > usual + MS_SECONDS;
-        let left = Ms(Duration::from_secs_f64(left));
-        let token = &holder.token;
-        is_longer.then(|| format!("{token}: has the longer lock still; it runs out in {left}"))
-    });
-    longer.collect()
 }
 
 #[cfg(test)]

@@ -30,8 +30,6 @@ use self::agents::Answers;
 pub use self::answer::{Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
-#[cfg(test)]
-pub(crate) use self::model::Bounds;
 use self::model::Status;
 pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
 use crate::core::tickets::StoredTicket;

@@ -92,7 +92,7 @@ impl Agent {
             pump = match self.store.open(sys::now().after(OPEN_WITHIN)) {
                 Ok(opened) => {
                     self.shared.counters.opened();
-                    let pause = self.store.pause().clone();
+                    let pause = self.store.pause().cloned();
                     pump = self.handle(pump, Event::PauseRead(pause));
                     pump = self.handle(pump, Event::Opened(opened));
                     self.serve(pump)
@@ -205,7 +205,6 @@ impl Agent {
             | Effect::KillCgroup
             | Effect::ExtendCheck(_)
             | Effect::KillCheck
-            | Effect::NoteKept(_)
             | Effect::Upgrade => None,
         }
     }

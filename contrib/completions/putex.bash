@@ -166,7 +166,7 @@ _putex() {
         esac
         case $verb in
             pause)
-                options+=' --for --reason --keep-running' ;;
+                options+=' --for --reason' ;;
         esac
         case $verb in
             pause | resume)

@@ -178,7 +178,6 @@ complete -c putex -n '__putex_runs switchover' -l to -x -d 'the agent that is to
 complete -c putex -n '__putex_runs switchover' -s w -l timeout -l wait -x -d 'withdraw it if the holder has not begun after so long: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs pause' -l for -x -d 'how long the pause lasts: seconds, or with ms, s, m, h, d'
 complete -c putex -n '__putex_runs pause' -l reason -x -d 'why, for whoever sees the pause'
-complete -c putex -n '__putex_runs pause' -l keep-running -d 'the service runs on until the pause is over, also without the servers'
 complete -c putex -n '__putex_runs pause resume' -s w -l timeout -l wait -x -d 'how long the agents have to acknowledge it: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs doctor' -l ignore -x -d 'findings of these names do not make anything unfit'
 complete -c putex -n '__putex_runs doctor' -l samples -x -d 'measure so many reads and so many writes'

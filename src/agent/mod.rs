@@ -61,7 +61,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{HeldDir, Identity, InstanceDir, kept_file, note};
+use crate::guard::{HeldDir, Identity, InstanceDir, note};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys::{self, Alarm, PollFlags};
@@ -136,7 +136,6 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     };
     setup.guard.dir = dir.path.display().to_string();
     let dir_path = dir.path.clone();
-    let kept = kept_file::read(&dir_path)?;
     let times = note::times_in(&dir_path);
     let dir = HeldDir::new(dir, agent_lock)?;
     let commands = setup.guard.commands.clone();
@@ -154,7 +153,7 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         host: setup.id.host.clone(),
     };
     let timing = setup.config.timing;
-    let pump = Pump::new(setup.config, setup.id, sys::now()).recall(kept).recall_times(times);
+    let pump = Pump::new(setup.config, setup.id, sys::now()).recall_times(times);
     let performer = Performer {
         check,
         on_change,

@@ -80,7 +80,6 @@ impl Performer<'_> {
             Effect::TellGuard(message) => self.queued_events.extend(self.guard.tell(&message)),
             Effect::KillGuard => self.guard.kill(),
             Effect::KillCgroup => self.guard.kill_cgroup(),
-            Effect::NoteKept(kept) => self.files.note_kept(kept),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
@@ -157,8 +156,7 @@ impl Performer<'_> {
     /// replace that of another agent: there it is a file.
     pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
         let (moved_at, why) = &self.last_move;
-        let mut status = pump.status(*moved_at, why, now);
-        status.pause = status.pause.filter(|_| self.files.is_kept_noted());
+        let status = pump.status(*moved_at, why, now);
         match request {
             StatusRequest::Command(number) if self.is_local => {
                 self.files.write_status(number, status);

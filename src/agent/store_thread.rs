@@ -135,7 +135,7 @@ impl StoreThread {
                 self.said.clear();
                 self.generation += 1;
                 // Before anything is taken.
-                self.events.tell(Event::PauseRead(self.store.pause().clone()))?;
+                self.events.tell(Event::PauseRead(self.store.pause().cloned()))?;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
                 return self.events.tell(Event::Closed(why));

@@ -76,10 +76,9 @@ fn pause(faults: &mut Faults<'_>) -> Option<Action> {
     if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
         return faults.usage(Name::Reason, "write one line of at most 200 bytes");
     }
-    let keep_running = faults.settings.is_on(Name::KeepRunning);
     // Records have whole milliseconds.
     let lasts = Duration::from_millis(lasts.as_millis() as u64);
-    Some(Action::Pause { lasts, reason, keep_running })
+    Some(Action::Pause { lasts, reason })
 }
 
 /// Resolves for how long the agents are waited for.

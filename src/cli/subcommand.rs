@@ -49,7 +49,7 @@ subcommands! {
     Switchover "switchover" "move the service to another agent, and say what became of it"
         "putex switchover [--from WHO] [--to WHO] [-w SECONDS] [options] KEY";
     Pause "pause" "for some time, no agent starts, stops or takes over the service"
-        "putex pause --for TIME [--reason TEXT] [--keep-running] [-w SECONDS] [options] KEY";
+        "putex pause --for TIME [--reason TEXT] [-w SECONDS] [options] KEY";
     Resume "resume" "end a pause" "putex resume [-w SECONDS] [options] KEY";
     Doctor "doctor" "measure whether the servers, the agents and this host are fit"
         "putex doctor [--json] [-r TIME] [-f COUNT] [-c COUNT] [options] [KEY]";

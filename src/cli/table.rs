@@ -319,8 +319,6 @@ flags! {
         PauseFor: "for" { value: "time" }
             "how long the pause lasts: seconds, or with ms, s, m, h, d";
         Reason: "reason" { value: "text" } "why, for whoever sees the pause";
-        KeepRunning: "keep-running" {}
-            "the service runs on until the pause is over, also without the servers";
     }
     PAUSES {
         PauseWait: "timeout" {

@@ -41,8 +41,8 @@ pub enum Event {
     FailbackRequested(FailbackRequest),
     /// An operator wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
-    /// What the entry of the pause of the agents of this key says.
-    PauseRead(PauseEntry),
+    /// The pause of the agents of this key that stands; `None` for none.
+    PauseRead(Option<Pause>),
     /// Somebody wants to know the status of this agent. The thread that runs the pump answers, by
     /// [`Pump::status`](crate::core::Pump::status).
     StatusRequested(StatusRequest),
@@ -219,39 +219,6 @@ pub struct SwitchoverRequest {
     pub until: Instant,
 }
 
-/// What the entry of the pause of the agents of a key says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PauseEntry {
-    /// The epoch of the bucket: revisions of another one mean nothing here.
-    pub epoch: String,
-    /// The revision of the entry; 0 if there is none.
-    pub revision: Revision,
-    /// The pause that stands.
-    pub pause: Option<Pause>,
-    /// Until when a pause lets the holder keep its service running, also a pause that was ended
-    /// before its time; `None` for no such pause.
-    pub kept_until: Option<Instant>,
-}
-
-impl PauseEntry {
-    /// Returns what a bucket of this epoch says without such an entry.
-    pub fn none(epoch: &str) -> PauseEntry {
-        let epoch = epoch.to_owned();
-        PauseEntry { epoch, revision: Revision(0), pause: None, kept_until: None }
-    }
-}
-
-/// Until when a holder may run its service because of a pause, although its record is lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The epoch of the bucket with the entry of the pause.
-    pub epoch: String,
-    /// The revision of the entry of the pause.
-    pub revision: Revision,
-    /// From here on the service is down, but for the time that it takes to stop it.
-    pub until: Instant,
-}
-
 /// A pause of all agents of a key: no agent starts, stops or takes over the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
@@ -259,9 +226,6 @@ pub struct Pause {
     pub revision: Revision,
     /// When it ends by itself.
     pub until: Instant,
-    /// The holder publishes a longer lock time, so that its service may run until the pause is
-    /// over, whether the lock can be renewed or not.
-    pub keep_running: bool,
     /// The requester, for people.
     pub by: String,
     /// Why it was requested, for people.
@@ -310,9 +274,6 @@ pub enum Effect {
     /// Kill the health check with its process group. It still ends with
     /// [`Event::CheckEnded`].
     KillCheck,
-    /// Note this for the next instance of this agent, also if that is another program: see
-    /// [`Pump::recall`](crate::core::Pump::recall). `None` for nothing to note.
-    NoteKept(Option<Kept>),
     /// Tell the operator.
     Report(Report),
     /// Execute the program anew, with the same arguments. The last effect there is, unless it

@@ -318,7 +318,6 @@ impl Reason {
             | Holder::Gone
             | Holder::Never
             | Holder::Unwatched
-            | Holder::KeptRunning
             | Holder::Blanked
             | Holder::ReleasedHere
             | Holder::Released(_)
@@ -361,8 +360,6 @@ pub enum Holder {
     Never,
     /// nobody (the key does not exist, in a bucket not watched for long yet)
     Unwatched,
-    /// nobody known (a pause may keep a service running whose record is lost)
-    KeptRunning,
     /// {0}, in a bucket that has rolled back
     InRollback(String),
     /// {0}, in a record older than one seen before

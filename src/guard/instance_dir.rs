@@ -5,7 +5,6 @@
 //! | `agent.lock` | locked by the agent: there is one at a time |
 //! | `lock` | locked by the guard for as long as it lives; its content is [`super::note`] |
 //! | `socket` | where the guard takes the connection of the next agent |
-//! | `kept` | what the agent knows of a pause, see [`super::kept_file`] |
 //! | `status` | what the agent says of itself, see [`super::status_file`] |
 //!
 //! Nobody else may write to the directory, or to one above it: whoever could bind the socket

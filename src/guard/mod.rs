@@ -3,7 +3,6 @@
 //! | file | part |
 //! |---|---|
 //! | `start` | how a guard begins |
-//! | [`kept_file`] | what an agent knows of a pause, for the next instance of it |
 //! | [`status_file`] | what an agent says of itself where the lock is in a directory |
 //! | [`metrics_file`] | the metrics of an agent, which outlive no agent |
 //! | `process` | the main loop; decides by [`crate::core::guard`] |
@@ -27,7 +26,6 @@ mod cgroup_entry;
 mod device;
 mod finish;
 mod instance_dir;
-pub mod kept_file;
 pub mod metrics_file;
 pub(crate) mod note;
 mod private_file;

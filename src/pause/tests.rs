@@ -1,7 +1,6 @@
 //! Who has to acknowledge a pause, and its end.
 
 use super::*;
-use crate::status::Bounds;
 
 fn agents(of: &[(&str, Option<u64>, &str)]) -> Agents {
     let agent = |(token, pause, state): &(&str, Option<u64>, &str)| {
@@ -51,19 +50,4 @@ fn the_end_of_a_pause_is_acknowledged_by_all_too() {
     assert_eq!(still_paused(Some(&held), &one), ["h1: has not acknowledged the end"]);
     let silent = still_paused(Some(&held), &agents(&[("h2", None, "standby")]));
     assert_eq!(silent, ["h1: does not answer"]);
-}
-
-#[test]
-fn a_lock_that_is_longer_than_the_usual_one_is_named() {
-    let mut status = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
-    let mut longer = |age: f64, left: f64| {
-        status.holders[0].renewed_age_seconds = Some(age);
-        status.holders[0].expires_in_seconds = Some(Bounds { min: left, max: left + 1.0 });
-        longer_locks(Some(&status))
-    };
-    // T is 3 s.
-    assert_eq!(longer(0.5, 2.5), Vec::<String>::new());
-    assert_eq!(longer(5.0, 0.0), Vec::<String>::new(), "it is over");
-    assert_eq!(longer(0.5, 60.0), ["h1: has the longer lock still; it runs out in 60 s"]);
-    assert_eq!(longer_locks(None), Vec::<String>::new());
 }

@@ -98,7 +98,6 @@ pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, t
             expires_in_seconds: seconds(left),
             by: standing.by,
             reason: standing.reason,
-            keep_running: standing.keep_running,
             revision: entry.revision.0,
         });
         match keys.iter_mut().find(|known| known.kind == Kind::Agent && known.key == key) {

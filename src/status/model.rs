@@ -135,8 +135,6 @@ pub struct PauseStatus {
     pub by: String,
     /// The reason that was given, which may be blank.
     pub reason: String,
-    /// Whether the service runs on without a store.
-    pub keep_running: bool,
     /// The revision of the pause, which the agents acknowledge.
     pub revision: u64,
 }

@@ -74,11 +74,10 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
 
 /// Returns the line about a pause.
 fn paused(pause: &PauseStatus) -> String {
-    let PauseStatus { until, expires_in_seconds, by, reason, keep_running, .. } = pause;
+    let PauseStatus { until, expires_in_seconds, by, reason, .. } = pause;
     let left = brief(*expires_in_seconds);
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let kept = if *keep_running { ", the service runs on without a store" } else { "" };
-    format!("PAUSED until {until}, for {left} still{kept}, by {by}{reason}")
+    format!("PAUSED until {until}, for {left} still, by {by}{reason}")
 }
 
 /// Returns whether this agent has written the record of a holder, for all that is known.

@@ -11,7 +11,7 @@ use super::message::{Message, notice_to_content, request_to_content, status_to_c
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, PauseEntry,
+    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
     Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
@@ -32,8 +32,6 @@ pub struct LockKey {
     bucket: Box<dyn Bucket>,
     /// The keys of the seats, never none. Announcements are made under the first.
     keys: Vec<SeatKey>,
-    /// The epoch of the bucket when it was opened last.
-    epoch: String,
     /// The keys of the requests for switchover of all seats, and that of the pause.
     switchover_keys: Vec<String>,
     pause_key: String,
@@ -46,7 +44,7 @@ pub struct LockKey {
     noticed_at: Option<Instant>,
     operator_reads: OperatorReads,
     /// The pause as it was read last, and when it is read again; `None` for not before it changes.
-    pause: PauseEntry,
+    pause: Option<Pause>,
     read_pause_at: Option<Instant>,
     /// No write was stored since the bucket was opened.
     is_new: bool,
@@ -91,7 +89,6 @@ impl LockKey {
         LockKey {
             bucket,
             keys,
-            epoch: String::new(),
             switchover_keys,
             pause_key: pause::key_of(key),
             announced: None,
@@ -99,7 +96,7 @@ impl LockKey {
             failback_requested_at: None,
             noticed_at: None,
             operator_reads: OperatorReads::default(),
-            pause: PauseEntry::none(""),
+            pause: None,
             read_pause_at: None,
             is_new: true,
             read_max: READ_MAX,
@@ -126,8 +123,7 @@ impl LockKey {
         let first = FirstKeys { subscribed: &subscribed, read: &read };
         let (mut bucket, mut entries) = self.bucket.open(first, deadline)?;
         let pause = entries.pop().flatten();
-        self.epoch.clone_from(&bucket.id.epoch);
-        self.pause = pause::of_entry(&mut *self.bucket, pause, &self.epoch, deadline)?;
+        self.pause = pause::of_entry(&mut *self.bucket, pause, deadline)?;
         self.read_pause_at = self.read_pause_again();
         (self.operator_reads, self.is_new) = (OperatorReads::default(), true);
         let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
@@ -141,8 +137,8 @@ impl LockKey {
 
     /// Returns the pause of the agents of this key, as it stood when the bucket was opened or the
     /// pause has changed last.
-    pub fn pause(&self) -> &PauseEntry {
-        &self.pause
+    pub fn pause(&self) -> Option<&Pause> {
+        self.pause.as_ref()
     }
 
     /// Returns whether the last record that the caller stored holds the lock of a seat, and no
@@ -247,7 +243,7 @@ impl LockKey {
             }
             if let Some(key) = self.operator_reads.next(now) {
                 let event = match key {
-                    OperatorKey::Pause => self.read_changed_pause().map(Event::PauseRead),
+                    OperatorKey::Pause => self.read_changed_pause(),
                     OperatorKey::Switchover(seat) => {
                         self.read_switchover(seat).map(Event::SwitchoverRequested)
                     }
@@ -336,26 +332,24 @@ impl LockKey {
     }
 
     /// Reads the pause; returns what stands there if it has changed.
-    fn read_changed_pause(&mut self) -> Option<PauseEntry> {
+    fn read_changed_pause(&mut self) -> Option<Event> {
         let now = sys::now();
         let by = now.after(self.read_max);
-        let read = pause::read(&mut *self.bucket, &self.keys[0].key, &self.epoch, by);
+        let read = pause::read(&mut *self.bucket, &self.keys[0].key, by);
         let Ok(pause) = read else {
             self.read_pause_at = Some(now.after(PAUSE_EVERY));
             return None;
         };
-        let shown = |entry: &PauseEntry| (entry.revision, entry.pause.is_some());
-        let is_new = shown(&pause) != shown(&self.pause);
+        let revision = |pause: &Option<Pause>| pause.as_ref().map(|pause| pause.revision);
+        let is_new = revision(&pause) != revision(&self.pause);
         self.pause = pause;
         self.read_pause_at = self.read_pause_again();
-        is_new.then(|| self.pause.clone())
+        is_new.then(|| Event::PauseRead(self.pause.clone()))
     }
 
     /// Returns when the pause is read again if nothing says before that it has changed.
     fn read_pause_again(&self) -> Option<Instant> {
-        let now = sys::now();
-        let kept = self.pause.kept_until.is_some_and(|at| now < at);
-        (kept || self.pause.pause.is_some()).then(|| now.after(PAUSE_EVERY))
+        self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY))
     }
 
     /// Reads the request for switchover of a seat. One that cannot be read is not followed: whoever

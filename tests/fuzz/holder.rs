@@ -248,11 +248,7 @@ impl World {
                 self.guard.reports = false;
             }
             Effect::Upgrade | Effect::Exit(_) => return false,
-            Effect::Announce
-            | Effect::ExtendCheck(_)
-            | Effect::KillCheck
-            | Effect::KillCgroup
-            | Effect::NoteKept(_) => {}
+            Effect::Announce | Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
         }
         true
     }

@@ -14,24 +14,19 @@ fn parsed(line: &[&str]) -> Result<Invocation, Refusal> {
 
 #[test]
 fn what_is_asked_for_is_what_the_page_says() {
-    let pause = |seconds, reason: &str, keep_running| Action::Pause {
+    let pause = |seconds, reason: &str| Action::Pause {
         lasts: Duration::from_secs(seconds),
         reason: reason.to_owned(),
-        keep_running,
     };
     for (words, action, wait) in [
-        (&["pause", "--for", "2h", "web"][..], pause(7200, "", false), 10_000),
+        (&["pause", "--for", "2h", "web"][..], pause(7200, ""), 10_000),
         (
             &["pause", "web", "--for=7d", "--reason", "new kernel"],
-            pause(604_800, "new kernel", false),
+            pause(604_800, "new kernel"),
             10_000,
         ),
-        (
-            &["pause", "--for", "90", "--keep-running", "-w", "2.5", "web"],
-            pause(90, "", true),
-            2500,
-        ),
-        (&["pause", "--for", "1.5h", "web"], pause(5400, "", false), 10_000),
+        (&["pause", "--for", "90", "-w", "2.5", "web"], pause(90, ""), 2500),
+        (&["pause", "--for", "1.5h", "web"], pause(5400, ""), 10_000),
         (&["resume", "--wait", "1m", "web"], Action::Resume, 60_000),
     ] {
         let args = match parsed(&[words, &["--dir", "/d"]].concat()) {

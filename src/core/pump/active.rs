@@ -93,8 +93,12 @@ impl Active {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        if context.pause.is_some() {
-            self.rest(context, event, now);
+        if context.pause.is_some()
+            && let Phase::Checking { .. } = self.phase
+        {
+            // In a pause no check runs.
+            context.kill_check();
+            self.phase = Phase::Renewing;
         }
         if let (Event::CheckEnded(outcome), Phase::Checking { began, .. }) = (event, self.phase) {
             if let Some(why) = self.judge_check(context, outcome, began, now) {
@@ -133,19 +137,6 @@ impl Active {
         }
         self.advance(context, now);
         Next::Stay(State::Active(self))
-    }
-
-    /// In a pause no check runs. The longer lock that keeps the service running is written at once.
-    fn rest(&mut self, context: &mut Context, event: &Event, now: Instant) {
-        if let Phase::Checking { .. } = self.phase {
-            context.kill_check();
-            self.phase = Phase::Renewing;
-        }
-        if let Event::PauseRead(_) = event
-            && self.phase == Phase::Resting
-        {
-            self.stroke_at = now;
-        }
     }
 
     /// Returns whether a request is for this very lock, in time, and to another agent. Without a
@@ -290,8 +281,7 @@ impl Active {
     /// Renews the lock. No record may stand in the store that is over before what the guard acts
     /// on: another agent would start the service beside it.
     fn renew(&mut self, context: &mut Context, now: Instant) {
-        let covers = context.pause_covers().map_or(self.guard_until, |at| at.max(self.guard_until));
-        self.hold.renew(context, RecordState::Active, Duration::ZERO, covers, now);
+        self.hold.renew(context, RecordState::Active, Duration::ZERO, self.guard_until, now);
     }
 
     /// Returns until when the next stroke is put off for an upgrade that is wanted: the health

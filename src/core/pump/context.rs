@@ -1,8 +1,6 @@
 //! What every state needs: the configuration, the store as it is known, the guard, the health
 //! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
 
-use std::time::Duration;
-
 use super::deadline::Deadline;
 use super::failback::Tries;
 use super::guard_view::GuardView;
@@ -10,7 +8,7 @@ use super::hold::Hold;
 use super::store_view::{KeyView, StoreView};
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, Kept, Pause, PauseEntry, StoreError, Written};
+use crate::core::event::{Effect, Ending, Event, Pause, StoreError, Written};
 use crate::core::protocol::{Grant, Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::{LockName, Report};
@@ -49,13 +47,6 @@ pub(super) struct Context {
     pub(super) failback_tries: Tries,
     /// The pause that the agents of this key observe.
     pub(super) pause: Option<Pause>,
-    /// Until when a pause may keep a service running whose record is lost.
-    pub(super) kept: Option<Kept>,
-    /// The last entry of that pause, and the F*R and C*R by which `kept` was computed from it.
-    pub(super) kept_entry: Option<PauseEntry>,
-    pub(super) kept_by: Option<(Duration, Duration)>,
-    /// The store has lost the entry of that pause.
-    pub(super) kept_lost: bool,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -81,10 +72,6 @@ impl Context {
             predecessor_term: None,
             failback_tries: Tries::default(),
             pause: None,
-            kept: None,
-            kept_entry: None,
-            kept_by: None,
-            kept_lost: false,
             duplicate_reported_at: None,
             rejection: None,
             armed: None,
@@ -135,7 +122,7 @@ impl Context {
                 }
                 self.rejection = Some(rejection.clone());
             }
-            Event::PauseRead(pause) => self.handle_pause(pause, now),
+            Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
             Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
             Event::Upgrade => self.upgrade = true,
             Event::Tick

@@ -62,10 +62,8 @@ impl Hold {
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
         let validity = context.config.timing.validity();
-        if !context.keeps_running() {
-            // A longer lock was for a pause that is over.
-            self.valid_until = self.valid_until.min(now.after(validity));
-        }
+        // A longer lock time is for those who follow.
+        self.valid_until = self.valid_until.min(now.after(validity));
         if context.due(Timer::LockOver, self.valid_until, now) {
             return Err(LockLoss::NotRenewed(Ms(validity)));
         }

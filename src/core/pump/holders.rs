@@ -9,27 +9,20 @@ use crate::core::timing::Timing;
 /// How long a holder may live on, by what it published.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Its lock time: F·R, or more in a pause.
+    /// Its lock time: F·R, or more.
     pub(super) lock: Duration,
     /// Its C·R, or more.
     pub(super) grace: Duration,
-    /// Its F·R.
-    pub(super) usual_lock: Duration,
 }
 
 impl Times {
     fn of(lease: &Lease) -> Times {
-        let usual_lock = lease.renewal.saturating_mul(lease.failures);
-        Times { lock: lease.lock_time, grace: lease.grace, usual_lock }
+        Times { lock: lease.lock_time, grace: lease.grace }
     }
 
     /// Returns what covers both.
     fn slower(self, other: Times) -> Times {
-        Times {
-            lock: self.lock.max(other.lock),
-            grace: self.grace.max(other.grace),
-            usual_lock: self.usual_lock.max(other.usual_lock),
-        }
+        Times { lock: self.lock.max(other.lock), grace: self.grace.max(other.grace) }
     }
 }
 
@@ -66,17 +59,11 @@ impl Holders {
         }
     }
 
-    /// Returns the times of the last holder.
-    pub(super) fn last(&self) -> Times {
-        self.last
-    }
-
     /// The holder that the store has lost may live on for its T + C·R, and nothing is
     /// free so long. Which of those that were shown it was is not known, and it may be
     /// one that was not: the slowest counts.
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
-        let lock = timing.lock_time();
-        let own = Times { lock, grace: timing.confirmation(), usual_lock: lock };
+        let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
         if let Some(lost) = self.lost.take().filter(|lost| now < lost.until) {
             times = times.slower(lost.times);

@@ -76,7 +76,7 @@ use self::standby::Standby;
 pub use self::status::Moment;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Effect, Ending, Event, Kept, Reloadable};
+use crate::core::event::{Effect, Ending, Event, Reloadable};
 use crate::core::level::Level;
 use crate::core::protocol::{DeviceUse, GrantTimes, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
@@ -258,13 +258,6 @@ impl Pump {
         let context = Context::new(config, id, now);
         let state = State::Looking(Looking::new(&context, now));
         Pump { state, context }
-    }
-
-    /// Takes in what the instance before this one has noted, see [`Effect::NoteKept`].
-    #[must_use]
-    pub fn recall(mut self, kept: Option<Kept>) -> Pump {
-        self.context.kept = kept;
-        self
     }
 
     /// Sets the times under which the guard of the previous instance may let the service run, if

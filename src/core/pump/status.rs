@@ -118,18 +118,15 @@ impl State {
         }
     }
 
-    /// Returns the pause that this agent observes. A holder whose service is to run on does so once
-    /// the longer lock is stored.
+    /// Returns the pause that this agent observes.
     fn observed_pause<'a>(&self, context: &'a Context) -> Option<&'a Pause> {
-        let pause = context.pause.as_ref()?;
-        let observes = match self {
-            State::Active(active) => !pause.keep_running || active.hold.valid_until >= pause.until,
-            State::Taking(_) | State::Confirming(_) => !pause.keep_running,
-            State::Standby(_) => true,
+        match self {
+            State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Active(_) => {
+                context.pause.as_ref()
+            }
             // It is looking for a service to adopt, or stops one.
-            State::Looking(_) | State::Stopping(_) | State::Ended => false,
-        };
-        observes.then_some(pause)
+            State::Looking(_) | State::Stopping(_) | State::Ended => None,
+        }
     }
 
     /// Returns why this agent does not take the lock; `None` if it does, or holds it.

@@ -102,7 +102,7 @@ impl Stopping {
 
     fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
         let budget = context.config.timing.stop_budget();
-        // In a pause the lock may be valid for hours: a stop takes no longer than else.
+        // The lock may be valid for longer: a stop takes no longer than else.
         let latest = now.after(context.config.timing.validity());
         let of_hold = |hold: &Hold, valid_until: Instant| StopOrder {
             dead_by: valid_until.min(latest).after(budget),

@@ -230,7 +230,6 @@ impl Context {
         let first_at = blank.filter(|_| is_blank).map_or(now, |(_, since)| since);
         key.blank = is_blank.then_some((key_state.revision, first_at));
         key.seen = Some(Seen { key_state: key_state.clone(), first_at, takeover });
-        self.extend_kept(now);
     }
 
     /// This agent is about to take this seat.

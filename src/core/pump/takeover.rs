@@ -38,8 +38,7 @@ impl Context {
     /// Returns when this agent takes a lock, if it does not move before: when what must be waited
     /// for is over, and those who go first have had their turn.
     pub(super) fn take_at(&self, seen: &Seen) -> Instant {
-        let at = seen.first_at.after(self.wait(seen));
-        self.kept_until(&seen.key_state).map_or(at, |kept_until| at.max(kept_until))
+        seen.first_at.after(self.wait(seen))
     }
 
     /// Returns how long the record stands still before this agent takes the lock.
@@ -68,11 +67,6 @@ impl Context {
         let known_for = timing.lock_time() + timing.confirmation();
         let predecessors = self.predecessor_term_in(key_state).is_some();
         let old_enough = self.store.age.is_some_and(|age| age >= known_for);
-        // The service of such a holder may still be being stopped.
-        let may_run = |at: Instant| now < at.after(timing.confirmation());
-        if self.kept_until(key_state).is_some_and(may_run) {
-            return takeover(wait, confirm, Holder::KeptRunning);
-        }
         match &key_state.value {
             KeyValue::Marker => takeover(wait, confirm, Holder::Deleted),
             KeyValue::Absent if key.max_seen.is_some() => takeover(wait, confirm, Holder::Gone),

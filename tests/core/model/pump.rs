@@ -322,7 +322,7 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::Upgrade => PumpOutput::Upgrade,
         Effect::Exit(_) => PumpOutput::Exit,
         Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
-        Effect::Announce | Effect::NoteKept(_) | Effect::Report(_) => return,
+        Effect::Announce | Effect::Report(_) => return,
         Effect::RequestFailback(_) => unreachable!("no lock goes back"),
         Effect::RunCheck(_) | Effect::ExtendCheck(_) | Effect::KillCheck => {
             unreachable!("there is no health check")

@@ -66,9 +66,7 @@ pub struct Agent {
     pub marks: Vec<(True, u64, u64)>,
     /// The end of the pause that it observes.
     pub paused_until: Option<Instant>,
-    /// The end of the pause that it observes, if that keeps the service running.
-    pub kept_until: Option<Instant>,
-    /// V, as it was cut at the end of a pause.
+    /// V, as it was cut.
     pub valid_until: Option<Instant>,
     /// It was told to end.
     pub told_to_end: Option<True>,
@@ -283,7 +281,6 @@ impl World<'_> {
                 self.check_log(id, &report);
                 self.note(Some(site), || report.to_string());
             }
-            Effect::NoteKept(kept) => self.sites[self.agents[id].site].kept = kept,
             Effect::Upgrade => self.upgrade(id),
             Effect::Exit(ending) => self.exit(id, &ending),
         }
@@ -369,7 +366,7 @@ impl World<'_> {
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
             Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
-            Event::PauseRead(entry) => self.on_pause(id, entry.pause.as_ref()),
+            Event::PauseRead(pause) => self.on_pause(id, pause.as_ref()),
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }

@@ -54,7 +54,6 @@ listed! {
         Switchover,
         Pause,
         LongLock,
-        OutlastedOutage,
         OutlivedStopFailed,
         OutlivedLied,
         OutlivedAway,

@@ -67,7 +67,6 @@ impl World<'_> {
             known_key: 0,
             marks: Vec::new(),
             paused_until: None,
-            kept_until: None,
             valid_until: None,
             told_to_end: None,
         });
@@ -112,7 +111,7 @@ impl World<'_> {
             host: format!("h{}", setup.host),
             boot: format!("h{}-b{boot}", setup.host),
         };
-        let pump = Pump::new(config, me, self.clock(site)).recall(self.sites[site].kept.clone());
+        let pump = Pump::new(config, me, self.clock(site));
         let pump = pump.recall_times(self.sites[site].note.times);
         self.agents[id].pump = Some(pump);
         self.agents[id].reloadable = self.reloadable(site);

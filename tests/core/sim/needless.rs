@@ -8,7 +8,6 @@ use putex::core::seat::Seat;
 
 use super::clock::MS;
 use super::faults::Kind;
-use super::scenario::Step;
 use super::world::{Acked, World};
 
 impl World<'_> {
@@ -91,11 +90,6 @@ impl World<'_> {
     pub fn on_pause(&mut self, id: usize, pause: Option<&Pause>) {
         let agent = &mut self.agents[id];
         agent.paused_until = pause.map(|pause| pause.until);
-        let keeps = pause.filter(|pause| pause.keep_running);
-        let before = std::mem::replace(&mut agent.kept_until, keeps.map(|pause| pause.until));
-        if before > agent.kept_until && agent.state == "active" {
-            self.step(Step::Shortened, self.agents[id].site);
-        }
     }
 
     /// Whether an agent knows of a pause.
@@ -137,14 +131,12 @@ impl World<'_> {
         self.now + spare >= over
     }
 
-    /// A lock that is longer than else is cut when its pause is over.
+    /// A lock that is longer than else is cut.
     pub fn cut_lock(&mut self, id: usize) {
         let site = self.agents[id].site;
         let (now, validity) = (self.clock(site), self.sites[site].timing.validity());
         let agent = &mut self.agents[id];
-        if agent.kept_until.is_none_or(|until| now >= until) {
-            agent.valid_until = agent.valid_until.map(|at| at.min(now.after(validity)));
-        }
+        agent.valid_until = agent.valid_until.map(|at| at.min(now.after(validity)));
     }
 
     fn check_is_over(&self, id: usize, event: &Event) -> bool {

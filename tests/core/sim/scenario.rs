@@ -116,15 +116,12 @@ pub enum Step {
     Booted,
     /// A guard begins.
     Guarded,
-    /// A pause is over that has kept the service running: the lock gets its usual time again.
-    Shortened,
 }
 
 impl Step {
     /// Returns how often it happens in a run, or more.
     const fn often(self) -> u64 {
         match self {
-            Step::Shortened => 2,
             Step::Confirming | Step::Stopping | Step::Killed | Step::Booted | Step::Guarded => 8,
             Step::Write
             | Step::Stored
@@ -140,7 +137,7 @@ impl Step {
     }
 }
 
-pub const STEPS: [Step; 16] = [
+pub const STEPS: [Step; 15] = [
     Step::Confirming,
     Step::Stopping,
     Step::Write,
@@ -156,7 +153,6 @@ pub const STEPS: [Step; 16] = [
     Step::Killed,
     Step::Booted,
     Step::Guarded,
-    Step::Shortened,
 ];
 
 /// What stands under the key when the run begins.

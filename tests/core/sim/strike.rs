@@ -1,6 +1,6 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::{Event, Pause, PauseEntry, SwitchoverRequest};
+use putex::core::event::{Event, Pause, SwitchoverRequest};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 
@@ -130,23 +130,15 @@ impl World<'_> {
     fn announce_pause(&mut self, site: usize) {
         let (all, stands) = (self.chance.chance(700), self.chance.chance(700));
         let revision = Revision(1 + self.chance.below(1 << 40));
-        // Agents of 0.2.0 know of no lock time.
-        let plain = self.sc.sites.iter().any(|site| site.plain);
-        let keep_running = self.chance.chance(600) && !plain;
-        // It was ended, and not acknowledged by all.
-        let kept = stands || self.chance.chance(500);
         let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
         for other in 0..self.sites.len() {
             let told = other == site || all && self.chance.chance(800);
             let Some(id) = self.living(other).filter(|_| told) else { continue };
             let until = self.clock(other).after(lasts);
             let (by, reason) = ("root@h1".to_owned(), String::new());
-            let pause = Pause { revision, until, keep_running, by, reason };
-            let (pause, kept_until) =
-                (stands.then_some(pause), (keep_running && kept).then_some(until));
+            let pause = Pause { revision, until, by, reason };
             self.count(Sometimes::Pause);
-            let epoch = self.store.id().epoch;
-            self.tell(id, Event::PauseRead(PauseEntry { epoch, revision, pause, kept_until }));
+            self.tell(id, Event::PauseRead(stands.then_some(pause)));
         }
     }
 
@@ -314,7 +306,6 @@ impl World<'_> {
             let place = &mut self.sites[site];
             place.starts.clear();
             place.escaped.clear();
-            place.kept = None;
             place.note = Default::default();
             place.stopped = true;
             for process in &mut self.processes {
@@ -356,12 +347,7 @@ impl World<'_> {
             if self.agents[id].alive {
                 let reloadable = self.reloadable(self.agents[id].site);
                 self.tell(id, Event::Reloaded(reloadable));
-                // Whichever epoch it knows a pause of.
-                let known = self.sites[self.agents[id].site].kept.clone();
-                let epoch = known.map_or(self.store.id().epoch, |kept| kept.epoch);
-                let revision = Revision(u64::MAX);
-                let over = PauseEntry { epoch, revision, pause: None, kept_until: None };
-                self.tell(id, Event::PauseRead(over));
+                self.tell(id, Event::PauseRead(None));
             }
         }
         for site in 0..self.sites.len() {

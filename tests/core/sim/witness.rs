@@ -9,7 +9,7 @@ use putex::core::report::{Holder, LockLoss, Reason, Report};
 use putex::core::seat::Seat;
 
 use super::agent::Agent;
-use super::clock::{True, nanos};
+use super::clock::True;
 use super::counters::Sometimes;
 use super::scenario::SEATS;
 use super::store::Loss;
@@ -138,10 +138,9 @@ impl World<'_> {
         let Writing { lock, seat, .. } = self.agents[id].writing;
         self.sites[site].seat = seat.unwrap_or(Seat::FIRST);
         let timing = self.sites[site].timing;
-        let (lock_time, up) = (timing.lock_time(), self.sites[site].up);
+        let lock_time = timing.lock_time();
         let acked = &mut self.sites[site].acked;
         let was_long = acked.is_some_and(|before| before.lock > lock_time);
-        let before = acked.filter(|before| up && sent > before.sent + nanos(lock_time));
         if acked.is_none_or(|acked| acked.sent < sent) {
             *acked = Some(Acked { sent, lock, timing });
             let clock = self.host(site).clock;
@@ -152,9 +151,6 @@ impl World<'_> {
             }
             if was_long && lock <= lock_time {
                 self.lock_is_cut(site);
-            }
-            if before.is_some() {
-                self.count(Sometimes::OutlastedOutage);
             }
             let place = &mut self.sites[site];
             place.lost_at = None;

@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use putex::core::event::Kept;
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
@@ -109,8 +108,6 @@ pub struct Site {
     /// The last revision that it wrote, and since which one its lock time is longer than T.
     pub written: u64,
     pub long_from: Option<u64>,
-    /// What its agents have noted of a pause since the host was started.
-    pub kept: Option<Kept>,
     /// When the agent learnt that the lock is another's; when the guard was told.
     pub losing: Option<True>,
     pub lost_at: Option<True>,
@@ -204,7 +201,6 @@ impl<'a> World<'a> {
             blind: false,
             written: 0,
             long_from: None,
-            kept: None,
             losing: None,
             lost_at: None,
             late_said_at: None,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use putex::core::command::{Command, LockContext, Outcome};
-use putex::core::event::{Effect, Event, GuardEvent, Kept};
+use putex::core::event::{Effect, Event, GuardEvent};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
@@ -41,8 +41,6 @@ pub(super) struct Host {
     device_fails: bool,
     busy_cgroup: bool,
     timing: Timing,
-    /// What the agent has noted for the agent after it.
-    pub(super) kept: Option<Kept>,
 }
 
 impl Host {
@@ -50,7 +48,6 @@ impl Host {
         let guard = words.get("guard");
         let mut host = Host {
             events: VecDeque::new(),
-            kept: None,
             guard: None,
             frozen: false,
             inputs: VecDeque::new(),
@@ -132,7 +129,6 @@ impl Host {
                 self.events.retain(|event| !of_guard(event));
             }
             Effect::RunCheck(run) => self.begin(run.command)?,
-            Effect::NoteKept(kept) => self.kept = kept,
             Effect::Read { .. }
             | Effect::Write { .. }
             | Effect::Announce

@@ -142,7 +142,7 @@ impl Story {
         let lines = self.play(now)?;
         self.id.incarnation = incarnation;
         let pump = Pump::new(self.config.clone(), self.id.clone(), now);
-        self.pump = Some(pump.recall(self.host.kept.clone()));
+        self.pump = Some(pump);
         self.host.events.push_back(Event::Tick);
         Ok(lines)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, PauseEntry, Reloadable,
-    StoreErrorKind, SwitchoverRequest, Written,
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, Reloadable, StoreErrorKind,
+    SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, GrantTimes, ServiceState, StartState};
@@ -190,23 +190,10 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "paused" => {
             let revision = revision()?.ok_or("no revision")?;
             let until = Instant::from_boot(words.duration("until", 0)?);
-            let keep_running = words.get("keep-running") == Some("yes");
             let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
-            let pause = Some(Pause { revision, until, keep_running, by, reason });
-            let kept_until = keep_running.then_some(until);
-            let epoch = words.get("epoch").unwrap_or("e1").to_owned();
-            Event::PauseRead(PauseEntry { epoch, revision, pause, kept_until })
+            Event::PauseRead(Some(Pause { revision, until, by, reason }))
         }
-        // Its entry may tell how long a service was kept running, or be lost.
-        "resumed" => Event::PauseRead(PauseEntry {
-            epoch: words.get("epoch").unwrap_or("e1").to_owned(),
-            revision: revision()?.unwrap_or(Revision(u64::MAX)),
-            pause: None,
-            kept_until: match words.duration("kept", 0)? {
-                Duration::ZERO => None,
-                until => Some(Instant::from_boot(until)),
-            },
-        }),
+        "resumed" => Event::PauseRead(None),
         "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "upgrade" => Event::Upgrade,

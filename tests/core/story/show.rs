@@ -38,14 +38,6 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
-        Effect::NoteKept(None) => "note: no pause keeps a service running".to_owned(),
-        Effect::NoteKept(Some(kept)) => {
-            format!(
-                "note: pause {} may keep a service running until {}",
-                kept.revision,
-                at(kept.until)
-            )
-        }
         Effect::RequestFailback(request) => {
             let (of, fit_for) = (of(request.seat), request.fit_for.as_millis());
             format!("request the lock{of}: priority {}, fit for {fit_for}", request.priority)

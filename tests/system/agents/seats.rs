@@ -1,7 +1,6 @@
 //! Seats and priorities: five agents over one server, each behind a link of its own.
 
 mod group;
-mod kept;
 mod pause;
 mod site;
 mod switchover;

@@ -37,9 +37,6 @@ const STOP: &str =
     "for a in $D/alive.*; do for f in /proc/[0-9]*/fd/0; do test $a -ef $f || continue
     p=${f#/proc/}; kill -9 ${p%%/*} 2>/dev/null; while test $a -ef $f; do :; done; done; done";
 
-/// F·R.
-pub(crate) const T: Duration = Duration::from_millis(1800);
-
 /// One host.
 pub(crate) struct Host {
     pub(crate) sandbox: Sandbox,

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::group::{R, T, TAKEOVER};
+use super::group::{R, TAKEOVER};
 use super::site::Site;
 use crate::support::clock::{now, observe_for, until_true};
-use crate::support::proxy::Mode;
 use crate::support::sandbox::Run;
 
 impl Site {
@@ -131,57 +130,6 @@ fn a_pause_outlives_a_restart_of_the_server() {
     observe_for(TAKEOVER + R);
     assert_eq!(site.group.holder(0), None, "nobody takes over in a pause");
     assert_eq!(site.resume().status, Some(0));
-    site.check_end();
-}
-
-#[test]
-fn with_keep_running_the_service_outlives_an_outage_of_ten_t_and_its_agent() {
-    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
-    let holder = site.holder();
-    site.pause(&["--for", "25s", "--keep-running"]);
-    let since = now();
-    site.group.server.kill();
-    observe_for(T * 4);
-    // The agent dies too, and comes back.
-    site.group.hosts[holder].agent.take().expect("it runs").kill();
-    observe_for(T);
-    site.group.start(holder);
-    observe_for(T * 5);
-    assert_eq!(site.group.observer.changes_since(since), 0, "the service goes on");
-    site.group.server.restart().expect("the server comes back");
-    site.group.wait_for_line(holder, "adopted as revision", since);
-    site.group.wait_for_line(1 - holder, "store open again", since);
-    // Before the pause is over, and after it.
-    for host in 0..2 {
-        site.group.wait_for_line(host, "the pause is over", since);
-    }
-    observe_for(TAKEOVER);
-    assert_eq!(site.group.observer.changes_since(since), 0, "the service goes on");
-    // The lock is what it was before: a dead holder is followed in time.
-    let renewed_at = site.group.kill_host(holder);
-    let (_, up_at) = site.group.next_holder(0, holder, renewed_at);
-    assert!(up_at - renewed_at >= TAKEOVER - Duration::from_millis(20));
-    site.check_end();
-}
-
-#[test]
-fn a_holder_that_is_cut_off_keeps_its_service_until_the_pause_is_over_and_nobody_is_early() {
-    let Some(site) = Site::new(&["1", "2"], &[]) else { return };
-    let holder = site.holder();
-    site.pause(&["--for", "8s", "--keep-running"]);
-    let begun = now();
-    site.group.hosts[holder].proxy.turn(Mode::Freeze);
-    observe_for(T * 2);
-    // The holder does not hear that; the other agent does, and waits all the same.
-    let resumed = site.run(&["resume", "-w", "2", "web"]);
-    assert_eq!(resumed.status, Some(75), "{resumed:?}");
-    let says = format!("host-{holder}: does not answer; its lock runs out in ");
-    assert!(resumed.said.contains(&says), "{resumed:?}");
-    let (_, up_at) = site.group.next_holder(0, holder, begun);
-    assert!(up_at >= begun + Duration::from_secs(7) + T, "the holder had so long");
-    let down_at = site.group.observer.down_since(holder, begun).expect("it was stopped");
-    assert!(down_at >= begun + Duration::from_secs(7), "it ran until the pause was over");
-    site.group.hosts[holder].proxy.turn(Mode::Pass);
     site.check_end();
 }
 
