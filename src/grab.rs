@@ -35,15 +35,15 @@ const DIGEST_BYTES: usize = 16;
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// The names are asked for.
+    /// The name is asked for.
     Grab {
-        /// Whether others may hold them at the same time.
+        /// Whether others may hold it at the same time.
         mode: Mode,
         /// For how long.
         timing: LockTiming,
-        /// How long they are waited for.
+        /// How long it is waited for.
         limits: Limits,
-        /// The exit status when they are not had.
+        /// The exit status when it is not had.
         busy_status: u8,
     },
     /// The own ticket is ended.
@@ -55,11 +55,11 @@ pub enum Task {
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The names, at least one.
-    pub names: Vec<Name>,
+    /// What is locked.
+    pub name: Name,
     /// Who asks. Whoever asks under this name is the same requester.
     pub who: String,
-    /// What is to be done with them.
+    /// What is to be done with it.
     pub task: Task,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
@@ -77,12 +77,6 @@ impl Request {
             Task::Grab { timing, .. } => timing.renewal().min(STEP_MAX),
             Task::Release | Task::Break(_) => STEP_MAX,
         }
-    }
-
-    fn sorted_names(&self) -> Vec<Name> {
-        let mut names = self.names.clone();
-        names.sort();
-        names
     }
 }
 
@@ -109,20 +103,20 @@ pub fn run(
         alarm: Alarm::new().map_err(&no_wait)?,
         nothing: Waker::new().map_err(&no_wait)?,
     };
-    let element = element(&request.who, &ticket.names);
+    let element = element(&request.who, &ticket.name);
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
-            check_held(&ticket.names, env::var_os(HELD).as_deref())?;
+            check_held(&ticket.name, env::var_os(HELD).as_deref())?;
             let grabber = Grabber::new(*timing, ticket, element, *limits, sys::now());
             process.grab(grabber, *busy_status)
         }
         Task::Release => {
             let whose = Whose::Own(ticket.incarnation, element);
-            process.release(Releaser::new(ticket.names, whose, sys::now()))
+            process.release(Releaser::new(ticket.name, whose, sys::now()))
         }
         Task::Break(holder) => {
             let whose = Whose::OfHolder(holder.clone());
-            process.release(Releaser::new(ticket.names, whose, sys::now()))
+            process.release(Releaser::new(ticket.name, whose, sys::now()))
         }
     }
 }
@@ -136,13 +130,12 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
     Ticket {
         mode,
         slot: None,
-        held: Vec::new(),
         lifetime,
         token: request.who.clone(),
         incarnation: incarnation(&request.who),
         attempt,
         seen: Seen::nothing(&sys::host_clock::name(), ""),
-        names: request.sorted_names(),
+        name: request.name.clone(),
     }
 }
 
@@ -166,14 +159,10 @@ fn incarnation(who: &str) -> Incarnation {
     Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
 }
 
-/// Returns how the last element of the key of a requester's ticket for these names begins. The
+/// Returns how the last element of the key of a requester's ticket for this name begins. The
 /// ones of `putex lock` are of hexadecimal digits only.
-fn element(who: &str, names: &[Name]) -> String {
-    format!("g{}", digest(&format!("{} {who}", joined(names)), DIGEST_BYTES))
-}
-
-fn joined(names: &[Name]) -> String {
-    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+fn element(who: &str, name: &Name) -> String {
+    format!("g{}", digest(&format!("{name} {who}"), DIGEST_BYTES))
 }
 
 /// What says how it has ended.
@@ -195,9 +184,8 @@ impl Speaker<'_> {
                 Ok((String::new(), busy_status))
             }
             Grabbed::Overlaps(other) => {
-                let names = joined(&self.request.names);
-                let text =
-                    format!("{names}: {other}: it would wait for itself; release that first");
+                let name = &self.request.name;
+                let text = format!("{name}: {other}: it would wait for itself; release that first");
                 Err(Refusal::new(Exit::Usage, text))
             }
             Grabbed::Refused(kind, text) => Err(StoreError { kind, text }.into()),
@@ -236,8 +224,8 @@ impl Speaker<'_> {
 
     /// Returns the line for a ticket that was broken.
     fn broke(&self, Broken { term, holder, mode }: &Broken) -> String {
-        let (names, mode) = (joined(&self.request.names), mode.name());
-        format!("broke {names} term={term} mode={mode} holder={holder}\n")
+        let (name, mode) = (&self.request.name, mode.name());
+        format!("broke {name} term={term} mode={mode} holder={holder}\n")
     }
 
     /// Says what is waited for, unless it was the last that was said.
@@ -262,7 +250,7 @@ impl Speaker<'_> {
     }
 
     fn tell(&self, text: &str) {
-        self.destination.tell(&format!("{}: {text}", joined(&self.request.names)));
+        self.destination.tell(&format!("{}: {text}", self.request.name));
     }
 }
 
@@ -349,8 +337,8 @@ mod tests {
     use super::*;
     use crate::store::name::valid_key;
 
-    fn names(names: &[&str]) -> Vec<Name> {
-        names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    fn name(text: &str) -> Name {
+        Name::parse(text).expect("a name")
     }
 
     /// The store was told that all are exclusive: it confirmed none of the entries that hide what
@@ -362,22 +350,22 @@ mod tests {
             (timing.expect("a time"), Limits { wait: Duration::ZERO, withdraws: false });
         for mode in [Mode::Shared, Mode::Exclusive] {
             let task = Task::Grab { mode, timing, limits, busy_status: 75 };
-            let request = Request { names: names(&["a"]), who: "h1".to_owned(), task, level: 2 };
+            let request = Request { name: name("a"), who: "h1".to_owned(), task, level: 2 };
             let ticket = ticket(&request, 7);
             assert_eq!((ticket.mode, ticket.lifetime), (mode, Duration::from_secs(60)));
         }
     }
 
     #[test]
-    fn a_requester_has_one_key_for_each_set_of_names_whatever_it_is_called() {
+    fn a_requester_has_one_key_for_each_name_whatever_it_is_called() {
         let long = ["a/".repeat(74), "bb".to_owned()].concat();
         assert_eq!(long.len(), 150);
         let mut found = Vec::new();
-        for names in [names(&["a"]), names(&["a", "b"]), names(&[&long])] {
+        for name in [name("a"), name("a/b"), name(&long)] {
             for who in ["h1", "h2", "h 1\u{e9}.*>", &"h".repeat(255)] {
-                let element = element(who, &names);
+                let element = element(who, &name);
                 // So many letters of the epoch follow.
-                let key = format!("lock.{}.{element}12345678", names[0].elements().join("."));
+                let key = format!("lock.{}.{element}12345678", name.elements().join("."));
                 valid_key(&key).expect("a key");
                 assert!(!element.bytes().all(|byte| byte.is_ascii_hexdigit()), "{element}");
                 found.push(element);

@@ -13,7 +13,6 @@ use super::{
 use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
-use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::micro::Service;
@@ -175,7 +174,7 @@ impl StoreSettings {
 /// As of [`lock_store`].
 pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     let GrabArgs { bucket, request } = args;
-    let name = format!("grab {} {}", joined(&request.names), request.who);
+    let name = format!("grab {} {}", request.name, request.who);
     complete_store(bucket, &name, request.answer_time(), var)
 }
 
@@ -220,7 +219,7 @@ pub fn store(
 /// The first fault; also a file that is missing: a command is not kept waiting for it.
 pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     let LockArgs { bucket, request } = args;
-    let name = format!("lock {} {}", joined(&request.names), request.token);
+    let name = format!("lock {} {}", request.name, request.token);
     complete_store(bucket, &name, request.timing.renewal(), var)
 }
 
@@ -270,10 +269,6 @@ pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
 pub fn doctor_location(args: &DoctorArgs, var: Lookup<'_>) -> Result<Location, Refusal> {
     let location = args.bucket.location.complete(var)?;
     location.faults().into_iter().next().map_or(Ok(location), |fault| Err(fault.into()))
-}
-
-fn joined(names: &[Name]) -> String {
-    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the store of a connection of this name, or the first fault of its files.

@@ -32,12 +32,12 @@ pub(super) fn invocation(
         [name] => name,
         [] => return Err(usage(format!("NAME is missing; write putex {} NAME", of.name()))),
         [_, more, ..] => {
-            let why = "unexpected argument; write a comma between two names";
+            let why = "unexpected argument; a lock has one name";
             return Err(usage(format!("{more}: {why}")));
         }
     };
-    let names = lock::names(name)?;
-    let resolve = |faults: &mut Faults<'_>| resolve(of, faults, names, environment);
+    let name = lock::name(name)?;
+    let resolve = |faults: &mut Faults<'_>| resolve(of, faults, name, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Grab(Box::new(args)))
 }
@@ -46,7 +46,7 @@ pub(super) fn invocation(
 fn resolve(
     of: Subcommand,
     faults: &mut Faults<'_>,
-    names: Vec<tickets::Name>,
+    name: tickets::Name,
     environment: &Environment<'_>,
 ) -> Option<GrabArgs> {
     let settings = faults.settings;
@@ -57,7 +57,7 @@ fn resolve(
         false => grab(faults),
     };
     let level = resolve::level(settings, Level::Warn);
-    Some(GrabArgs { bucket: bucket?, request: Request { names, who: who?, task: task?, level } })
+    Some(GrabArgs { bucket: bucket?, request: Request { name, who: who?, task: task?, level } })
 }
 
 fn grab(faults: &mut Faults<'_>) -> Option<Task> {

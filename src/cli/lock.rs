@@ -10,7 +10,7 @@ use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{count, drift_ppm, duration, seconds, slots, status};
 use super::{BucketArgs, Environment, Invocation, resolve, usage, utf8};
-use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft};
+use crate::core::tickets::{self, LockTiming, Mode, Soft};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
 use crate::store::name::valid_token;
@@ -35,6 +35,9 @@ const NO_NAME: &str = "NAME is missing; write putex lock NAME COMMAND [ARG ...]"
 const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays \
                                 beside it; for a lock without a command write putex grab NAME \
                                 and putex release NAME";
+
+const ONE_NAME: &str = "a lock has one name; take one lock inside another, or lock a name above, \
+                        as in db for db/users and db/orders";
 
 const SHELL: &str = "/bin/sh";
 
@@ -69,54 +72,33 @@ fn refuse_missing(settings: &Settings, missing: Refusal) -> Refusal {
 /// Returns the invocation with these options, this name and the words behind it.
 pub(super) fn invocation(
     settings: Settings,
-    name: OsString,
+    word: OsString,
     rest: Vec<OsString>,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
-    let text = utf8("NAME", name)?;
+    let text = utf8("NAME", word)?;
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if rest.is_empty() && is_number {
         let why = format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}");
         return Err(usage(why));
     }
-    let names = names(&text)?;
+    let name = name(&text)?;
     let command = match rest.is_empty() {
         true => return Err(refuse_missing(&settings, usage(NO_COMMAND.to_owned()))),
         false => command(rest, environment)?,
     };
-    let resolve = |faults: &mut Faults<'_>| resolve(faults, names, command, environment);
+    let resolve = |faults: &mut Faults<'_>| resolve(faults, name, command, environment);
     let args = resolve::all(settings, environment, resolve)?;
     Ok(Invocation::Lock(Box::new(args)))
 }
 
-/// Parses the names of a lock, between commas.
-pub(super) fn names(text: &str) -> Result<Vec<tickets::Name>, Refusal> {
-    let mut names: Vec<tickets::Name> = Vec::new();
-    if text.contains(',') && text.split(',').any(str::is_empty) {
-        let why = "a name beside a comma is empty; write names without blanks, as in a,b";
-        return Err(usage(format!("NAME: {text}: {why}")));
-    }
-    for word in text.split(',') {
-        let name =
-            tickets::Name::parse(word).map_err(|why| usage(format!("NAME: {word}: {why}")))?;
-        for other in &names {
-            let (outer, inner) =
-                if other.contains(&name) { (other, &name) } else { (&name, other) };
-            if outer == inner {
-                return Err(usage(format!("NAME: {name}: is given twice")));
-            }
-            if outer.contains(inner) {
-                let why = format!("{outer} contains {inner}; write {outer} alone");
-                return Err(usage(format!("NAME: {why}")));
-            }
-        }
-        names.push(name);
-    }
-    if names.len() > NAMES_MAX {
-        let why = format!("{} names are more than {NAMES_MAX}", names.len());
-        return Err(usage(format!("NAME: {why}; lock a name that contains them")));
-    }
-    Ok(names)
+/// Parses the name of a lock.
+pub(super) fn name(text: &str) -> Result<tickets::Name, Refusal> {
+    let parsed = match text.contains(',') {
+        true => Err(ONE_NAME.to_owned()),
+        false => tickets::Name::parse(text),
+    };
+    parsed.map_err(|why| usage(format!("NAME: {text}: {why}")))
 }
 
 /// Returns the words of the command.
@@ -149,7 +131,7 @@ fn command(rest: Vec<OsString>, environment: &Environment<'_>) -> Result<Vec<OsS
 /// Resolves the settings; `None` if there is a fault.
 fn resolve(
     faults: &mut Faults<'_>,
-    names: Vec<tickets::Name>,
+    name: tickets::Name,
     command: Vec<OsString>,
     environment: &Environment<'_>,
 ) -> Option<LockArgs> {
@@ -164,12 +146,12 @@ fn resolve(
         false => limit.map_or(Wait::Forever, Wait::For),
     };
     let timing = timing(faults);
-    let mode = mode(faults, &names);
+    let mode = mode(faults);
     let soft = soft(faults);
     let hold = faults.parse(Name::Hold, seconds).unwrap_or_default();
     let report = faults.text(Name::Report);
     let request = Request {
-        names,
+        name,
         mode: mode?,
         soft: soft?,
         wait,
@@ -186,14 +168,13 @@ fn resolve(
 }
 
 /// Resolves how many may hold the lock.
-fn mode(faults: &mut Faults<'_>, names: &[tickets::Name]) -> Option<Mode> {
+fn mode(faults: &mut Faults<'_>) -> Option<Mode> {
     let is_shared = faults.settings.is_on(Name::Shared);
     if faults.settings.text(Name::Slots).is_none() {
         return Some(if is_shared { Mode::Shared } else { Mode::Exclusive });
     }
     let count = match faults.parse(Name::Slots, slots)? {
         _ if is_shared => Err("cannot be with -s; a lock with slots is held by so many at once"),
-        _ if names.len() > 1 => Err("takes one name; write one, which may have a path"),
         count => Ok(count),
     };
     faults.collect(Name::Slots, count.map_err(str::to_owned)).map(Mode::Slots)

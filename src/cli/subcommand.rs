@@ -28,12 +28,12 @@ subcommands! {
     Finish "finish" "stop the service if neither agent nor guard is there to"
         "putex finish [arguments and options of the agent]";
     Lock "lock" "run a command while a lock is held, which no other host can have then"
-        "putex lock [options] NAME[,NAME ...] [--] COMMAND [ARG ...]\n       \
-         putex lock [options] NAME[,NAME ...] -c STRING";
+        "putex lock [options] NAME [--] COMMAND [ARG ...]\n       \
+         putex lock [options] NAME -c STRING";
     Grab "grab" "get a lock for a script, or keep it: it runs out by itself"
-        "putex grab [--for TIME] [--as WHO] [-n | -w SECONDS] [options] NAME[,NAME ...]";
+        "putex grab [--for TIME] [--as WHO] [-n | -w SECONDS] [options] NAME";
     Release "release" "give back what putex grab has got, or take it away from its holder"
-        "putex release [--as WHO] [--force --holder WHO] [options] NAME[,NAME ...]";
+        "putex release [--as WHO] [--force --holder WHO] [options] NAME";
     Lease "lease" "claim, extend, expire and show leases, which outlive the process that claims"
         "putex lease claim --for TIME [--as WHO] [options] NAME\n       \
          putex lease extend --for TIME [--as WHO] [options] NAME\n       \

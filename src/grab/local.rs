@@ -12,7 +12,7 @@ use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
     Broken, Decision, Grabbed, Limits, LockTiming, Mode, Name, Released, Seen, StoredTicket,
-    Ticket, are_same, of_requester,
+    Ticket, of_requester,
 };
 use crate::core::{Incarnation, Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
@@ -27,16 +27,16 @@ pub(super) fn run(speaker: Speaker<'_>, base: &Path, bucket: &str) -> Result<End
     if speaker.request.needs_bucket() && !base.join(bucket).exists() {
         return Err(Refusal::new(Exit::Unsafe, no_such_bucket(bucket)));
     }
-    let names = speaker.request.sorted_names();
-    let local = Local { shown_names: super::joined(&names), speaker, base, bucket };
+    let name = speaker.request.name.clone();
+    let local = Local { speaker, base, bucket };
     match &local.speaker.request.task {
         Task::Grab { mode, timing, limits, busy_status } => {
-            check_held(&names, env::var_os(HELD).as_deref())?;
-            let grabbed = local.grab(names, *mode, *timing, *limits)?;
+            check_held(&name, env::var_os(HELD).as_deref())?;
+            let grabbed = local.grab(name, *mode, *timing, *limits)?;
             local.speaker.grabbed(grabbed, *busy_status)
         }
-        Task::Release => local.release(&names),
-        Task::Break(holder) => local.break_lock(&names, holder),
+        Task::Release => local.release(&name),
+        Task::Break(holder) => local.break_lock(&name, holder),
     }
 }
 
@@ -44,8 +44,6 @@ struct Local<'a> {
     speaker: Speaker<'a>,
     base: &'a Path,
     bucket: &'a str,
-    /// The names, for people.
-    shown_names: String,
 }
 
 /// What is wanted of the file.
@@ -73,16 +71,15 @@ enum Inspected {
 impl Local<'_> {
     fn grab(
         &self,
-        names: Vec<Name>,
+        name: Name,
         mode: Mode,
         timing: LockTiming,
         limits: Limits,
     ) -> Result<Grabbed, Refusal> {
         let ticket = Ticket {
-            names,
+            name,
             mode,
             slot: None,
-            held: Vec::new(),
             lifetime: timing.lifetime(),
             token: self.speaker.request.who.clone(),
             incarnation: Incarnation(0),
@@ -147,7 +144,7 @@ impl Local<'_> {
     }
 
     fn enter(&self, file: &Arc<LockFile>, limit: Instant) -> Result<bool, Refusal> {
-        Ok(enter(file, None, Some(limit), &self.shown_names)?)
+        Ok(enter(file, None, Some(limit), &self.speaker.request.name)?)
     }
 
     /// Writes the ticket when that is due, or when it is granted; else inspects it only. All who
@@ -196,7 +193,7 @@ impl Local<'_> {
             if !self.enter(file, wanted.limit)? {
                 return Ok(None);
             }
-            file.end_timed(&wanted.ticket.names, &wanted.ticket.token)?;
+            file.end_timed(&wanted.ticket.name, &wanted.ticket.token)?;
             return Ok(Some(Grabbed::Withdrawn(why)));
         }
         let ahead = blockers.len() as u64;
@@ -204,18 +201,18 @@ impl Local<'_> {
     }
 
     /// Ends the timed ticket of this token.
-    fn end(&self, names: &[Name], token: &str) -> Result<lock_file::Ended, Refusal> {
+    fn end(&self, name: &Name, token: &str) -> Result<lock_file::Ended, Refusal> {
         loop {
             let file = Arc::new(LockFile::open(self.base, self.bucket)?);
             if self.enter(&file, sys::now())? {
-                return Ok(file.end_timed(names, token)?);
+                return Ok(file.end_timed(name, token)?);
             }
         }
     }
 
-    fn release(&self, names: &[Name]) -> Result<Ended, Refusal> {
+    fn release(&self, name: &Name) -> Result<Ended, Refusal> {
         let who = &self.speaker.request.who;
-        let lock_file::Ended { ended, others, timed } = self.end(names, who)?;
+        let lock_file::Ended { ended, others, timed } = self.end(name, who)?;
         let is_own = |other: &&StoredTicket| {
             let ticket = other.ticket.as_ref();
             timed.contains_key(&other.number) && ticket.is_ok_and(|it| it.token == *who)
@@ -227,14 +224,14 @@ impl Local<'_> {
     }
 
     /// Ends the ticket of this holder, unless a process has it.
-    fn break_lock(&self, names: &[Name], holder: &str) -> Result<Ended, Refusal> {
-        let lock_file::Ended { ended, others, timed } = self.end(names, holder)?;
+    fn break_lock(&self, name: &Name, holder: &str) -> Result<Ended, Refusal> {
+        let lock_file::Ended { ended, others, timed } = self.end(name, holder)?;
         let broken = ended.and_then(|StoredTicket { number, ticket, .. }| {
             let Ticket { token, mode, .. } = ticket.ok()?;
             Some(Broken { term: number.0, holder: token, mode })
         });
         let is_of_process = |other: &StoredTicket| {
-            let is_its = |it: &Ticket| it.token == holder && are_same(&it.names, names);
+            let is_its = |it: &Ticket| it.token == holder && it.name == *name;
             !timed.contains_key(&other.number) && other.ticket.as_ref().is_ok_and(is_its)
         };
         if others.iter().any(is_of_process) {

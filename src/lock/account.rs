@@ -8,6 +8,7 @@ use log::Level;
 use serde::Serialize;
 
 use super::Request;
+use crate::core::tickets::Name;
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
@@ -58,8 +59,8 @@ impl Ending {
 /// What became of the lock until now.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
-    /// The names, for people.
-    pub(super) names: String,
+    /// What is locked.
+    pub(super) name: Name,
     destination: Destination,
     level: u64,
     pub(super) began: Instant,
@@ -84,7 +85,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn new(request: &Request, destination: Destination, began: Instant) -> Account {
         Account {
-            names: request.key(),
+            name: request.name.clone(),
             destination,
             level: request.level,
             began,
@@ -120,24 +121,24 @@ impl Account {
     /// Says what goes well.
     fn tell(&self, text: &str) {
         if self.is_verbose() {
-            self.destination.tell(&format!("{}: {text}", self.names));
+            self.destination.tell(&format!("{}: {text}", self.name));
         }
     }
 
     pub(super) fn warn(&self, text: &str) {
-        self.destination.warn(&format!("{}: {text}", self.names));
+        self.destination.warn(&format!("{}: {text}", self.name));
     }
 
     /// Says what cannot go unsaid.
     pub(super) fn say(&self, text: &str) {
-        let text = format!("{}: {text}", self.names);
+        let text = format!("{}: {text}", self.name);
         self.destination.refuse(&Refusal::new(Exit::System, text));
     }
 
     /// The lock is waited for, behind so many tickets.
     pub(super) fn waits(&mut self, ahead: usize, why: &str) {
         let place = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
-        let text = format!("{}: waiting{place}: {why}", self.names);
+        let text = format!("{}: waiting{place}: {why}", self.name);
         self.waited_for = Some(why.to_owned());
         let is_shown = self.is_verbose() || io::stderr().is_terminal();
         // Nobody comes first: the bucket is new, or the store does not answer.

@@ -66,7 +66,7 @@ pub(super) fn run(
     account: &mut Account,
     report: &mut Option<Report>,
 ) -> Result<Ending, Refusal> {
-    held::check(&request.names, env::var_os(HELD).as_deref())?;
+    held::check(&request.name, env::var_os(HELD).as_deref())?;
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
     let signals = Signals::open().map_err(&no_process)?;
     let flags = SocketFlags::CLOEXEC;
@@ -183,7 +183,7 @@ impl Front<'_> {
     fn not_had(&mut self, end: End) -> Result<Waited, Refusal> {
         match end {
             End::Released => {
-                let text = format!("{}: {RENEWER_ENDED}", self.account.names);
+                let text = format!("{}: {RENEWER_ENDED}", self.account.name);
                 Err(Refusal::new(Exit::System, text))
             }
             End::NotHad(text) => {

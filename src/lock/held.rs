@@ -7,8 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 
 use super::Request;
-use crate::core::Revision;
-use crate::core::tickets::{HELD_MAX, Name};
+use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 use crate::sys;
 
@@ -18,69 +17,44 @@ pub(crate) const HELD: &str = "PUTEX_HELD";
 /// The variable by which the processes of a command are found.
 const HELD_BY: &str = "PUTEX_HELD_BY";
 
-/// Returns the names that enclosing processes hold, with the numbers of their tickets.
-pub(super) fn of_environment() -> Vec<(Name, Revision)> {
-    parse(env::var_os(HELD).as_deref())
-}
-
-fn parse(held: Option<&OsStr>) -> Vec<(Name, Revision)> {
-    let held = held.unwrap_or_default().to_string_lossy();
-    let held = held.split_whitespace().filter_map(|word| word.rsplit_once(':'));
-    // What is no name was not written by putex.
-    let held = held
-        .filter_map(|(name, term)| Some((Name::parse(name).ok()?, Revision(term.parse().ok()?))));
-    held.collect()
-}
-
-/// Checks that no name is held already, nor one above or below it, and that not too many are.
+/// Checks that neither the name is held already, nor one above or below it.
 ///
 /// # Errors
 ///
-/// The name that is, or the number.
-pub(crate) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
-    let count = parse(held).len();
-    if count > HELD_MAX {
-        let text = format!("enclosing putex locks hold {count} names: {HELD_MAX} are the most");
-        return Err(Refusal::new(Exit::Usage, format!("{text} ({HELD})")));
-    }
-    for (held, _) in parse(held) {
-        let conflicts = |name: &&Name| name.contains(&held) || held.contains(name);
-        if let Some(name) = names.iter().find(conflicts) {
-            let text = format!(
-                "{name}: an enclosing putex lock holds {held}: it would wait for itself ({HELD})"
-            );
-            return Err(Refusal::new(Exit::Usage, text));
-        }
-    }
-    Ok(())
+/// The name that is held.
+pub(crate) fn check(name: &Name, held: Option<&OsStr>) -> Result<(), Refusal> {
+    let held = held.unwrap_or_default().to_string_lossy();
+    // What is no name was not written by putex.
+    let name_of = |word: &str| Name::parse(word.rsplit_once(':')?.0).ok();
+    let mut held = held.split_whitespace().filter_map(name_of);
+    let Some(held) = held.find(|held| held.overlaps(name)) else { return Ok(()) };
+    let why = format!("an enclosing putex lock holds {held}: it would wait for itself");
+    Err(Refusal::new(Exit::Usage, format!("{name}: {why} ({HELD})")))
 }
 
 /// Returns the variables of a command under a lock with this term and slot, in the bucket of this
-/// id. `names` are those of the request, for people.
+/// id.
 pub(super) fn variables(
     request: &Request,
-    names: &str,
     (term, slot): (u64, Option<u32>),
     epoch: &str,
 ) -> [(&'static str, OsString); 7] {
     [
-        ("PUTEX_KEY", names.into()),
+        ("PUTEX_KEY", request.name.to_string().into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
         ("PUTEX_TERM", term.to_string().into()),
         ("PUTEX_EPOCH", epoch.into()),
         ("PUTEX_MODE", request.mode.name().into()),
         // Not that of an enclosing lock.
         ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
-        (HELD, with(env::var_os(HELD).as_deref(), &request.names, term)),
+        (HELD, with(env::var_os(HELD).as_deref(), &request.name, term)),
     ]
 }
 
-/// Returns the variable with these names added.
-fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
+/// Returns the variable with this name added.
+fn with(held: Option<&OsStr>, name: &Name, term: u64) -> OsString {
     let mut value = held.unwrap_or_default().to_owned();
-    for name in names {
-        add_word(&mut value, &format!("{name}:{term}"));
-    }
+    add_word(&mut value, &format!("{name}:{term}"));
     value
 }
 
@@ -128,13 +102,13 @@ impl HolderId {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> Vec<Name> {
-        names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    fn name(text: &str) -> Name {
+        Name::parse(text).expect("a name")
     }
 
     #[test]
     fn a_name_that_is_held_or_lies_above_or_below_a_held_one_is_refused() {
-        let refused = |name: &str| check(&names(&["a", name]), Some(OsStr::new("db:12 web/x:15")));
+        let refused = |text: &str| check(&name(text), Some(OsStr::new("db:12 web/x:15")));
         for name in ["db", "db/users", "web", "web/x", "web/x/y"] {
             let refusal = refused(name).expect_err(name);
             assert_eq!(refusal.exit, Exit::Usage);
@@ -143,8 +117,8 @@ mod tests {
         for name in ["dbx", "web/y", "x"] {
             assert_eq!(refused(name), Ok(()), "{name}");
         }
-        assert_eq!(check(&names(&["db"]), None), Ok(()));
-        assert_eq!(check(&names(&["db"]), Some(OsStr::new("nonsense :: 7"))), Ok(()));
+        assert_eq!(check(&name("db"), None), Ok(()));
+        assert_eq!(check(&name("db"), Some(OsStr::new("nonsense :: 7"))), Ok(()));
     }
 
     #[test]
@@ -164,7 +138,7 @@ mod tests {
 
     #[test]
     fn held_names_are_added_to_those_of_enclosing_processes() {
-        assert_eq!(with(None, &names(&["db", "web/x"]), 12), "db:12 web/x:12");
-        assert_eq!(with(Some(OsStr::new("a:1")), &names(&["db"]), 12), "a:1 db:12");
+        assert_eq!(with(None, &name("web/x"), 12), "web/x:12");
+        assert_eq!(with(Some(OsStr::new("a:1")), &name("db"), 12), "a:1 db:12");
     }
 }

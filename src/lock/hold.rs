@@ -40,8 +40,8 @@ impl<'a> Hold<'a> {
         let own = rustix::process::getpid();
         // What outlives its parent in the command's group becomes a child of this process.
         let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
-        let (names, granted) = (&front.account.names, (grant.term, grant.slot));
-        let variables = held::variables(front.request, names, granted, &grant.epoch);
+        let granted = (grant.term, grant.slot);
+        let variables = held::variables(front.request, granted, &grant.epoch);
         let variables = [&variables[..], &[front.holder.variable()]].concat();
         let command = &front.request.command;
         let terminal = Terminal::open();

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::event::PollFd;
 
+use crate::core::tickets::Name;
 use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
 use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
@@ -70,12 +71,12 @@ impl From<NotWaited> for Refusal {
 
 /// Enters by the door of a file; returns whether the path still names it. Others stay in the door
 /// for some microseconds, or, stopped, for ever: they are waited for until the limit, if there is
-/// one, or a signal. The process ends after an error. `names` are those of the request, for people.
+/// one, or a signal. The process ends after an error. `name` is that of the request.
 pub(crate) fn enter(
     file: &Arc<LockFile>,
     signals: Option<&Signals>,
     limit: Option<Instant>,
-    names: &str,
+    name: &Name,
 ) -> Result<bool, NotWaited> {
     if file.try_to_enter()? {
         return Ok(file.is_current()?);
@@ -94,7 +95,7 @@ pub(crate) fn enter(
         return Ok(file.is_current()?);
     }
     let text = "another process does not go on with the lock file: it is stopped, or the disk";
-    Err(StoreErrorKind::Unreachable.error(format!("{names}: {text}")).into())
+    Err(StoreErrorKind::Unreachable.error(format!("{name}: {text}")).into())
 }
 
 impl Listener {

@@ -19,7 +19,7 @@ use super::held::{self, HELD};
 use super::listener::{self, Listener, NotWaited};
 use super::signals::Signals;
 use super::{Request, Wait};
-use crate::core::tickets::decision::{circle, describe};
+use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Mode, Seen, Ticket};
 use crate::core::{Incarnation, Instant, Revision, StoreError, StoreErrorKind};
 use crate::exit::Refusal;
@@ -83,7 +83,7 @@ pub(super) fn run(
     store: (&Path, &str),
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
-    held::check(&request.names, env::var_os(HELD).as_deref())?;
+    held::check(&request.name, env::var_os(HELD).as_deref())?;
     let no_signals = Refusal::system("cannot take signals: ");
     // While it waits, a signal ends or stops this process by itself, and its ticket with it: by
     // default, or as the first process of a container by the handler that `main` has set.
@@ -114,10 +114,9 @@ impl Local<'_> {
         let (base, bucket) = self.store;
         let file = Arc::new(LockFile::open(base, bucket)?);
         let ticket = Ticket {
-            names: self.request.names.clone(),
+            name: self.request.name.clone(),
             mode: self.request.mode,
             slot: None,
-            held: held::of_environment(),
             lifetime: Duration::ZERO,
             token: self.request.token.clone(),
             incarnation: Incarnation(0),
@@ -152,7 +151,7 @@ impl Local<'_> {
         Ok(Granted { _file: file, inherited, term, slot, epoch })
     }
 
-    /// Waits, without a ticket, until the names are free, and were for long enough. `None` if the
+    /// Waits, without a ticket, until the name is free, and was for long enough. `None` if the
     /// request queues as any other.
     fn get_softly(
         &mut self,
@@ -204,7 +203,7 @@ impl Local<'_> {
     /// Enters by the door of the file that the path names. Others stay in it for some microseconds,
     /// or, stopped, for ever.
     fn enter(&self, file: &Arc<LockFile>) -> Result<(), NotGranted> {
-        match listener::enter(file, self.signals.as_ref(), self.limit, &self.account.names)? {
+        match listener::enter(file, self.signals.as_ref(), self.limit, &self.account.name)? {
             true => Ok(()),
             false => Err(NotGranted::Replaced),
         }
@@ -217,13 +216,6 @@ impl Local<'_> {
         ticket: &Ticket,
         mut added: Added,
     ) -> Result<Added, NotGranted> {
-        let own = added.number.map(Revision);
-        if let Some(first) = own.and_then(|own| circle(ticket, own, &added.standing)) {
-            let first = first.describe();
-            let why =
-                format!("it would wait for itself: {first} waits for a lock that is held here");
-            return Err(self.not_had(&why));
-        }
         let mut listener: Option<Listener> = None;
         while let Decision::Wait { blockers, watched } = &added.decision {
             let why = describe(blockers);

@@ -70,13 +70,13 @@ pub enum Wait {
 /// What is asked for.
 #[derive(Debug)]
 pub struct Request {
-    /// The names, at least one.
-    pub names: Vec<Name>,
-    /// Whether others may hold them at the same time.
+    /// What is locked.
+    pub name: Name,
+    /// Whether others may hold it at the same time.
     pub mode: Mode,
     /// Whether the ticket keeps out of the way of others.
     pub soft: Option<Soft>,
-    /// How long they are waited for.
+    /// How long it is waited for.
     pub wait: Wait,
     /// R, F, drift, and the time between SIGTERM and SIGKILL.
     pub timing: LockTiming,
@@ -94,14 +94,6 @@ pub struct Request {
     pub command: Vec<OsString>,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
-}
-
-impl Request {
-    /// Returns the names, for people and for commands.
-    fn key(&self) -> String {
-        let names: Vec<_> = self.names.iter().map(ToString::to_string).collect();
-        names.join(",")
-    }
 }
 
 /// Gets the lock, runs the command, releases the lock; returns the exit status. Reports the end,

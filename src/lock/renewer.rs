@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
 use super::Request;
-use super::held::{self, HolderId};
+use super::held::HolderId;
 use super::processes::{Alive, Older, Processes};
 use super::protocol::{ToRenewer, Validity};
 use crate::core::tickets::{End, Input, Seen, Step, Ticket, TicketOwner, ToFront};
@@ -87,8 +87,7 @@ pub(super) fn run(
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) {
-    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-    let log = LogQueue::start(&names.join(","), request.level, destination);
+    let log = LogQueue::start(&request.name.to_string(), request.level, destination);
     match Renewer::new(request, holder, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
@@ -149,10 +148,9 @@ impl Renewer {
             super::Wait::For(time) => Some(time),
         };
         let ticket = Ticket {
-            names: request.names.clone(),
+            name: request.name.clone(),
             mode: request.mode,
             slot: None,
-            held: held::of_environment(),
             lifetime: request.timing.lifetime(),
             token: request.token.clone(),
             incarnation: Incarnation(sys::random()?),

@@ -143,7 +143,7 @@ fn descriptor(path: &str) -> Option<RawFd> {
 fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
     let line = Line {
         schema: 1,
-        name: &account.names,
+        name: &account.name.to_string(),
         mode: request.mode.name(),
         token: &request.token,
         outcome: account.outcome,

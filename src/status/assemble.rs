@@ -236,9 +236,6 @@ pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
     entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
 }
 
-/// The first element of a ticket for several names.
-const SEVERAL: &str = "_";
-
 /// Waiters, each with the number of its ticket.
 type Queue = Vec<(Revision, Waiter)>;
 
@@ -260,7 +257,8 @@ pub(super) fn locks(
                 let state = HolderState::Unreadable;
                 let holder = holder("?", state, stored.revision, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));
-                let element = stored.key.split('.').nth(1).unwrap_or(SEVERAL).to_owned();
+                let element = stored.key.strip_prefix("lock.").and_then(|it| it.split('.').next());
+                let element = element.map(str::to_owned);
                 unreadable.push((element, Holder { remark, ..holder }));
                 continue;
             }
@@ -279,15 +277,10 @@ pub(super) fn locks(
             }
             Decision::OtherCount(count) => Some((0, format!("others use {count} slots"))),
         };
-        for name in &ticket.names {
-            let (holders, waiters) = found.entry(name.clone()).or_default();
-            match &blockers {
-                None => holders.push(lock_holder(stored, ticket, *age)),
-                Some((ahead, why)) => {
-                    let waiter = waiter(stored, ticket, (*ahead, why.clone()), *age);
-                    waiters.push((stored.number, waiter));
-                }
-            }
+        let (holders, waiters) = found.entry(ticket.name.clone()).or_default();
+        match blockers {
+            None => holders.push(lock_holder(stored, ticket, *age)),
+            Some(place) => waiters.push((stored.number, waiter(stored, ticket, place, *age))),
         }
     }
     let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Queue))| {
@@ -302,14 +295,18 @@ pub(super) fn locks(
     all
 }
 
-/// Adds tickets that cannot be read, each with the first element of its name. Such a ticket blocks
-/// all names with this element, or all there are if it is for several names.
-fn add_unreadable(all: &mut Vec<KeyStatus>, unreadable: Vec<(String, Holder)>, wanted: &[String]) {
+/// Adds tickets that cannot be read, each with the first element of its name, if its key tells it.
+/// Such a ticket blocks all names with this element, or all there are.
+fn add_unreadable(
+    all: &mut Vec<KeyStatus>,
+    unreadable: Vec<(Option<String>, Holder)>,
+    wanted: &[String],
+) {
     for (element, holder) in unreadable {
         let is_blocked =
-            |name: &&String| element == SEVERAL || name.split('/').next() == Some(&*element);
+            |name: &&String| element.is_none() || name.split('/').next() == element.as_deref();
         let blocked: Vec<String> = match wanted {
-            [] => vec![if element == SEVERAL { "?".to_owned() } else { element.clone() }],
+            [] => vec![element.clone().unwrap_or_else(|| "?".to_owned())],
             _ => wanted.iter().filter(is_blocked).cloned().collect(),
         };
         for name in blocked {

@@ -2,8 +2,7 @@
 //!
 //! | key | entry |
 //! |---|---|
-//! | `lock.<element>...<nonce>` | a ticket for one name; the nonce is the client's own |
-//! | `lock._.<nonce>` | a ticket for several names |
+//! | `lock.<element>...<nonce>` | a ticket; the nonce is the client's own |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
 //! | `putex.read` | nothing: a write of it confirms that another key has been read as it is |
 //! | `putex.seen.<element>...<clock>` | what processes of a host have seen that did not wait |
@@ -13,10 +12,9 @@
 
 pub(crate) mod entry;
 
-use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
-use self::entry::{RELEASED, SEVERAL, notes_to_content, standing, to_content, to_notes, tombstone};
+use self::entry::{RELEASED, notes_to_content, standing, to_content, to_notes, tombstone};
 use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::{
@@ -24,7 +22,7 @@ use super::{
     StoreErrorKind, StoreResult,
 };
 use crate::core::tickets::{
-    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once, overlap,
+    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once,
 };
 use crate::core::{Instant, Revision, Written};
 
@@ -34,14 +32,12 @@ const NOTES_ROOT: &str = "putex.seen";
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
 pub struct Tickets {
     bucket: Box<dyn Bucket>,
-    /// The prefixes of the keys of all tickets that may conflict.
-    prefixes: Vec<String>,
+    /// The prefix of the keys of all tickets that may conflict.
+    prefixes: [String; 1],
     /// The ticket that is asked for.
     own: Ticket,
     /// The number of copies of the bucket.
     replicas: u32,
-    /// Tickets that do not conflict are read too.
-    reads_all: bool,
     /// The key of the own ticket without its last element.
     prefix: String,
     /// The key of the notes.
@@ -53,26 +49,16 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// Returns the tickets that may conflict with this one; all tickets if it is waited for while
-    /// its owner holds others: these may be waited for in turn.
+    /// Returns the tickets that may conflict with this one.
     pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket) -> Tickets {
-        let names = &ticket.names[..];
-        let roots = names.iter().map(|name| &*name.elements()[0]);
-        let roots: BTreeSet<&str> = roots.chain([SEVERAL]).collect();
-        let prefixes = match ticket.held.is_empty() {
-            true => roots.iter().map(|root| format!("{TICKET_ROOT}.{root}")).collect(),
-            false => vec![TICKET_ROOT.to_owned()],
-        };
-        let elements = match names {
-            [name] => name.elements().join("."),
-            _ => SEVERAL.to_owned(),
-        };
+        let elements = ticket.name.elements();
+        let prefixes = [format!("{TICKET_ROOT}.{}", elements[0])];
+        let elements = elements.join(".");
         Tickets {
             bucket,
             prefixes,
             own: ticket.clone(),
             replicas: 1,
-            reads_all: !ticket.held.is_empty(),
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
             watched: Vec::new(),
@@ -182,7 +168,7 @@ impl Tickets {
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
         let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
-            let wanted = wanted(&self.own.names, self.reads_all, earlier_keys);
+            let wanted = wanted(&self.own.name, earlier_keys);
             let selection = selection(&self.prefixes, None, &[], &wanted);
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
@@ -271,7 +257,7 @@ impl Tickets {
         // After that listing the own ticket has been written.
         let own = earlier_keys.are_learned().then(|| self.key(element));
         let listing = {
-            let wanted = wanted(&self.own.names, self.reads_all, earlier_keys);
+            let wanted = wanted(&self.own.name, earlier_keys);
             let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
             self.bucket.list(selection, deadline)?
         };
@@ -288,7 +274,7 @@ impl Tickets {
     /// that it is not the leader any more. An old entry of a key that is used once is that of the
     /// same ticket. Under the key of a script it may be that of an earlier ticket, which has ended
     /// or has another mode. So these are confirmed by a write that names their revision; only by
-    /// whoever may be granted the names then, or hundreds of waiters would write.
+    /// whoever may be granted the name then, or hundreds of waiters would write.
     ///
     /// # Errors
     ///
@@ -321,13 +307,13 @@ impl Tickets {
 
     /// Returns whether a ticket that conflicts may stand where this entry was read.
     fn may_be_overtaken(&self, entry: &Entry) -> bool {
-        if is_used_once(&entry.key) || !may_conflict(&self.own.names, &entry.key) {
+        if is_used_once(&entry.key) || !may_conflict(&self.own.name, &entry.key) {
             return false;
         }
         match standing(entry.clone()).map(|standing| standing.ticket) {
             None => true,
             Some(Ok(ticket)) => {
-                overlap(&ticket.names, &self.own.names) && !ticket.conflicts(&self.own)
+                ticket.name.overlaps(&self.own.name) && !ticket.conflicts(&self.own)
             }
             Some(Err(_)) => false,
         }
@@ -356,7 +342,7 @@ impl Tickets {
 }
 
 /// Returns the tickets to list. An entry of a key that is used once may be an earlier one: its
-/// number, names and mode stay, so a ticket that has ended since only delays, and a tombstone is
+/// number, name and mode stay, so a ticket that has ended since only delays, and a tombstone is
 /// the last entry.
 fn selection<'a>(
     prefixes: &'a [String],
@@ -367,26 +353,21 @@ fn selection<'a>(
     Selection { prefixes, likely, ended, used_once: &is_used_once, wanted }
 }
 
-/// Returns which keys have to be read for these names.
-fn wanted<'a>(
-    names: &'a [Name],
-    reads_all: bool,
-    earlier_keys: &'a EarlierKeys,
-) -> impl Fn(&str) -> bool + 'a {
-    move |key| earlier_keys.may_have(key) && (reads_all || may_conflict(names, key))
+/// Returns which keys have to be read for this name.
+fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) -> bool + 'a {
+    move |key| earlier_keys.may_have(key) && may_conflict(name, key)
 }
 
 fn tickets_of(listing: Listing) -> (Vec<StoredTicket>, Revision) {
     (listing.entries.into_iter().filter_map(standing).collect(), listing.last)
 }
 
-/// Returns whether the ticket of a key may conflict with one for these names.
-fn may_conflict(names: &[Name], key: &str) -> bool {
+/// Returns whether the ticket of a key may conflict with one for this name.
+fn may_conflict(name: &Name, key: &str) -> bool {
     let elements: Vec<&str> = key.split('.').collect();
     let [_, path @ .., _] = &elements[..] else { return true };
-    // One for several names says them in its entry.
     let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
-    names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
+    name.overlaps(&theirs)
 }
 
 #[cfg(test)]
@@ -399,18 +380,16 @@ mod tests {
 
     #[test]
     fn tickets_of_other_branches_are_not_read() {
-        let names = [Name::parse("db/users").expect("a name"), Name::parse("web").expect("a name")];
+        let name = Name::parse("db/users").expect("a name");
         for (key, expected) in [
             ("lock.db.0f", true),
             ("lock.db.users.0f", true),
             ("lock.db.users.x.0f", true),
             ("lock.db.orders.0f", false),
-            ("lock.web.a.0f", true),
-            ("lock._.0f", true),
-            ("lock.we.0f", false),
+            ("lock.web.0f", false),
             ("lock.0f", true),
         ] {
-            assert_eq!(may_conflict(&names, key), expected, "{key}");
+            assert_eq!(may_conflict(&name, key), expected, "{key}");
         }
     }
 

@@ -220,14 +220,13 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     words
 }
 
-/// A command that is to run: its names are not of one another, and it means the same when
+/// A command that is to run: it means the same when
 /// all of it is written out.
 fn check_lock(args: &LockArgs) {
-    let Request { names, token, command, timing, .. } = &args.request;
+    let Request { token, command, timing, .. } = &args.request;
     assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
     assert_one_line(token);
     assert!((1..=5).contains(&args.bucket.replicas) && !command.is_empty());
-    check_names(names);
     assert!(timing.validity() > timing.renewal() * 2);
     let again = match cli::parse(lock_written_out(args), &environment(&|_| None, "beta")) {
         Ok(Invocation::Lock(args)) => format!("{args:?}"),
@@ -236,20 +235,10 @@ fn check_lock(args: &LockArgs) {
     assert_eq!(again, format!("{args:?}"));
 }
 
-/// There are names, and none of them contains another.
-fn check_names(names: &[tickets::Name]) {
-    assert!(!names.is_empty());
-    for (at, name) in names.iter().enumerate() {
-        let others = names.iter().enumerate().filter(|(other, _)| *other != at);
-        assert!(others.clone().all(|(_, other)| !name.contains(other)), "{names:?}");
-    }
-}
-
 /// A lock for a script, which runs out in a time that others can read.
 fn check_grab(args: &GrabArgs) {
     assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
     assert!((1..=5).contains(&args.bucket.replicas));
-    check_names(&args.request.names);
     assert_one_line(&args.request.who);
     assert!(!args.request.who.trim().is_empty());
     match &args.request.task {
@@ -329,10 +318,9 @@ fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
     if let Location::Dir(dir) = location {
         words.extend([OsString::from("--dir"), dir.into()]);
     }
-    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
     // The name may begin with - too.
-    let names = names.join(",");
-    words.extend(["--", &names, "--"].map(OsString::from));
+    let name = request.name.to_string();
+    words.extend(["--", &name, "--"].map(OsString::from));
     words.extend(request.command.iter().cloned());
     words
 }

@@ -37,12 +37,12 @@ const TARGETS: [Target; 15] = [
     target("frames", super::frames, 12, 500),
     target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
-    target("locks", super::locks, 8, 600),
+    target("locks", super::locks, 7, 600),
     target("messages", super::messages, 26, 80),
     target("note", super::note, 6, 1000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
-    target("ticket", super::ticket, 9, 1000),
+    target("ticket", super::ticket, 7, 1000),
 ];
 
 fn here(folder: &str) -> PathBuf {

@@ -46,7 +46,7 @@ fn stands(key: &str, content: Content) -> Option<StoredTicket> {
 }
 
 fn survives(key: &str, found: &StoredTicket, ticket: &Ticket) {
-    assert!(!ticket.names.is_empty() && ticket.lifetime <= R_MAX * COUNT_MAX);
+    assert!(ticket.lifetime <= R_MAX * COUNT_MAX);
     if let Mode::Slots(count) = ticket.mode {
         assert!((1..=SLOTS_MAX).contains(&count));
         assert!(ticket.slot.is_none_or(|slot| slot < count));
@@ -57,19 +57,15 @@ fn survives(key: &str, found: &StoredTicket, ticket: &Ticket) {
     let written = encode::publish("$KV.locks.x", None, &sendable(&content), &content.payload);
     written.expect("a ticket can always be written");
     let again = stands(key, content).expect("it stands");
-    // A ticket under `lock._` may have one name only, if somebody else has written it.
-    if ticket.names.len() > 1 || !key.starts_with("lock._") {
-        assert_eq!(&again, found);
-    }
+    assert_eq!(&again, found);
 }
 
 /// A ticket of a later version may be for any name.
 fn blocks_all(found: &StoredTicket) {
     let own = Ticket {
-        names: vec![Name::parse("elsewhere").expect("a name")],
+        name: Name::parse("elsewhere").expect("a name"),
         mode: Mode::Shared,
         slot: None,
-        held: Vec::new(),
         lifetime: Duration::from_secs(15),
         token: printable("alpha"),
         incarnation: Incarnation(1),

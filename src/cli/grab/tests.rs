@@ -38,8 +38,8 @@ fn for_time(lifetime: Duration) -> LockTiming {
 
 #[test]
 fn defaults_are_those_of_the_page() {
-    let Request { names, who, task, level } = request("grab", "db");
-    assert_eq!((names.len(), names[0].to_string().as_str(), who.as_str()), (1, "db", "alpha"));
+    let Request { name, who, task, level } = request("grab", "db");
+    assert_eq!((name.to_string().as_str(), who.as_str()), ("db", "alpha"));
     assert_eq!(level, Level::Warn as u64);
     let limits = Limits { wait: Duration::ZERO, withdraws: false };
     let timing = for_time(Duration::from_secs(60));
@@ -56,13 +56,12 @@ fn options_mean_the_same_in_any_order_and_before_or_behind_the_name() {
         busy_status: 5,
     };
     for words in [
-        "-s -w 7 -E 5 --for 1.5 --as me a,b/c",
-        "a,b/c --as=me --shared --wait 7s -E5 --for=1500ms",
-        "-x --timeout 7000ms a,b/c -s --conflict-exit-code 5 --for 1.5s --as me",
+        "-s -w 7 -E 5 --for 1.5 --as me b/c",
+        "b/c --as=me --shared --wait 7s -E5 --for=1500ms",
+        "-x --timeout 7000ms b/c -s --conflict-exit-code 5 --for 1.5s --as me",
     ] {
         let request = request("grab", words);
-        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-        assert_eq!((names.join(","), request.who.as_str()), ("a,b/c".to_owned(), "me"));
+        assert_eq!((request.name.to_string().as_str(), request.who.as_str()), ("b/c", "me"));
         assert_eq!(request.task, due, "{words}");
     }
     for words in ["-n db", "db --nb", "-w 9 --nonblock db", "--nonblocking db"] {
@@ -132,8 +131,8 @@ fn lines_that_name_nothing_or_too_much_are_refused_with_what_to_write() {
     for (line, says) in [
         ("grab --dir /d", "NAME is missing; write putex grab NAME"),
         ("release --dir /d", "NAME is missing; write putex release NAME"),
-        ("grab --dir /d a b", "b: unexpected argument; write a comma between two names"),
-        ("grab --dir /d a,a/b", "NAME: a contains a/b; write a alone"),
+        ("grab --dir /d a b", "b: unexpected argument; a lock has one name"),
+        ("grab --dir /d a,b", "NAME: a,b: a lock has one name; "),
         ("grab --dir /d a.b", "NAME: a.b: write letters"),
         ("grab --dir /d -k 5 a", "-k: not an option of putex grab"),
         ("grab --dir /d --force a", "--force: not an option of putex grab"),

@@ -75,7 +75,7 @@ fn defaults_are_those_of_the_page() {
     assert_eq!(request.level, Level::Warn as u64);
     assert_eq!(request.command, ["true"]);
     assert_eq!((request.hold, request.report), (Duration::ZERO, None));
-    assert_eq!(request.names, [tickets::Name::parse("db").expect("a name")]);
+    assert_eq!(request.name, tickets::Name::parse("db").expect("a name"));
 }
 
 #[test]
@@ -140,7 +140,6 @@ fn slots_are_a_number_of_holders_of_one_name() {
         ("-j 1001 db true", "-j: 1001: write 1 to 1000"),
         ("-j x db true", "-j: x: write 1 to 1000"),
         ("-j 4 -s db true", "-j: cannot be with -s; "),
-        ("-j 4 db,web true", "-j: takes one name; "),
     ] {
         assert_usage(words, says);
     }
@@ -316,25 +315,21 @@ fn flock_a_descriptor_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_line_has_several_names_none_of_which_contains_another() {
-    let names = lock("db/users,db/orders,web true").request.names;
-    let shown: Vec<_> = names.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["db/users", "db/orders", "web"]);
+fn a_lock_has_one_name_which_may_be_a_path() {
+    assert_eq!(lock("db/users true").request.name.to_string(), "db/users");
+    let one_name = "a lock has one name; take one lock inside another, or lock a name above, as in \
+                    db for db/users and db/orders";
     for (word, says) in [
-        ("db,db", "NAME: db: is given twice"),
-        ("db,web,db", "NAME: db: is given twice"),
-        ("db,db/users", "NAME: db contains db/users; write db alone"),
-        ("db/a/b,web,db", "NAME: db contains db/a/b; write db alone"),
-        ("db,", "NAME: db,: a name beside a comma is empty; write names without blanks"),
-        (",db", "NAME: ,db: a name beside a comma is empty; write names without blanks"),
-        ("''", "NAME: : is empty; write a name"),
-        ("/var/lock/db", "NAME: /var/lock/db: a name is not the path of a file; write it without"),
-        ("db/", "NAME: db/: write elements that are not empty between slashes"),
-        ("a.b", "NAME: a.b: write letters"),
+        ("db/users,web", one_name),
+        ("db,", one_name),
+        ("''", "is empty; write a name"),
+        ("/var/lock/db", "a name is not the path of a file; write it without"),
+        ("db/", "write elements that are not empty between slashes"),
+        ("a.b", "write letters"),
     ] {
-        assert_usage(&format!("{word} true"), says);
+        let shown = word.trim_matches('\'');
+        assert_usage(&format!("{word} true"), &format!("NAME: {shown}: {says}"));
     }
-    assert_eq!(lock("db,dbx true").request.names.len(), 2);
 }
 
 /// Each has its own letter -r, -f and -c, and its own defaults.

@@ -74,49 +74,12 @@ fn other_count(own: &Ticket, number: Revision, other: &StoredTicket) -> Option<u
     let ticket = other.ticket.as_ref().ok().filter(|_| other.number < number)?;
     match (own.mode, ticket.mode) {
         (Mode::Slots(own_count), Mode::Slots(count))
-            if own.names == ticket.names && own_count != count =>
+            if own.name == ticket.name && own_count != count =>
         {
             Some(count)
         }
         _ => None,
     }
-}
-
-/// Returns the ticket that `own`, of this number, waits for in a circle: the owner of that ticket,
-/// or somebody that it waits for, waits for a ticket that `own`'s owner holds. The latest ticket
-/// of a circle has closed it, and is the one to leave: only tickets before `own` are looked at.
-/// `standing` has the tickets of all names.
-pub fn circle<'a>(
-    own: &Ticket,
-    number: Revision,
-    standing: &'a [StoredTicket],
-) -> Option<&'a StoredTicket> {
-    if own.held.is_empty() {
-        return None;
-    }
-    let readable = |other: &&StoredTicket| other.number < number && other.ticket.is_ok();
-    let earlier: Vec<&StoredTicket> = standing.iter().filter(readable).collect();
-    let holds = |ticket: &Ticket, other: &StoredTicket| {
-        let names = other.ticket.as_ref().map_or(&[][..], |other| &other.names);
-        ticket.held.iter().any(|(name, held)| *held == other.number && names.contains(name))
-    };
-    // Whoever has been reached from one of the first does not lead to a circle from the next one.
-    let mut reached = BTreeSet::new();
-    for first in earlier.iter().filter(|other| other.blocks(own, number)) {
-        let mut next = if reached.insert(first.number) { vec![*first] } else { Vec::new() };
-        while let Some(other) = next.pop() {
-            let Ok(ticket) = &other.ticket else { continue };
-            if holds(own, other) {
-                return Some(first);
-            }
-            let follows = |it: &&&StoredTicket| {
-                it.blocks(ticket, other.number)
-                    || it.ticket.as_ref().is_ok_and(|ticket| holds(ticket, other))
-            };
-            next.extend(earlier.iter().filter(follows).filter(|it| reached.insert(it.number)));
-        }
-    }
-    None
 }
 
 /// Most tickets that are removed before the others are listed again.

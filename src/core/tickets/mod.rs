@@ -30,13 +30,11 @@ pub mod times;
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
 pub use self::earlier_keys::{EarlierKeys, is_used_once};
-pub use self::grab::deciding::{are_same, of_requester, overlap};
+pub use self::grab::deciding::of_requester;
 pub use self::grab::{Grabbed, Grabber, Limits};
 pub use self::owner::{Soft, TicketOwner};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::seen::Seen;
 pub use self::step::{End, Input, Mark, Step, ToFront};
-pub use self::ticket::{
-    HELD_MAX, Mode, NAMES_MAX, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable,
-};
+pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};

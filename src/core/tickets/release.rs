@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
-use super::grab::deciding::{are_same, of_requester, overlap};
+use super::grab::deciding::of_requester;
 use super::grab::element_in;
 use super::step::{Input, Step};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
@@ -45,7 +45,7 @@ pub enum Released {
     Absent(Option<String>),
     /// These were broken. None if they have ended by themselves meanwhile.
     Broken(Vec<Broken>),
-    /// Another one has the names; who.
+    /// Another one has the name; who.
     NotHeldBy(String),
     /// The store does not serve it.
     Refused(StoreErrorKind, String),
@@ -71,10 +71,10 @@ enum Phase {
     Done(Released),
 }
 
-/// One process that ends tickets for these names.
+/// One process that ends tickets for this name.
 #[derive(Clone, Debug)]
 pub struct Releaser {
-    names: Vec<Name>,
+    name: Name,
     whose: Whose,
     bucket: Option<BucketId>,
     until: Instant,
@@ -88,10 +88,10 @@ pub struct Releaser {
 }
 
 impl Releaser {
-    /// Returns one for tickets of exactly these names.
-    pub fn new(names: Vec<Name>, whose: Whose, now: Instant) -> Releaser {
+    /// Returns one for tickets of exactly this name.
+    pub fn new(name: Name, whose: Whose, now: Instant) -> Releaser {
         Releaser {
-            names,
+            name,
             whose,
             bucket: None,
             until: now.after(PATIENCE),
@@ -243,9 +243,8 @@ impl Releaser {
 
     fn listed(&mut self, mut standing: Vec<StoredTicket>) {
         standing.sort_by_key(|other| other.number);
-        standing.retain(|other| {
-            other.ticket.as_ref().map_or(true, |it| overlap(&it.names, &self.names))
-        });
+        standing
+            .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
         match &self.whose {
             Whose::Own(incarnation, _) => {
                 let is_own = |other: &&StoredTicket| {
@@ -265,7 +264,7 @@ impl Releaser {
     fn choose(&mut self, holder: &str, standing: Vec<StoredTicket>) {
         let is_target = |other: &&StoredTicket| {
             let ticket = other.ticket.as_ref();
-            ticket.is_ok_and(|it| it.token == holder && are_same(&it.names, &self.names))
+            ticket.is_ok_and(|it| it.token == holder && it.name == self.name)
         };
         let targets: Vec<_> = standing.iter().filter(is_target).cloned().collect();
         match (targets.is_empty(), standing.first()) {

@@ -38,13 +38,6 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(Vec<String>);
 
-/// Most names of a ticket: all of them stand in one line of it.
-pub const NAMES_MAX: usize = 32;
-
-/// Most names that the requester of a ticket holds already. Each of them is compared with those of
-/// all other tickets.
-pub const HELD_MAX: usize = 128;
-
 /// Most slots of a name.
 pub const SLOTS_MAX: u32 = 1000;
 
@@ -74,9 +67,6 @@ impl Name {
         if !elements.iter().flat_map(|element| element.chars()).all(is_valid) {
             return Err("write letters, digits, hyphens, _ and = only, with / between".into());
         }
-        if elements[0] == "_" {
-            return Err("_ is taken; write another first element".into());
-        }
         if text.len() > NAME_BYTES_MAX {
             return Err(format!("is longer than {NAME_BYTES_MAX} bytes"));
         }
@@ -92,6 +82,11 @@ impl Name {
     pub fn contains(&self, other: &Name) -> bool {
         other.0.starts_with(&self.0)
     }
+
+    /// Returns whether one of the two names contains the other.
+    pub fn overlaps(&self, other: &Name) -> bool {
+        self.contains(other) || other.contains(self)
+    }
 }
 
 impl fmt::Display for Name {
@@ -103,15 +98,12 @@ impl fmt::Display for Name {
 /// What a client asks for or holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The names, at least one.
-    pub names: Vec<Name>,
-    /// Whether others may hold them at the same time.
+    /// What is locked.
+    pub name: Name,
+    /// Whether others may hold it at the same time.
     pub mode: Mode,
     /// The slot of a granted ticket, from 0; [`Mode::Slots`] only.
     pub slot: Option<u32>,
-    /// The tickets that the owner holds meanwhile, by name and number: it ends them after this
-    /// one.
-    pub held: Vec<(Name, Revision)>,
     /// T: others remove the ticket when it has not moved for so long, with their drift.
     pub lifetime: Duration,
     /// Who asks, for people.
@@ -132,16 +124,14 @@ impl Ticket {
     /// 1976: a ticket for `a/b` has an intention on `a`, and intentions conflict with a ticket
     /// for `a` itself only. Tickets for slots of one name do not conflict: they are counted.
     pub fn conflicts(&self, other: &Ticket) -> bool {
-        let overlap = |a: &Name, b: &Name| a.contains(b) || b.contains(a);
         let both_shared = self.mode == Mode::Shared && other.mode == Mode::Shared;
-        let any = |name: &Name| other.names.iter().any(|theirs| overlap(name, theirs));
-        !both_shared && !self.shares_slots(other) && self.names.iter().any(any)
+        !both_shared && !self.shares_slots(other) && self.name.overlaps(&other.name)
     }
 
     /// Returns whether both are for slots of one name.
     pub(super) fn shares_slots(&self, other: &Ticket) -> bool {
         let has_slots = matches!(self.mode, Mode::Slots(_));
-        has_slots && self.mode == other.mode && self.names == other.names
+        has_slots && self.mode == other.mode && self.name == other.name
     }
 }
 
@@ -193,12 +183,11 @@ impl StoredTicket {
 mod tests {
     use super::*;
 
-    fn ticket(names: &[&str], mode: Mode) -> Ticket {
+    fn ticket(name: &str, mode: Mode) -> Ticket {
         Ticket {
-            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            name: Name::parse(name).expect(name),
             mode,
             slot: None,
-            held: Vec::new(),
             lifetime: Duration::from_secs(15),
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
@@ -246,8 +235,8 @@ mod tests {
                         let locks = (intention(a, a_mode, node), intention(b, b_mode, node));
                         matches!(locks, (Some(x), Some(y)) if !compatible(x, y))
                     });
-                    let one = ticket(&[&text(a)], a_mode);
-                    let found = one.conflicts(&ticket(&[&text(b)], b_mode));
+                    let one = ticket(&text(a), a_mode);
+                    let found = one.conflicts(&ticket(&text(b), b_mode));
                     assert_eq!(found, by_intention, "{a:?} {a_mode:?} {b:?} {b_mode:?}");
                     conflicts += u32::from(found);
                 }
@@ -257,22 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_for_several_names_conflicts_if_one_of_them_does() {
-        let both = ticket(&["db/a", "web"], Mode::Exclusive);
-        assert!(both.conflicts(&ticket(&["web/b"], Mode::Shared)));
-        assert!(both.conflicts(&ticket(&["db"], Mode::Exclusive)));
-        assert!(!both.conflicts(&ticket(&["db/b", "webs"], Mode::Exclusive)));
-    }
-
-    #[test]
     fn names_that_a_subject_or_a_path_would_change_are_refused() {
         for good in ["a", "db/users", "x_1/y-2/z=3"] {
             assert_eq!(Name::parse(good).expect(good).to_string(), good);
         }
         let long = "a".repeat(NAME_BYTES_MAX + 1);
-        for bad in ["", "/a", "a/", "a//b", "a.b", "a b", "*", "a/>", "_", "_/a", "ä", &long] {
+        for bad in ["", "/a", "a/", "a//b", "a.b", "a b", "a,b", "*", "a/>", "ä", &long] {
             assert!(Name::parse(bad).is_err(), "{bad}");
         }
-        assert!(Name::parse("a/_").is_ok());
     }
 }

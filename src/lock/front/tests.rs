@@ -125,7 +125,7 @@ fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
     run.wait_for_end_of(&leader);
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
     let said = run.stderr();
-    assert!(said.ends_with("\nputex: db,web/x: the lock is lost: removed by beta\n"), "{said}");
+    assert!(said.ends_with("\nputex: web/x: the lock is lost: removed by beta\n"), "{said}");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_renewer_that_ends_before_the_lock_is_had_is_a_failure() {
 fn a_signal_ends_the_wait_and_then_the_process() {
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Waiting { ahead: 2, why: "behind alpha".to_owned() });
-    run.wait_for_stderr("putex: db,web/x: waiting, 2 ahead: behind alpha\n");
+    run.wait_for_stderr("putex: web/x: waiting, 2 ahead: behind alpha\n");
     run.signal(Signal::TERM);
     assert_eq!(run.next(), ToRenewer::Cancel);
     // It may have been granted meanwhile.
@@ -170,7 +170,7 @@ fn a_signal_ends_the_wait_and_then_the_process() {
 fn a_renewer_that_hangs_does_not_hold_up_a_signal_for_long() {
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Waiting { ahead: 0, why: "x".to_owned() });
-    run.wait_for_stderr("putex: db,web/x: waiting: x\n");
+    run.wait_for_stderr("putex: web/x: waiting: x\n");
     let begun = sys::now();
     run.signal(Signal::HUP);
     assert_eq!(run.next(), ToRenewer::Cancel);
@@ -183,7 +183,7 @@ fn a_lock_that_is_not_had_has_a_status_of_its_own() {
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Ended(End::NotHad("behind alpha".to_owned())));
     assert_eq!(run.status(), 75);
-    assert_eq!(run.stderr(), "putex: db,web/x: not had: behind alpha\n");
+    assert_eq!(run.stderr(), "putex: web/x: not had: behind alpha\n");
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials, "no".to_owned())));
     assert_eq!(run.status(), 77);
@@ -263,7 +263,7 @@ fn a_command_that_has_no_time_left_does_not_begin() {
 fn a_validity_of_another_clock_is_not_believed() {
     let mut run = Run::begin(&["true"]);
     run.grant(Duration::from_secs(3600));
-    run.wait_for_stderr("putex: warning: db,web/x: a validity that cannot be is ignored\n");
+    run.wait_for_stderr("putex: warning: web/x: a validity that cannot be is ignored\n");
     assert!(run.is_silent(), "it runs its command");
     run.tell(&ToFront::Lost("it was not used".to_owned()));
     assert_eq!(run.status(), LockExit::Lost as u8);
@@ -281,12 +281,12 @@ fn the_command_is_told_of_its_lock_and_inherits_the_rest() {
     let text = fs::read_to_string(&out).expect("it was written");
     fs::remove_file(out).expect("it is there");
     for line in [
-        "PUTEX_KEY=db,web/x",
+        "PUTEX_KEY=web/x",
         "PUTEX_TOKEN=alpha",
         "PUTEX_TERM=42",
         "PUTEX_EPOCH=8c3e",
         "PUTEX_MODE=exclusive",
-        "PUTEX_HELD=db:42 web/x:42",
+        "PUTEX_HELD=web/x:42",
     ] {
         assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}: {text}");
     }

@@ -76,8 +76,7 @@ impl Local<'_> {
         let Granted { inherited, term, slot, epoch, .. } = granted;
         let signals = self.signals.take().map_or_else(Signals::open, Ok);
         let signals = signals.map_err(Refusal::system("cannot take signals: "))?;
-        let names = &self.account.names;
-        let variables = held::variables(self.request, names, (*term, *slot), epoch);
+        let variables = held::variables(self.request, (*term, *slot), epoch);
         let inherited = inherited.as_ref().map(AsFd::as_fd);
         let terminal = Terminal::open();
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);

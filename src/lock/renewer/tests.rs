@@ -21,13 +21,13 @@ const BUCKET: &str = "locks";
 /// R where no test waits until the lock is lost.
 const LONG: Duration = Duration::from_secs(60);
 
-fn names() -> Vec<Name> {
-    vec![Name::parse("db").expect("a name")]
+fn name() -> Name {
+    Name::parse("db").expect("a name")
 }
 
 fn request(renewal: Duration) -> Request {
     Request {
-        names: names(),
+        name: name(),
         mode: Mode::Exclusive,
         soft: None,
         wait: Wait::Forever,

@@ -34,12 +34,11 @@ fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
     Entry { key: key.to_owned(), revision: Revision(revision), content }
 }
 
-fn ticket(key: &str, number: u64, token: &str, mode: Mode, names: &[&str]) -> Aged<Entry> {
+fn ticket(key: &str, number: u64, token: &str, mode: Mode, name: &str) -> Aged<Entry> {
     let ticket = Ticket {
-        names: names.iter().map(|name| Name::parse(name).expect("a name")).collect(),
+        name: Name::parse(name).expect("a name"),
         mode,
         slot: None,
-        held: Vec::new(),
         lifetime: 15 * SECOND,
         token: token.to_owned(),
         incarnation: Incarnation(1),
@@ -136,15 +135,15 @@ fn a_key_that_putex_030_has_not_written_is_shown_if_it_is_named() {
 #[test]
 fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
     let entries = vec![
-        ticket("lock.db.x.3", 3, "h3", Mode::Exclusive, &["db/x"]),
-        ticket("lock.db.x.1", 1, "h1", Mode::Shared, &["db/x"]),
-        ticket("lock._.4", 4, "h4", Mode::Exclusive, &["db", "web"]),
-        ticket("lock.db.x.2", 2, "h2", Mode::Shared, &["db/x"]),
+        ticket("lock.db.x.3", 3, "h3", Mode::Exclusive, "db/x"),
+        ticket("lock.db.x.1", 1, "h1", Mode::Shared, "db/x"),
+        ticket("lock.db.4", 4, "h4", Mode::Exclusive, "db"),
+        ticket("lock.db.x.2", 2, "h2", Mode::Shared, "db/x"),
     ];
     let all = locks(&tickets_of(entries.clone()), 15 * SECOND, &[]);
     // Nobody else gets what somebody waits for.
     let held = KeyState::Held;
-    assert_eq!(names(&all), [("db", held), ("db/x", held), ("web", held)]);
+    assert_eq!(names(&all), [("db", held), ("db/x", held)]);
     assert!(all[0].holders.is_empty());
     let holders: Vec<_> = all[1].holders.iter().map(|it| (&*it.token, it.mode)).collect();
     assert_eq!(holders, [("h1", Some("shared")), ("h2", Some("shared"))]);
@@ -162,10 +161,10 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
 
 #[test]
 fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
-    let (mut entry, age) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
+    let (mut entry, age) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
     entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
     let unreadable = (entry, age);
-    let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, &["db"]);
+    let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
     let all = locks(&tickets_of(vec![unreadable.clone(), other]), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     assert_eq!(all[0].holders[0].state, HolderState::Unreadable);
@@ -213,8 +212,8 @@ fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
 
 #[test]
 fn who_waits_says_for_whom_and_whether_it_is_still_there() {
-    let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
-    let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, &["db/x"]);
+    let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
+    let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, "db/x");
     for (age, state) in [(14_000, WaiterState::Waiting), (16_000, WaiterState::Overdue)] {
         let all =
             locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND, &[]);

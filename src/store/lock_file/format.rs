@@ -8,10 +8,10 @@
 //! | numbers below this one may have been given | 40 | mode: `x`, `s`, `k` | 24 |
 //! | end of the last timed ticket | 48 | number of slots with `k`, or 0 | 26 |
 //! | id of the boot that wrote this | 56 | slot and 1 of a granted ticket, or 0 | 28 |
-//! | first number of that boot | 120 | number of bytes of the names | 30 |
+//! | first number of that boot | 120 | number of bytes of the name | 30 |
 //! | records of timed tickets | 128 | number of bytes of the token | 32 |
-//! | an instant at which this was written | 136 | number of bytes of what is held | 34 |
-//! | checksum of the bytes before | 248 | names with commas; token; held, as `PUTEX_HELD` | 36 |
+//! | an instant at which this was written | 136 | name; token | 36 |
+//! | checksum of the bytes before | 248 | | |
 //!
 //! Numbers are little-endian. Instants are nanoseconds since the host was booted. A record begins
 //! at the start of a block, and takes as many blocks as it needs.
@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use crate::core::sanitize;
 use crate::core::tickets::{Mode, Name, SLOTS_MAX, Seen, Ticket};
-use crate::core::{Incarnation, Instant, Revision};
+use crate::core::{Incarnation, Instant};
 use crate::store::dir::text::checksum;
-use crate::store::tickets::entry::held_of;
 
 /// The size of the header.
 pub(crate) const HEADER_BYTES: usize = 256;
@@ -46,12 +45,9 @@ const TIMED_AT: usize = 128;
 /// Where the instant of a write stands.
 const WRITTEN_AT: usize = 136;
 
-/// Where the names of a record stand. What is before them is written when a timed ticket is taken
+/// Where the name of a record stands. What is before them is written when a timed ticket is taken
 /// again.
-pub(crate) const NAMES_AT: usize = 36;
-
-/// Longest text of what is held. More is left out: a circle of waits through it is not found.
-const HELD_BYTES_MAX: usize = 4096;
+pub(crate) const NAME_AT: usize = 36;
 
 /// The first bytes of the file.
 const FORMAT: &[u8; 16] = b"putex locks 1\n\0\0";
@@ -211,19 +207,6 @@ fn blocks(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK_BYTES)
 }
 
-/// Returns what is held as a text.
-fn held_text(held: &[(Name, Revision)]) -> String {
-    let mut text = String::new();
-    for (name, number) in held {
-        let word = format!("{name}:{number}");
-        if text.len() + word.len() < HELD_BYTES_MAX {
-            text.push_str(if text.is_empty() { "" } else { " " });
-            text.push_str(&word);
-        }
-    }
-    text
-}
-
 fn mode_of(kind: u8, count: u32, slot: u32) -> Option<(Mode, Option<u32>)> {
     let slot = slot.checked_sub(1);
     match (kind, count, slot) {
@@ -239,9 +222,8 @@ fn mode_of(kind: u8, count: u32, slot: u32) -> Option<(Mode, Option<u32>)> {
 impl Record {
     /// Returns the bytes, up to the end of a block.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Ticket { names, mode, slot, held, token, .. } = &self.ticket;
-        let names: Vec<_> = names.iter().map(Name::to_string).collect();
-        let (names, held) = (names.join(","), held_text(held));
+        let Ticket { name, mode, slot, token, .. } = &self.ticket;
+        let name = name.to_string();
         let (kind, count) = match *mode {
             Mode::Exclusive => (b'x', 0),
             Mode::Shared => (b's', 0),
@@ -255,10 +237,11 @@ impl Record {
         bytes.extend([kind, 0]);
         bytes.extend(number(count));
         bytes.extend(number(slot.map_or(0, |slot| slot + 1)));
-        for text in [&names, token, &held] {
+        for text in [&name, token] {
             bytes.extend(size(text));
         }
-        for text in [&names, token, &held] {
+        bytes.extend([0; 2]);
+        for text in [&name, token] {
             bytes.extend(text.as_bytes());
         }
         let sum = checksum(&bytes[8..]).to_le_bytes();
@@ -271,25 +254,21 @@ impl Record {
     /// that is not whole.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
         let short = |at| number(bytes, at).map(u16::from_le_bytes);
-        let token_at = NAMES_AT + usize::from(short(30)?);
-        let held_at = token_at + usize::from(short(32)?);
-        let end = held_at + usize::from(short(34)?);
+        let token_at = NAME_AT + usize::from(short(30)?);
+        let end = token_at + usize::from(short(32)?);
         let sum = u64::from_le_bytes(number(bytes, 0)?);
         if checksum(bytes.get(8..end)?) != sum {
             return None;
         }
         let text = |from, to| str::from_utf8(&bytes[from..to]).ok();
         let ends_at = u64::from_le_bytes(number(bytes, 16)?);
-        let names = text(NAMES_AT, token_at)?.split(',').map(Name::parse);
-        let held = text(held_at, end)?.split_whitespace().map(held_of);
         let (mode, slot) = mode_of(*bytes.get(24)?, short(26)?.into(), short(28)?.into())?;
         let ticket = Ticket {
-            names: names.collect::<Result<_, _>>().ok()?,
+            name: Name::parse(text(NAME_AT, token_at)?).ok()?,
             mode,
             slot,
-            held: held.collect::<Option<_>>()?,
             lifetime: Duration::ZERO,
-            token: sanitize(text(token_at, held_at)?),
+            token: sanitize(text(token_at, end)?),
             incarnation: Incarnation(0),
             attempt: 0,
             seen: Seen::default(),
@@ -329,12 +308,11 @@ pub(crate) fn records(
 mod tests {
     use super::*;
 
-    fn record(number: u64, names: &[&str]) -> Record {
+    fn record(number: u64, name: &str) -> Record {
         let ticket = Ticket {
-            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            name: Name::parse(name).expect(name),
             mode: Mode::Shared,
             slot: None,
-            held: Vec::new(),
             lifetime: Duration::ZERO,
             token: "alpha".to_owned(),
             incarnation: Incarnation(0),
@@ -345,8 +323,9 @@ mod tests {
     }
 
     fn long(number: u64) -> Record {
-        let names: Vec<_> = (0..32).map(|at| format!("{at:0>150}")).collect();
-        record(number, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        let mut record = record(number, "b");
+        record.ticket.token = "h".repeat(5000);
+        record
     }
 
     #[test]
@@ -424,12 +403,10 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_a_half_written_one_is_none() {
-        let timed = Record { until: Some(instant(5)), ..record(9, &["db/users", "web"]) };
-        let mut slots = record(3, &["db"]);
+        let timed = Record { until: Some(instant(5)), ..record(9, "db/users") };
+        let mut slots = record(3, "db");
         (slots.ticket.mode, slots.ticket.slot) = (Mode::Slots(1000), Some(999));
-        let held = |name: &str| (Name::parse(name).expect(name), Revision(u64::MAX));
-        slots.ticket.held = vec![held("a/b"), held("c")];
-        for (record, blocks) in [(record(7, &["a"]), 1), (timed, 1), (long(8), 20), (slots, 1)] {
+        for (record, blocks) in [(record(7, "a"), 1), (timed, 1), (long(8), 20), (slots, 1)] {
             let bytes = record.encode();
             assert_eq!(bytes.len(), blocks * BLOCK_BYTES);
             assert_eq!(Record::decode(&bytes), Some((record, blocks)));
@@ -446,7 +423,7 @@ mod tests {
 
     #[test]
     fn records_that_have_ended_leave_room_and_others_keep_theirs() {
-        let all = [record(1, &["a"]), long(2), record(3, &["b"]), record(4, &["c"])];
+        let all = [record(1, "a"), long(2), record(3, "b"), record(4, "c")];
         let bytes: Vec<u8> = all.iter().flat_map(Record::encode).collect();
         let found = |standing: &[u64], wanted| {
             let stands = |record: &Record| standing.contains(&record.number);

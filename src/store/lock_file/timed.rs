@@ -3,7 +3,7 @@
 //!
 //! A ticket that has run out does not stand. Its record stays until its room is needed, or until
 //! somebody comes whom it would keep waiting, and removes it. So the token that finds its record
-//! takes the ticket again with its number: nobody was granted the names meanwhile.
+//! takes the ticket again with its number: nobody was granted the name meanwhile.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use super::format::{self, BLOCK_BYTES, HEADER_BYTES, NAMES_AT, Record};
+use super::format::{self, BLOCK_BYTES, HEADER_BYTES, NAME_AT, Record};
 use super::{Added, Loaded, LockFile};
-use crate::core::tickets::{Mode, Name, StoredTicket, Ticket, are_same, overlap};
+use crate::core::tickets::{Mode, Name, StoredTicket, Ticket};
 use crate::core::{Instant, Ms, Revision};
 use crate::store::{StoreError, StoreResult};
 use crate::sys;
@@ -23,7 +23,7 @@ use crate::sys;
 pub struct Ended {
     /// The ticket, if it stood, or had run out and nobody had removed it.
     pub ended: Option<StoredTicket>,
-    /// The other tickets that stand for these names, or for parts of them, in their order.
+    /// The other tickets that stand for this name, or one above or below it, in their order.
     pub others: Vec<StoredTicket>,
     /// When some of them end by themselves.
     pub timed: BTreeMap<Revision, Instant>,
@@ -61,12 +61,12 @@ impl Loaded {
         format::records(rest.get(HEADER_BYTES..).unwrap_or_default(), is_timed, 0).0.len() as u64
     }
 
-    /// Returns the timed ticket of a token for these names and its block, if it stands, or has run
+    /// Returns the timed ticket of a token for this name and its block, if it stands, or has run
     /// out.
-    fn timed(&self, names: &[Name], token: &str) -> Option<(usize, Record)> {
+    fn timed(&self, name: &Name, token: &str) -> Option<(usize, Record)> {
         let is_own = |record: &Record| {
             let ticket = &record.ticket;
-            record.until.is_some() && are_same(&ticket.names, names) && ticket.token == token
+            record.until.is_some() && ticket.name == *name && ticket.token == token
         };
         let all = self.records(0).0.into_iter().chain(self.run_out());
         all.into_iter().find(|(_, record)| is_own(record))
@@ -93,13 +93,13 @@ impl LockFile {
     fn erase(&self, loaded: &mut Loaded, records: &[(usize, Record)]) -> StoreResult<()> {
         let mut places = records.iter().map(|(block, _)| HEADER_BYTES + block * BLOCK_BYTES);
         for at in places.clone() {
-            loaded.bytes[at..at + NAMES_AT].fill(0);
+            loaded.bytes[at..at + NAME_AT].fill(0);
         }
         if !records.is_empty() {
             loaded.header.timed = loaded.timed_without(0, 0);
             self.write(&loaded.header.encode(), 0)?;
         }
-        places.try_for_each(|at| self.write(&[0; NAMES_AT], at))
+        places.try_for_each(|at| self.write(&[0; NAME_AT], at))
     }
 
     /// Counts the records of timed tickets. If one is missing that may stand, the file is damaged.
@@ -127,7 +127,7 @@ impl LockFile {
     }
 
     /// Adds a ticket that stands for so long from now, and leaves by the door. The one that the
-    /// same token has for the same names and mode keeps its number and its slot, and stands for so
+    /// same token has for the same name and mode keeps its number and its slot, and stands for so
     /// long, and as long as it did. One that overlaps with another timed ticket of the token would
     /// wait for itself: then that is returned, and none is added.
     ///
@@ -149,7 +149,7 @@ impl LockFile {
             return Ok(Err(other));
         }
         let until = sys::now().after(lasts);
-        let own = loaded.timed(&ticket.names, &ticket.token);
+        let own = loaded.timed(&ticket.name, &ticket.token);
         let own = own.filter(|(_, record)| record.ticket.mode == ticket.mode);
         let Some((block, Record { number, ticket, until: stood_until })) = own else {
             return self.put(loaded, ticket, Some(until), only_if_free).map(Ok);
@@ -162,7 +162,7 @@ impl LockFile {
         let encoded = Record { until: Some(until), ..record }.encode();
         // The rest stays and is not written: a short write is done as a whole.
         let at = HEADER_BYTES + block * BLOCK_BYTES;
-        self.write(&encoded[..NAMES_AT], at)?;
+        self.write(&encoded[..NAME_AT], at)?;
         self.leave()?;
         Ok(Ok(Added { until: Some(until), removed, at, ..added }))
     }
@@ -171,17 +171,17 @@ impl LockFile {
     /// for this one, were it added.
     fn overlapping(&self, loaded: &Loaded, ticket: &Ticket) -> Option<StoredTicket> {
         let is_other = |record: &Record| {
-            let Ticket { names, mode, token, .. } = &record.ticket;
+            let Ticket { name, mode, token, .. } = &record.ticket;
             record.until.is_some()
                 && *token == ticket.token
-                && overlap(names, &ticket.names)
-                && !(are_same(names, &ticket.names) && *mode == ticket.mode)
+                && name.overlaps(&ticket.name)
+                && !(*name == ticket.name && *mode == ticket.mode)
         };
         let other = loaded.records(0).0.into_iter().find(|(_, record)| is_other(record));
         other.map(|(_, record)| self.stored(record.number, Ok(record.ticket)))
     }
 
-    /// Decides about the timed ticket of the same token, names and mode, if it stands, without a
+    /// Decides about the timed ticket of the same token, name and mode, if it stands, without a
     /// write, and leaves by the door.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl LockFile {
         let is_own = |record: &Record| {
             let it = &record.ticket;
             let is_same = it.mode == ticket.mode && it.token == ticket.token;
-            record.until.is_some() && is_same && are_same(&it.names, &ticket.names)
+            record.until.is_some() && is_same && it.name == ticket.name
         };
         let own = loaded.records(0).0.into_iter().find(|(_, record)| is_own(record));
         let added = own.map(|(_, Record { number, until, ticket })| {
@@ -203,20 +203,20 @@ impl LockFile {
         Ok(added)
     }
 
-    /// Ends the timed ticket of a token for these names, whoever asks, and leaves by the door.
+    /// Ends the timed ticket of a token for this name, whoever asks, and leaves by the door.
     ///
     /// # Errors
     ///
     /// As [`LockFile::add`].
-    pub fn end_timed(&self, names: &[Name], token: &str) -> StoreResult<Ended> {
+    pub fn end_timed(&self, name: &Name, token: &str) -> StoreResult<Ended> {
         let mut loaded = self.load()?;
-        let own = loaded.timed(names, token);
+        let own = loaded.timed(name, token);
         self.erase(&mut loaded, own.as_slice())?;
         let ended = own.map(|(_, record)| self.stored(record.number, Ok(record.ticket)));
         let others = self.standing(&loaded).into_iter().filter(|other| {
             let is_ended = ended.as_ref().is_some_and(|ended| ended.number == other.number);
             let ticket = other.ticket.as_ref();
-            !is_ended && ticket.map_or(true, |it| overlap(&it.names, names))
+            !is_ended && ticket.map_or(true, |it| it.name.overlaps(name))
         });
         let others = others.collect();
         let timed = loaded.ends();

@@ -168,10 +168,9 @@ fn only_the_owner_of_a_ticket_says_that_nobody_writes_it_again() {
     store.client.connect(deadline).expect("the script accepts the client");
     store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Ttl), has_ttl: true, ..opened() });
     let own = Ticket {
-        names: vec![Name::parse("a").expect("a name")],
+        name: Name::parse("a").expect("a name"),
         mode: Mode::Exclusive,
         slot: None,
-        held: Vec::new(),
         lifetime: PATIENCE,
         token: "vm".to_owned(),
         incarnation: Incarnation(1),

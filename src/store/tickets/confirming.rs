@@ -83,10 +83,9 @@ impl Bucket for Shown {
 
 fn ticket(name: &str, mode: Mode) -> Ticket {
     Ticket {
-        names: vec![Name::parse(name).expect("a name")],
+        name: Name::parse(name).expect("a name"),
         mode,
         slot: None,
-        held: Vec::new(),
         lifetime: Duration::from_secs(15),
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),

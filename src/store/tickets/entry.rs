@@ -5,9 +5,7 @@
 //! | `Putex-Ticket` | the ticket's number; absent in the first write, whose revision it is |
 //! | `Putex-Mode` | `x` exclusive, `s` shared, `k4` one of four slots |
 //! | `Putex-Slot` | the slot of a granted ticket |
-//! | `Putex-Held` | what the owner holds meanwhile, as `PUTEX_HELD` |
 //! | `Putex-Life` | T in milliseconds |
-//! | `Putex-Names` | several names, with commas between |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` and of notes |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
@@ -16,23 +14,16 @@
 
 use super::super::lifetime::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
-use crate::core::tickets::{
-    HELD_MAX, Mode, NAMES_MAX, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable,
-};
+use crate::core::tickets::{Mode, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable};
 use crate::core::{Incarnation, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
 const MODE: &str = "Putex-Mode";
 const SLOT: &str = "Putex-Slot";
-const HELD: &str = "Putex-Held";
-const NAMES: &str = "Putex-Names";
 const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 const SEEN: &str = "Putex-Seen";
-
-/// The second element of the key of a ticket for several names.
-pub(super) const SEVERAL: &str = "_";
 
 /// Converts the entry of notes into its revision and the notes.
 pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
@@ -66,14 +57,6 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
         (INCARNATION, ticket.incarnation.to_string()),
         (ATTEMPT, ticket.attempt.to_string()),
     ];
-    if let [_, _, ..] = &ticket.names[..] {
-        let names: Vec<_> = ticket.names.iter().map(Name::to_string).collect();
-        headers.push((NAMES, names.join(",")));
-    }
-    if !ticket.held.is_empty() {
-        let held: Vec<_> = ticket.held.iter().map(|(name, at)| format!("{name}:{at}")).collect();
-        headers.push((HELD, held.join(" ")));
-    }
     headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
     if !ticket.seen.is_empty() {
@@ -105,27 +88,16 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let header = |name: &str| content.header(name).ok_or_else(|| format!("{name} is missing"));
     let damaged = |name: &str| format!("{name} is damaged");
     let elements: Vec<&str> = key.split('.').collect();
-    let texts = match &elements[..] {
-        [_, SEVERAL, _] => header(NAMES)?.split(',').map(str::to_owned).collect(),
-        [_, path @ .., _] => vec![path.join("/")],
-        _ => return Err("its key is not that of a ticket".to_owned()),
+    let [_, path @ .., _] = &elements[..] else {
+        return Err("its key is not that of a ticket".to_owned());
     };
-    let held = content.header(HELD).unwrap_or_default();
-    if texts.len() > NAMES_MAX || held.split_whitespace().nth(HELD_MAX).is_some() {
-        return Err(format!("it has more than {NAMES_MAX} names, or holds more than {HELD_MAX}"));
-    }
-    let names = texts.iter().map(|text| Name::parse(text));
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
     Ok(Ticket {
-        names: names.collect::<Result<_, _>>()?,
+        name: Name::parse(&path.join("/"))?,
         mode,
         slot: slot.transpose()?,
-        held: held
-            .split_whitespace()
-            .map(|held| held_of(held).ok_or_else(|| damaged(HELD)))
-            .collect::<Result<_, _>>()?,
         lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
         token: sanitize_field(&String::from_utf8_lossy(&content.payload)),
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
@@ -150,24 +122,17 @@ fn slot_of(mode: Mode, text: &str) -> Option<u32> {
     text.parse().ok().filter(|slot| *slot < count)
 }
 
-/// Reads a name and the number of a ticket, as in `PUTEX_HELD`.
-pub(crate) fn held_of(text: &str) -> Option<(Name, Revision)> {
-    let (name, number) = text.rsplit_once(':')?;
-    Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
 
-    fn ticket(names: &[&str]) -> Ticket {
+    fn ticket(name: &str) -> Ticket {
         Ticket {
-            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            name: Name::parse(name).expect(name),
             mode: Mode::Slots(4),
             slot: Some(3),
-            held: vec![(Name::parse("db/x").expect("a name"), Revision(12))],
             lifetime: Duration::from_secs(15),
             token: "alpha".to_owned(),
             incarnation: Incarnation(0xfeed),
@@ -182,36 +147,17 @@ mod tests {
 
     #[test]
     fn a_ticket_survives_the_way_through_an_entry() {
-        let one = ticket(&["db/users"]);
+        let one = ticket("db/users");
         let first = standing(entry("lock.db.users.0f", 5, to_content(&one, None))).expect("one");
         assert_eq!((first.number, first.ticket.as_ref()), (Revision(5), Ok(&one)));
         let content = to_content(&one, Some(Revision(5)));
         let later = standing(entry("lock.db.users.0f", 9, content)).expect("one");
         assert_eq!((later.number, later.revision), (Revision(5), Revision(9)));
-        let two = ticket(&["db/users", "web"]);
-        let content = to_content(&two, None);
-        let several = standing(entry("lock._.0f", 5, content)).expect("one");
-        assert_eq!(several.ticket, Ok(two));
-    }
-
-    /// Whoever waits compares all names of all tickets with each other: that took minutes.
-    #[test]
-    fn a_ticket_of_too_many_names_is_no_ticket() {
-        let many = |count| (0..count).map(|it| format!("n{it}")).collect::<Vec<_>>();
-        let is_read = |names: usize, held: usize| {
-            let names = many(names);
-            let mut ticket = ticket(&names.iter().map(|name| &**name).collect::<Vec<_>>());
-            ticket.held = vec![ticket.held[0].clone(); held];
-            let stored = standing(entry("lock._.0f", 5, to_content(&ticket, None)));
-            stored.expect("it stands").ticket.is_ok()
-        };
-        assert!(is_read(NAMES_MAX, HELD_MAX));
-        assert!(!is_read(NAMES_MAX + 1, 0) && !is_read(2, HELD_MAX + 1));
     }
 
     #[test]
     fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
-        let whole = to_content(&ticket(&["a"]), Some(Revision(5)));
+        let whole = to_content(&ticket("a"), Some(Revision(5)));
         // What the owner had seen before costs time only.
         let is_needed = |at: &usize| whole.headers[*at].0 != SEEN;
         for at in (0..whole.headers.len()).filter(is_needed) {
@@ -220,7 +166,7 @@ mod tests {
             let found = standing(entry("lock.a.0f", 9, damaged)).expect("it blocks");
             assert!(found.ticket.is_err(), "{:?}", whole.headers[at]);
         }
-        let forged = to_content(&ticket(&["a"]), Some(Revision(10)));
+        let forged = to_content(&ticket("a"), Some(Revision(10)));
         let found = standing(entry("lock.a.0f", 9, forged)).expect("it blocks");
         let why = "its number 10 is above its revision".to_owned();
         let lifetime = Some(Duration::from_secs(15));

@@ -17,8 +17,8 @@ use crate::rng::Rng;
 use crate::support::clock::{now, observe_for, wait_until};
 use crate::support::process::{find_renewer, parent_of, signal, wait_exit};
 
-/// Three names with their parents, and two at once.
-const NAMES: [&str; 6] = ["a", "a/b", "a/c", "a/b/d", "e", "a/c,e"];
+/// Names, and names above them.
+const NAMES: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "e"];
 
 /// The share of the locks that are disturbed.
 const DISTURBED: f64 = 0.3;

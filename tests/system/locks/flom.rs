@@ -25,24 +25,3 @@ fn flom_child_parent_and_grandparent_are_served_in_order_both_ways() {
         assert_eq!(site.order(), ids);
     });
 }
-
-/// A request of several that gives up gives back what it had.
-#[test]
-fn flom_several_names_are_had_together_or_not_at_all() {
-    on_both_stores(|site| {
-        let holder = site.lock("holder", &["a"]);
-        holder.begun();
-        let both = site.run(&["-w", "0.2", "b,a", "true"]);
-        assert_eq!(both.status, Some(75), "{}", both.said);
-        assert_eq!(site.run(&["-n", "b", "true"]).status, Some(0));
-        let both = site.lock("both", &["b,a"]);
-        both.waits_behind(1);
-        let other = site.lock("other", &["a/c,b/c"]);
-        other.waits_behind(2);
-        holder.end();
-        both.begun();
-        both.end();
-        other.begun();
-        other.end();
-    });
-}

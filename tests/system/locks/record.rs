@@ -31,7 +31,7 @@ pub(crate) struct Held {
     pub(crate) term: u64,
     /// `exclusive`, `shared`, or `slots` with the number of the slot.
     pub(crate) mode: String,
-    pub(crate) names: Vec<String>,
+    pub(crate) name: String,
     /// The number of its first line and of its last one.
     lines: (usize, usize),
     /// When it wrote its last line, rounded down to 10 ms.
@@ -42,14 +42,14 @@ pub(crate) struct Held {
 impl Held {
     fn conflicts(&self, other: &Held) -> bool {
         let is_in = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
-        let overlap = |a: &String| other.names.iter().any(|b| is_in(a, b) || is_in(b, a));
+        let overlaps = is_in(&self.name, &other.name) || is_in(&other.name, &self.name);
         let both_shared = self.mode == "shared" && other.mode == "shared";
         let has_slots = |held: &Held| held.mode.starts_with("slots");
         let other_slots = has_slots(self)
             && has_slots(other)
-            && self.names == other.names
+            && self.name == other.name
             && self.mode != other.mode;
-        !both_shared && !other_slots && self.names.iter().any(overlap)
+        !both_shared && !other_slots && overlaps
     }
 }
 
@@ -66,14 +66,14 @@ pub(crate) fn read(record: &str) -> Vec<Held> {
         let words: Vec<&str> = text.split(' ').collect();
         let [what, id, up, rest @ ..] = &words[..] else { panic!("a line of no worker: {text}") };
         let at = Duration::from_secs_f64(up.parse().expect("a number"));
-        if let ("begin", [pid, term, mode, names]) = (*what, rest) {
+        if let ("begin", [pid, term, mode, name]) = (*what, rest) {
             places.insert(id, found.len());
             found.push(Held {
                 id: (*id).to_owned(),
                 pid: pid.parse().expect("a number"),
                 term: term.parse().expect("a number"),
                 mode: (*mode).to_owned(),
-                names: names.split(',').map(str::to_owned).collect(),
+                name: (*name).to_owned(),
                 lines: (line, line),
                 last_at: at,
                 begun_at: at,
@@ -87,12 +87,12 @@ pub(crate) fn read(record: &str) -> Vec<Held> {
 }
 
 /// Describes commands that ran beside others and must not, and those that ran in another order
-/// than that of their terms: each with one of the others of the same names and mode.
+/// than that of their terms: each with one of the others of the same name and mode.
 pub(crate) fn faults(held: &[Held]) -> Vec<String> {
     let mut found = Vec::new();
-    // Of those that have begun with the same names and mode: who ends last, and who has the
+    // Of those that have begun with the same name and mode: who ends last, and who has the
     // highest term.
-    let mut before: HashMap<(&[String], &str), (&Held, &Held)> = HashMap::new();
+    let mut before: HashMap<(&str, &str), (&Held, &Held)> = HashMap::new();
     for second in held {
         for (last, highest) in before.values().filter(|(one, _)| one.conflicts(second)) {
             if second.lines.0 < last.lines.1 {
@@ -103,7 +103,7 @@ pub(crate) fn faults(held: &[Held]) -> Vec<String> {
             }
         }
         let (last, highest) =
-            before.entry((&second.names, &second.mode)).or_insert((second, second));
+            before.entry((&second.name, &second.mode)).or_insert((second, second));
         if last.lines.1 < second.lines.1 {
             *last = second;
         }

@@ -5,12 +5,11 @@ use crate::core::record::Incarnation;
 use crate::core::tickets::Seen;
 use crate::core::tickets::ticket::{Name, Unreadable};
 
-fn ticket(names: &[&str], mode: Mode) -> Ticket {
+fn ticket(name: &str, mode: Mode) -> Ticket {
     Ticket {
-        names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+        name: Name::parse(name).expect(name),
         mode,
         slot: None,
-        held: Vec::new(),
         lifetime: Duration::from_secs(15),
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
@@ -36,15 +35,15 @@ fn waits(decision: Decision) -> (Vec<u64>, Vec<String>) {
 
 #[test]
 fn earlier_tickets_that_conflict_are_waited_for_and_the_latest_is_watched() {
-    let own = ticket(&["a"], Mode::Shared);
-    let mut unreadable = standing(30, ticket(&["z"], Mode::Shared));
+    let own = ticket("a", Mode::Shared);
+    let mut unreadable = standing(30, ticket("z", Mode::Shared));
     unreadable.ticket = Err(Unreadable { why: "?".to_owned(), lifetime: None });
     let all = [
-        standing(9, ticket(&["a"], Mode::Exclusive)),
-        standing(3, ticket(&["a/b"], Mode::Exclusive)),
-        standing(4, ticket(&["a"], Mode::Shared)),
-        standing(5, ticket(&["b"], Mode::Exclusive)),
-        standing(20, ticket(&["a"], Mode::Exclusive)),
+        standing(9, ticket("a", Mode::Exclusive)),
+        standing(3, ticket("a/b", Mode::Exclusive)),
+        standing(4, ticket("a", Mode::Shared)),
+        standing(5, ticket("b", Mode::Exclusive)),
+        standing(20, ticket("a", Mode::Exclusive)),
         unreadable,
     ];
     let found = waits(decide(&own, Revision(10), &all));
@@ -56,7 +55,7 @@ fn earlier_tickets_that_conflict_are_waited_for_and_the_latest_is_watched() {
 
 /// A ticket for one of three slots of `a`.
 fn of_three(slot: Option<u32>) -> Ticket {
-    Ticket { slot, ..ticket(&["a"], Mode::Slots(3)) }
+    Ticket { slot, ..ticket("a", Mode::Slots(3)) }
 }
 
 #[test]
@@ -95,77 +94,23 @@ fn slots_exclude_every_other_ticket_of_their_names() {
     let own = of_three(None);
     for mode in [Mode::Exclusive, Mode::Shared] {
         for name in ["a", "a/b"] {
-            let other = standing(1, ticket(&[name], mode));
+            let other = standing(1, ticket(name, mode));
             assert_eq!(waits(decide(&own, Revision(9), &[other])).0, [1], "{name} {mode:?}");
         }
     }
-    let below = Ticket { slot: Some(0), ..ticket(&["a/b"], Mode::Slots(3)) };
+    let below = Ticket { slot: Some(0), ..ticket("a/b", Mode::Slots(3)) };
     let below = standing(1, below);
     assert_eq!(waits(decide(&own, Revision(9), &[below])).0, [1]);
-    let shared = ticket(&["a"], Mode::Shared);
+    let shared = ticket("a", Mode::Shared);
     let holder = standing(1, of_three(Some(0)));
     assert_eq!(waits(decide(&shared, Revision(9), &[holder])).0, [1]);
 }
 
 #[test]
 fn another_number_of_slots_is_refused_to_who_comes_later() {
-    let four = [standing(5, ticket(&["a"], Mode::Slots(4)))];
+    let four = [standing(5, ticket("a", Mode::Slots(4)))];
     assert_eq!(decide(&of_three(None), Revision(9), &four), Decision::OtherCount(4));
     assert_eq!(decide(&of_three(None), Revision(2), &four), Decision::Slot(0));
-    let elsewhere = [standing(5, ticket(&["b"], Mode::Slots(4)))];
+    let elsewhere = [standing(5, ticket("b", Mode::Slots(4)))];
     assert_eq!(decide(&of_three(None), Revision(9), &elsewhere), Decision::Slot(0));
-}
-
-fn inside(names: &[&str], held: &[(&str, u64)]) -> Ticket {
-    let held =
-        held.iter().map(|(name, number)| (Name::parse(name).expect("a name"), Revision(*number)));
-    Ticket { held: held.collect(), ..ticket(names, Mode::Exclusive) }
-}
-
-#[test]
-fn who_closes_a_circle_of_waits_finds_it_and_nobody_else() {
-    // 1 holds a, 2 holds b; 3, inside 2, waits for a; 4, inside 1, waits for b.
-    let all = [
-        standing(1, inside(&["a"], &[])),
-        standing(2, inside(&["b"], &[])),
-        standing(3, inside(&["a"], &[("b", 2)])),
-        standing(4, inside(&["b"], &[("a", 1)])),
-    ];
-    let of = |at: usize, all: &[StoredTicket]| {
-        let own = all[at].ticket.as_ref().expect("readable");
-        circle(own, all[at].number, all).map(|it| it.number.0)
-    };
-    assert_eq!(of(3, &all), Some(2));
-    assert_eq!(of(2, &all), None, "it was there first");
-    assert_eq!(of(2, &all[..3]), None);
-}
-
-#[test]
-fn a_circle_of_three_with_a_waiter_between_is_found() {
-    // 5, inside 1, waits for b: behind 4, which waits for 2, inside which 6 waits for c of 3,
-    // inside which 7 waits for a.
-    let all = [
-        standing(1, inside(&["a"], &[])),
-        standing(2, inside(&["b"], &[])),
-        standing(3, inside(&["c"], &[])),
-        standing(4, inside(&["b/x"], &[])),
-        standing(5, inside(&["b/x"], &[("a", 1)])),
-        standing(6, inside(&["c"], &[("b", 2)])),
-        standing(7, inside(&["a"], &[("c", 3)])),
-    ];
-    let own = all[6].ticket.as_ref().expect("readable");
-    assert_eq!(circle(own, Revision(7), &all).map(|it| it.number.0), Some(1));
-    let without: Vec<_> = all.iter().filter(|it| it.number.0 != 6).cloned().collect();
-    assert_eq!(circle(own, Revision(7), &without), None);
-}
-
-#[test]
-fn a_wait_inside_a_lock_that_nobody_inside_waits_for_is_no_circle() {
-    let all = [
-        standing(1, inside(&["a"], &[])),
-        standing(2, inside(&["b"], &[])),
-        // Another bucket had a ticket 2 of another name.
-        standing(3, inside(&["a"], &[("c", 2)])),
-    ];
-    assert_eq!(circle(&inside(&["b"], &[("a", 1)]), Revision(4), &all), None);
 }

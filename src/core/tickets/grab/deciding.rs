@@ -6,7 +6,7 @@ use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::seen::{BUCKET, Seen};
-use crate::core::tickets::ticket::{Name, StoredTicket};
+use crate::core::tickets::ticket::StoredTicket;
 use crate::core::tickets::{EarlierKeys, Mark};
 use crate::core::time::Instant;
 
@@ -56,11 +56,11 @@ impl Grabber {
             let ticket = other.ticket.as_ref();
             ticket.is_ok_and(|it| it.incarnation == self.ticket.incarnation)
         };
-        // One for the same names is of an earlier epoch: it holds up others until it runs out.
+        // One for the same name is of an earlier epoch: it holds up others until it runs out.
         let overlaps = |other: &&StoredTicket| {
-            let names = &self.ticket.names;
+            let name = &self.ticket.name;
             let ticket = other.ticket.as_ref();
-            ticket.is_ok_and(|it| overlap(&it.names, names) && !are_same(&it.names, names))
+            ticket.is_ok_and(|it| it.name.overlaps(name) && it.name != *name)
         };
         let differs =
             |own: &&StoredTicket| own.ticket.as_ref().is_ok_and(|own| own.mode != self.ticket.mode);
@@ -195,22 +195,10 @@ impl Grabber {
     }
 }
 
-/// Returns whether two lists of names have one in common, or one that includes another.
-pub fn overlap(some: &[Name], others: &[Name]) -> bool {
-    let is_in = |name: &Name| others.iter().any(|it| it.contains(name) || name.contains(it));
-    some.iter().any(is_in)
-}
-
 /// Describes another ticket of the requester.
 pub fn of_requester(other: &StoredTicket) -> String {
-    let names: Vec<String> = match &other.ticket {
-        Ok(ticket) => ticket.names.iter().map(ToString::to_string).collect(),
-        Err(_) => Vec::new(),
-    };
-    format!("{} has {}", other.describe(), names.join(","))
-}
-
-/// Returns whether two lists have the same names, in any order.
-pub fn are_same(some: &[Name], others: &[Name]) -> bool {
-    some.len() == others.len() && some.iter().all(|name| others.contains(name))
+    match &other.ticket {
+        Ok(ticket) => format!("{} has {}", other.describe(), ticket.name),
+        Err(_) => other.describe(),
+    }
 }

@@ -17,10 +17,9 @@ fn at(seconds: u64) -> Instant {
 /// A ticket of the requester 1 for the name `a`, for 10 s, by the clock `boot`.
 fn ticket() -> Ticket {
     Ticket {
-        names: vec![Name::parse("a").expect("a name")],
+        name: Name::parse("a").expect("a name"),
         mode: Mode::Exclusive,
         slot: None,
-        held: Vec::new(),
         lifetime: 10 * SECOND,
         token: "one".to_owned(),
         incarnation: Incarnation(1),
@@ -225,9 +224,9 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
 
 #[test]
 fn a_requester_does_not_wait_for_itself() {
-    let b = vec![Name::parse("a/b").expect("a name"), Name::parse("c").expect("a name")];
+    let below = Name::parse("a/b").expect("a name");
     for other in [
-        standing("g2", 9, 7, Ticket { names: b, ..ticket() }),
+        standing("g2", 9, 7, Ticket { name: below, ..ticket() }),
         standing("ge", 9, 7, Ticket { mode: Mode::Shared, ..ticket() }),
     ] {
         let mut grabber = process(ticket(), false, 10, at(1));

@@ -109,10 +109,9 @@ fn opened() -> (TicketOwner, Instant) {
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(second, 3, DRIFT_PPM as u32, second / 4).expect("safe");
     let ticket = Ticket {
-        names: vec![Name::parse("a").expect("a name")],
+        name: Name::parse("a").expect("a name"),
         mode: Mode::Exclusive,
         slot: None,
-        held: Vec::new(),
         lifetime: timing.lifetime(),
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),

@@ -6,8 +6,8 @@ use super::notes::Waited;
 use super::{LONG, Phase, TicketOwner};
 use crate::core::event::StoreErrorKind;
 use crate::core::record::Revision;
-use crate::core::tickets::decision::{self, Decision, decide, describe, some_of_dead};
-use crate::core::tickets::{End, StoredTicket, ToFront};
+use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
+use crate::core::tickets::{StoredTicket, ToFront};
 use crate::core::time::Instant;
 
 impl TicketOwner {
@@ -51,13 +51,6 @@ impl TicketOwner {
             }
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Withdrawing,
             Decision::Wait { blockers, watched } => {
-                if let Some(first) = decision::circle(&self.ticket, number, &others) {
-                    let why = format!(
-                        "it would wait for itself: {} waits for a lock that is held here",
-                        first.describe()
-                    );
-                    return self.end(End::NotHad(why), now);
-                }
                 self.wait_for(&blockers, watched, now);
             }
         }

@@ -42,7 +42,7 @@ pub(super) fn file(name: &str) -> PathBuf {
 pub(super) fn request(command: &[&str]) -> Request {
     Request {
         soft: None,
-        names: ["db", "web/x"].map(|name| Name::parse(name).expect("a name")).to_vec(),
+        name: Name::parse("web/x").expect("a name"),
         mode: Mode::Exclusive,
         wait: Wait::Forever,
         timing: LockTiming::new(R, 100, 10_000, KILL_AFTER).expect("times"),

@@ -12,11 +12,11 @@ fn a_lock_that_is_held_on_is_not_released_with_its_command() {
         run.grant(LONG);
         run.started();
         assert_eq!(run.next(), ToRenewer::Ended);
-        run.wait_for_stderr("putex: db,web/x: the command has ended, the lock is held for ");
+        run.wait_for_stderr("putex: web/x: the command has ended, the lock is held for ");
         assert!(run.is_silent(), "the renewer releases it");
         run.tell(&ToFront::Ended(End::Released));
         assert_eq!(run.status(), status);
-        assert!(run.stderr().contains("putex: db,web/x: released, held for "));
+        assert!(run.stderr().contains("putex: web/x: released, held for "));
     }
 }
 

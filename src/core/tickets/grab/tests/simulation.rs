@@ -121,10 +121,9 @@ impl Simulation {
             let timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
             let is_shared = !shares_name && random.one_in(3);
             let ticket = Ticket {
-                names: vec![Name::parse(name).expect("a name")],
+                name: Name::parse(name).expect("a name"),
                 mode: if is_shared { Mode::Shared } else { Mode::Exclusive },
                 slot: None,
-                held: Vec::new(),
                 lifetime: timing.lifetime(),
                 token: format!("c{requester}"),
                 incarnation: Incarnation(requester as u128),
@@ -209,7 +208,7 @@ impl Simulation {
             Process::Lock(Box::new(TicketOwner::new(client.timing, ticket, nonce, None, now)))
         } else if releases {
             let whose = Whose::Own(client.ticket.incarnation, element);
-            Process::Release(Box::new(Releaser::new(client.ticket.names.clone(), whose, now)))
+            Process::Release(Box::new(Releaser::new(client.ticket.name.clone(), whose, now)))
         } else {
             let seen = Seen::nothing(&format!("{id}.{}", client.boot), "");
             let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };

@@ -66,7 +66,7 @@ const PAUSES: [Time; 3] = [LIFE / 2, LIFE, 2 * LIFE];
 /// A client, which asks once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Asker {
-    names: &'static [&'static str],
+    name: &'static str,
     mode: Mode,
     begins: Time,
     /// Its clock runs so many millionths faster.
@@ -94,12 +94,10 @@ struct Scope {
 
 /// Asks for `a` at once, and has a clock without a fault.
 const A: Asker =
-    Asker { names: &["a"], mode: Mode::Exclusive, begins: 0, ppm: 0, wait: None, soft: None };
+    Asker { name: "a", mode: Mode::Exclusive, begins: 0, ppm: 0, wait: None, soft: None };
 const READER: Asker = Asker { mode: Mode::Shared, ..A };
-const BELOW: Asker = Asker { names: &["a/b"], ..A };
+const BELOW: Asker = Asker { name: "a/b", ..A };
 const BELOW_SHARED: Asker = Asker { mode: Mode::Shared, ..BELOW };
-const B: Asker = Asker { names: &["b"], ..A };
-const BOTH: Asker = Asker { names: &["a", "b"], ..A };
 const SLOT: Asker = Asker { mode: Mode::Slots(2), ..A };
 const IMPATIENT: Asker = Asker { wait: Some(R / 4), ..A };
 const SOFT: Asker = Asker {
@@ -182,7 +180,6 @@ fn no_history_of_three_clients_without_a_fault_grants_to_two_or_to_none() {
         &Scope { name: "a, a/b and a shared", askers: &[A, BELOW, READER], ..scope },
         1_550,
     );
-    look_through(&Scope { name: "a, b and both", askers: &[A, B, BOTH], ..scope }, 1_450);
     look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 550);
 }
 
@@ -210,7 +207,6 @@ const DEEP: &[Scope] = &[
     Scope { name: "three for a", askers: &[A, A, A], lasts: LONG_LASTS, ..TWO },
     Scope { name: "readers and a writer", askers: &[READER, READER, A], lasts: LONG_LASTS, ..TWO },
     Scope { name: "a, a/b and a shared", askers: &[A, BELOW, READER], ..TWO },
-    Scope { name: "a, b and both", askers: &[A, B, BOTH], ..TWO },
     Scope { name: "three for two slots", askers: &[SLOT, SLOT, SLOT], ..TWO },
     Scope { name: "slots and all of a", askers: &[SLOT, SLOT, A], ..TWO },
     Scope { name: "two and a soft one", askers: &[A, A, SOFT], ..TWO },

@@ -4,7 +4,7 @@ use super::super::*;
 use super::opened;
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
-use crate::core::tickets::{Mode, Name};
+use crate::core::tickets::Mode;
 
 /// Performs the write that is next, which gets this number, beside a listing of these tickets.
 fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], now: Instant) {
@@ -68,24 +68,6 @@ fn who_asks_for_another_number_of_slots_is_refused_and_leaves_no_ticket() {
         panic!("not refused");
     };
     assert_eq!(why, "others use 3 slots of this name; write -j 3");
-}
-
-#[test]
-fn who_closes_a_circle_of_waits_leaves_at_once() {
-    let (mut owner, begin) = opened();
-    let name = |text| Name::parse(text).expect("a name");
-    owner.ticket.held = vec![(name("b"), Revision(3))];
-    let held = other(&owner, 3, |ticket| (ticket.names, ticket.held) = (vec![name("b")], vec![]));
-    let holder = other(&owner, 4, |ticket| ticket.held.clear());
-    let inside = other(&owner, 5, |ticket| {
-        (ticket.names, ticket.held) = (vec![name("b")], vec![(name("a"), Revision(4))]);
-    });
-    write_beside(&mut owner, 7, &[held, holder, inside], begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), _)));
-    owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
-    let ended = owner.take_messages().pop();
-    let Some(ToFront::Ended(End::NotHad(why))) = ended else { panic!("{ended:?}") };
-    assert!(why.starts_with("it would wait for itself: alpha"), "{why}");
 }
 
 /// Returns an owner that lets others go first, and the time.

@@ -68,7 +68,7 @@ struct Command {
     ends_at: Time,
     killed_at: Time,
     round: u32,
-    names: Ticket,
+    ticket: Ticket,
 }
 
 pub(super) struct Simulation {
@@ -118,22 +118,18 @@ impl Simulation {
         let (is_crowded, slots) = (random.one_in(4), 1 + random.below(3) as u32);
         let clients = (0..count).map(|number| {
             let count = if is_crowded { 1 } else { 4 };
-            let mut chosen = vec![names[random.below(count) as usize]];
-            if random.one_in(5) {
-                chosen = vec!["a/b", "b"];
-            }
+            let name = names[random.below(count) as usize];
             // Only where all have one lifetime the wait after a loss of the bucket is long enough.
             let timing = timing(1 + random.below(if is_wiped { 1 } else { 2 }));
             let ticket = Ticket {
-                names: chosen.iter().map(|name| Name::parse(name).expect("one")).collect(),
+                name: Name::parse(name).expect("one"),
                 mode: match random.below(6) {
                     0 | 1 => Mode::Shared,
-                    2 if chosen.len() == 1 => Mode::Slots(slots),
-                    _ if is_crowded && chosen.len() == 1 => Mode::Slots(slots),
+                    2 => Mode::Slots(slots),
+                    _ if is_crowded => Mode::Slots(slots),
                     _ => Mode::Exclusive,
                 },
                 slot: None,
-                held: Vec::new(),
                 lifetime: timing.lifetime(),
                 token: format!("c{number}"),
                 incarnation: Incarnation(u128::from(number)),

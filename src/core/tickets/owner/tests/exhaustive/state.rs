@@ -116,10 +116,9 @@ pub(super) fn local(at: Time, ppm: i64) -> Instant {
 impl Client {
     fn new(number: usize, asker: &Asker, timing: LockTiming) -> Client {
         let ticket = Ticket {
-            names: asker.names.iter().map(|name| Name::parse(name).expect("one")).collect(),
+            name: Name::parse(asker.name).expect("one"),
             mode: asker.mode,
             slot: None,
-            held: Vec::new(),
             lifetime: timing.lifetime(),
             token: format!("c{number}"),
             incarnation: Incarnation(number as u128),

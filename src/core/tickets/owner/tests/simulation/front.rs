@@ -30,7 +30,7 @@ impl Simulation {
     fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
         // It is killed before that as a rule.
         let killed_at = self.clients[client].true_time(valid_until);
-        let names = self.clients[client].owner.ticket.clone();
+        let own = self.clients[client].owner.ticket.clone();
         if let Some(command) = &mut self.clients[client].command {
             command.killed_at = killed_at;
             return self.command_times(client);
@@ -47,24 +47,24 @@ impl Simulation {
             let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
                 continue;
             };
-            let conflicts = other.conflicts(&names);
+            let conflicts = other.conflicts(&own);
             assert!(!conflicts, "{}: granted {term} before {key} {}", self.now, entry.number);
-            earlier += u32::from(other.shares_slots(&names));
+            earlier += u32::from(other.shares_slots(&own));
         }
         for other in self.clients.iter().filter_map(|other| other.command.as_ref()) {
-            let conflicts = other.names.conflicts(&names);
-            assert!(!conflicts, "{}: {client} beside {}", self.now, other.names.token);
-            if other.names.shares_slots(&names) {
+            let conflicts = other.ticket.conflicts(&own);
+            assert!(!conflicts, "{}: {client} beside {}", self.now, other.ticket.token);
+            if other.ticket.shares_slots(&own) {
                 beside += 1;
-                assert_ne!(other.names.slot, names.slot, "{}: one slot twice", self.now);
+                assert_ne!(other.ticket.slot, own.slot, "{}: one slot twice", self.now);
             }
         }
-        if let Mode::Slots(count) = names.mode {
-            let is_slot = names.slot.is_some_and(|slot| slot < count);
-            assert!(is_slot && earlier < count && beside < count, "{}: {names:?}", self.now);
+        if let Mode::Slots(count) = own.mode {
+            let is_slot = own.slot.is_some_and(|slot| slot < count);
+            assert!(is_slot && earlier < count && beside < count, "{}: {own:?}", self.now);
         }
         let lasts = self.random.below(3 * LIFE);
-        let command = Command { ends_at: self.now + lasts, killed_at, round: 0, names };
+        let command = Command { ends_at: self.now + lasts, killed_at, round: 0, ticket: own };
         self.clients[client].command = Some(command);
         self.command_times(client);
     }
