@@ -24,7 +24,7 @@ _putex_command() {
             --)
                 ((at++))
                 break ;;
-            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --report | --renewal | --failures | --command | --drift | --replicas)
+            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --replicas | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --report | --renewal | --failures | --command | --drift)
                 ((at++)) ;;
             *)
                 # The value of the last letter is the next word.
@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | switchover | pause | resume | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -83,24 +83,28 @@ _putex() {
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
-            --js-api-prefix | --bucket | --key | --token | --priority | \
-            --failback | --seats | --check-failures | --start-grace | \
-            --renewal | -r | --failures | -f | --confirmations | -c | \
-            --slots | -j | --quiet-for | --hard-after | --timeout | \
-            --wait | -w | --conflict-exit-code | -E | --kill-after | -k | \
-            --hold | --command | --for | --as | --holder | --lease | \
-            --is | -e | --print | --watch | -W | --from | --to | \
-            --reason | --ignore | --samples | --drift | --replicas | \
-            --notify-fd)
+            --js-api-prefix | --bucket | --replicas | --key | --token | \
+            --priority | --failback | --seats | --check-failures | \
+            --start-grace | --renewal | -r | --failures | -f | \
+            --confirmations | -c | --slots | -j | --quiet-for | \
+            --hard-after | --timeout | --wait | -w | \
+            --conflict-exit-code | -E | --kill-after | -k | --hold | \
+            --command | --for | --as | --holder | --lease | --is | -e | \
+            --print | --watch | -W | --from | --to | --reason | --ignore | \
+            --samples | --drift | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor)
+            agent | check | finish | lock | grab | release | lease | put | status | doctor | switchover | pause | resume)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
                     --bucket' ;;
+        esac
+        case $verb in
+            agent | check | finish | lock | grab | release | lease | put)
+                options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
             agent | check | finish)
@@ -118,7 +122,7 @@ _putex() {
                 options+=' --watchdog' ;;
         esac
         case $verb in
-            agent | check | finish | doctor | timing)
+            agent | check | finish | timing | doctor)
                 options+=' --renewal -r --failures -f --confirmations -c' ;;
         esac
         case $verb in
@@ -181,12 +185,8 @@ _putex() {
                 options+=' --lease' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | lease | doctor | timing)
+            agent | check | finish | timing | lock | grab | lease | doctor)
                 options+=' --drift' ;;
-        esac
-        case $verb in
-            agent | check | finish | lock | grab | release | lease | put)
-                options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
             agent | check | finish | lock | grab | release | lease | put | switchover | pause | resume)
@@ -197,17 +197,15 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | switchover | pause | resume | doctor | timing | help)
+            agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | switchover | pause | resume | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release lease put status switchover pause resume doctor timing help'
+        options='agent check finish timing lock grab release lease put status doctor switchover pause resume help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent tutorial lock grab release lease put status switchover
-            pause resume doctor theory config trouble check finish help
-            timing guard commands managers environment files signals
-            exit messages examples tls bucket servers record states
-            seats fencing limits caveats'
+        options='agent check finish timing lock grab lease status switchover
+            pause doctor store config tutorial trouble messages commands
+            managers theory limits'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'
     fi

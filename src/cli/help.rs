@@ -1,97 +1,91 @@
-//! The text of `--help`, written from the table.
+//! The texts of `putex help` and of `--help`, written from the tables.
 
-use super::table::{FLAGS, Flag, Subcommand};
-use super::topics::TOPICS;
+use super::table::{Flag, Subcommand};
+use super::topics::{TOPICS, Topic};
 
-/// Returns the text of `--help` of one command, or of all if `subcommand` is `None`.
+/// Most columns of a line: those of a terminal that nobody has made wider.
+const COLUMNS_MAX: usize = 80;
+
+/// The column at which the help of an option begins. A longer option has a line of its own.
+const HELP_COLUMN: usize = 31;
+
+/// Returns the text of `--help` of one command, or of `putex help` if `subcommand` is `None`.
 pub fn help(subcommand: Option<Subcommand>) -> String {
-    let Some(subcommand) = subcommand else { return overview() + &topics() };
-    let flags = Flag::all_of(subcommand).collect();
-    let text = format!("usage: {}\n\noptions:\n{}", subcommand.usage(), options(flags));
-    match subcommand {
-        Subcommand::Help => text + &topics(),
-        Subcommand::Lock => text + "\nThe rest is told by putex help lock, putex-lock(1).\n",
-        Subcommand::Grab | Subcommand::Release => {
-            text + "\nThe rest is told by putex help grab, putex-grab(1).\n"
-        }
-        Subcommand::Lease | Subcommand::Put => {
-            text + "\nThe rest is told by putex help lease, putex-lease(1).\n"
-        }
-        Subcommand::Doctor => text + "\nThe rest is told by putex help doctor, putex-doctor(1).\n",
-        Subcommand::Switchover => {
-            text + "\nThe rest is told by putex help switchover, putex-switchover(1).\n"
-        }
-        Subcommand::Pause | Subcommand::Resume => {
-            text + "\nThe rest is told by putex help pause, putex-pause(1).\n"
-        }
-        Subcommand::Status => text + "\nThe rest is told by putex help status, putex-status(1).\n",
-        Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
-        Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,
+    let Some(subcommand) = subcommand.filter(|known| *known != Subcommand::Help) else {
+        return overview();
+    };
+    let name = subcommand.name();
+    let (of_store, own): (Vec<&Flag>, Vec<&Flag>) =
+        Flag::all_of(subcommand).partition(|flag| flag.name.is_of_store());
+    let mut text = format!("putex {name}: {}\n\n", subcommand.about());
+    text.push_str(&format!("usage: {}\n\noptions:\n", subcommand.usage()));
+    own.into_iter().for_each(|flag| text.push_str(&option(flag)));
+    if !of_store.is_empty() {
+        text.push_str("  where the bucket is: putex help store\n");
     }
-}
-
-const SEE_AGENT: &str = "\nThe rest is told by putex help, and by the manual page putex(8).\n";
-
-/// Returns the lines of these flags.
-fn options(flags: Vec<&Flag>) -> String {
-    let width = flags.iter().map(|flag| name(flag).len()).max().unwrap_or_default();
-    let mut text = String::new();
-    for flag in flags {
-        text.push_str(&format!("  {:<width$}  {}", name(flag), flag.help));
-        if !flag.others.is_empty() {
-            text.push_str(&format!("; also {}", flag.others.join(", ")));
-        }
-        if !flag.default.is_empty() {
-            text.push_str(&format!(" [{}]", flag.default));
-        }
-        if !flag.env.is_empty() {
-            text.push_str(&format!(" [${}]", flag.env));
-        }
-        text.push('\n');
+    if !subcommand.example().is_empty() {
+        text.push_str(&format!("\nexample:\n  {}\n", subcommand.example()));
+    }
+    if let Some(topic) = Topic::of(subcommand) {
+        text.push_str(&format!("\nmore: putex help {}\n", topic.name));
     }
     text
 }
 
-fn topics() -> String {
-    let topics = TOPICS.iter().map(|topic| format!("  {:<12} {}\n", topic.name, topic.about));
-    format!("\ntopics of putex help:\n{}", topics.collect::<String>())
-}
-
-/// Returns the usage of all commands, and their summaries.
-fn overview() -> String {
-    let about = |of: Subcommand| format!("  {:<8} {}\n", of.name(), of.about());
-    let commands: String = Subcommand::ALL.into_iter().map(about).collect();
-    let by_hand = Subcommand::ALL.into_iter().filter(|of| *of != Subcommand::Guard);
-    let usages: Vec<_> = by_hand.map(Subcommand::usage).collect();
-    let (of_locks, others): (Vec<&Flag>, Vec<&Flag>) =
-        FLAGS.iter().partition(|flag| is_of_locks(flag));
-    let is_of = |flag: &&Flag, of: Subcommand| flag.subcommands.contains(&of);
-    let (of_lock, others_of_locks): (Vec<_>, Vec<_>) =
-        of_locks.into_iter().partition(|flag| is_of(flag, Subcommand::Lock));
-    let (of_grab, of_lease): (Vec<_>, Vec<_>) = others_of_locks
-        .into_iter()
-        .partition(|flag| is_of(flag, Subcommand::Grab) || is_of(flag, Subcommand::Release));
-    format!(
-        "putex keeps at most one copy of a service running over several hosts.\n\n\
-         usage: {}\n\ncommands:\n{commands}\noptions:\n{}\n\
-         options of putex lock, besides those for a store:\n{}\n\
-         options of putex grab and putex release, besides -s -x -w -E and those for a store:\n{}\n\
-         options of the other commands, besides those for a store:\n{}",
-        usages.join("\n       "),
-        options(others),
-        options(of_lock),
-        options(of_grab),
-        options(of_lease)
-    )
-}
-
-/// Returns whether a flag is of the commands alone that have pages of their own.
-fn is_of_locks(flag: &Flag) -> bool {
-    flag.subcommands.iter().all(|of| Subcommand::WITH_PAGES.contains(of))
-}
-
-/// Returns the letter, the long name and the value of a flag, as help shows them.
-fn name(flag: &Flag) -> String {
+/// Returns the lines of an option: how it is written, its meaning, its default and its variable.
+fn option(flag: &Flag) -> String {
     let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
-    format!("{short}--{} {}", flag.long, flag.value)
+    let mut lines = vec![format!("  {short}--{} {}", flag.long, flag.value).trim_end().to_owned()];
+    let also = match flag.others {
+        [] => String::new(),
+        others => format!("; also {}", others.join(", ")),
+    };
+    let shown = |value: &str, open: &str| match value {
+        "" | "none" => String::new(),
+        value => format!(" [{open}{value}]"),
+    };
+    let (default, env) = (shown(flag.default, ""), shown(flag.env, "$"));
+    if lines[0].len() + 2 > HELP_COLUMN {
+        lines.push(String::new());
+    }
+    for word in format!("{}{also}{default}{env}", flag.help).split(' ') {
+        let last = lines.last_mut().expect("the list has a line from the beginning");
+        if last.len() < HELP_COLUMN {
+            *last = format!("{last:<HELP_COLUMN$}{word}");
+        } else if last.len() + 1 + word.len() <= COLUMNS_MAX {
+            last.push_str(&format!(" {word}"));
+        } else {
+            lines.push(format!("{:<HELP_COLUMN$}{word}", ""));
+        }
+    }
+    lines.join("\n") + "\n"
 }
+
+/// Returns the commands by task, examples, and where to read on.
+fn overview() -> String {
+    let mut text = "putex keeps at most one copy of a service running over several hosts.\n\n\
+                    usage: putex COMMAND [options]\n"
+        .to_owned();
+    for (task, commands) in Subcommand::GROUPS.iter().filter(|(task, _)| !task.is_empty()) {
+        text.push_str(&format!("\n{task}\n"));
+        for command in *commands {
+            text.push_str(&format!("  {:<11} {}\n", command.name(), command.about()));
+        }
+    }
+    text.push_str(EXAMPLES);
+    let is_command =
+        |topic: &&Topic| Subcommand::ALL.into_iter().any(|known| known.name() == topic.name);
+    let topics = TOPICS.iter().filter(|topic| !is_command(topic)).map(|topic| topic.name);
+    text + &topics.collect::<Vec<_>>().join(" ") + "\n"
+}
+
+const EXAMPLES: &str = "
+examples
+  putex lock --nats nats://n1 nightly ./report    # on one host at a time
+  putex agent --nats nats://n1 --key web \\
+      --start 'systemctl start web' --stop 'systemctl stop web'
+  putex status --nats nats://n1
+
+putex COMMAND --help shows the options of a command, putex help COMMAND or
+putex help TOPIC the manual. Topics:
+";

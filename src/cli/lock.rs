@@ -8,7 +8,7 @@ use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
-use super::value::{count, drift_ppm, duration, seconds, slots, status};
+use super::value::{count, drift_ppm, renewal, seconds, slots, status};
 use super::{BucketArgs, Environment, Invocation, resolve, usage, utf8};
 use crate::core::tickets::{self, LockTiming, Mode, Soft};
 use crate::exit::Refusal;
@@ -65,7 +65,7 @@ fn refuse_missing(settings: &Settings, missing: Refusal) -> Refusal {
     for name in [Name::Wait, Name::Hold, Name::KillAfter] {
         faults.parse(name, seconds);
     }
-    faults.parse(Name::LockRenewal, duration);
+    faults.parse(Name::LockRenewal, renewal);
     faults.found.into_iter().next().unwrap_or(missing)
 }
 
@@ -210,7 +210,7 @@ fn soft(faults: &mut Faults<'_>) -> Option<Option<Soft>> {
 
 /// Resolves R, F, drift, and the time between the two signals.
 fn timing(faults: &mut Faults<'_>) -> Option<LockTiming> {
-    let renewal = faults.parse(Name::LockRenewal, duration);
+    let renewal = faults.parse(Name::LockRenewal, renewal);
     let failures = faults.parse(Name::LockFailures, count);
     let drift = faults.parse(Name::Drift, drift_ppm);
     let kill_after = faults.parse(Name::KillAfter, seconds);

@@ -27,7 +27,7 @@ pub fn parse(
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let mut subcommand = None;
-    let (mut is_first, mut begins) = (true, false);
+    let (mut is_first, mut stray) = (true, Stray::default());
     while let Some(arg) = parser.next()? {
         let was_first = std::mem::take(&mut is_first);
         let written = match arg {
@@ -45,8 +45,8 @@ pub fn parse(
                     // Its key, which a list of processes shows, may begin with a hyphen.
                     Some(Subcommand::Guard) if was_first => return Ok(Invocation::Guard),
                     Some(_) if was_first => subcommand = known,
-                    None if was_first && lease::LeaseSubcommand::of(&word).is_some() => {
-                        return Err(usage(format!("{word}: write putex lease {word}")));
+                    None if was_first && instead_of(&word).is_some() => {
+                        return Err(no_command(&word));
                     }
                     Some(_) if subcommand.is_none() && positionals.is_empty() => {
                         return Err(usage(format!("{word}: a command comes before its options")));
@@ -55,7 +55,7 @@ pub fn parse(
                         return Err(usage(format!("{word}: unexpected argument")));
                     }
                     Some(_) | None => {
-                        begins |= was_first;
+                        stray.note(&word, was_first);
                         positionals.push(word);
                     }
                 }
@@ -63,33 +63,140 @@ pub fn parse(
             }
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
-        let flag = Flag::find(&written, of).ok_or_else(|| no_option(&written, subcommand))?;
+        let flag = Flag::find(&written, of)
+            .ok_or_else(|| stray.refusal().unwrap_or_else(|| no_option(&written, subcommand)))?;
         if let Some(ended) = ends(flag, subcommand, &written) {
             return ended;
         }
         let text = match flag.value {
             "" => "yes".to_owned(),
-            _ => utf8(&written, parser.value()?)?,
+            _ => value(&mut parser, flag, &written, of)?,
         };
+        stray.note_option(flag, &written, &text);
         settings.set(flag.name, typed(text, "flag", written));
     }
-    if subcommand.is_none() {
-        check_arguments(&positionals, begins)?;
+    // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
+    if is_first {
+        return Ok(Invocation::Print(help::help(None)));
     }
-    invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
+    let subcommand = subcommand.unwrap_or(Subcommand::Agent);
+    if AGENTS.contains(&subcommand) && !is_arguments(&positionals, &settings) {
+        let unexpected = || no_argument(&positionals[0]);
+        return Err(stray.refusal().unwrap_or_else(unexpected));
+    }
+    invocation(subcommand, settings, positionals, environment)
 }
 
-/// Checks the number of arguments of an agent; `begins`: the line begins with one.
-fn check_arguments(positionals: &[String], begins: bool) -> Result<(), Refusal> {
-    let [word, ..] = positionals else { return Ok(()) };
-    if positionals.len() == ARGUMENTS.len() {
-        return Ok(());
+/// The commands that take the arguments and options of the agent.
+const AGENTS: [Subcommand; 3] = [Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
+
+/// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.
+fn value(
+    parser: &mut Parser,
+    flag: &Flag,
+    written: &str,
+    of: Subcommand,
+) -> Result<String, Refusal> {
+    let write = format!("write {written} {}", flag.value.to_uppercase());
+    if let Some(attached) = parser.optional_value() {
+        return utf8(written, attached);
     }
-    if !begins {
-        return Err(usage(format!("{word}: unexpected argument")));
+    let missing = |_| usage(format!("{written}: its value is missing; {write}"));
+    let text = utf8(written, parser.value().map_err(missing)?)?;
+    match Flag::find(&text, of) {
+        Some(_) => Err(usage(format!("{written}: {text} is an option and not its value; {write}"))),
+        None => Ok(text),
+    }
+}
+
+/// The words of a line that are hardly meant as the arguments of an agent.
+#[derive(Debug, Default)]
+struct Stray {
+    /// The first word of the line, if it is no command.
+    first: Option<String>,
+    /// The last option that takes a command, that command, and the words behind it. In a shell, a
+    /// command of several words is quoted.
+    command: Option<(String, Vec<String>)>,
+}
+
+impl Stray {
+    /// Notes an argument.
+    fn note(&mut self, word: &str, is_first: bool) {
+        if is_first {
+            self.first = Some(word.to_owned());
+        }
+        if let Some((_, words)) = &mut self.command {
+            words.push(word.to_owned());
+        }
+    }
+
+    /// Notes an option: it ends the words behind the one before.
+    fn note_option(&mut self, flag: &Flag, written: &str, text: &str) {
+        if self.command.as_ref().is_none_or(|(_, words)| words.len() == 1) {
+            let is_command = flag.value == "command";
+            self.command = is_command.then(|| (written.to_owned(), vec![text.to_owned()]));
+        }
+    }
+
+    /// Returns the refusal of a line that has these words; `None` if it has none.
+    fn refusal(&self) -> Option<Refusal> {
+        if let Some(first) = &self.first {
+            return Some(no_command(first));
+        }
+        let (written, words) = self.command.as_ref().filter(|(_, words)| words.len() > 1)?;
+        let command = words.join(" ");
+        let why = "quote a command of several words";
+        Some(usage(format!("{written}: {why}; write {written} '{command}'")))
+    }
+}
+
+/// Returns whether words are the arguments of an agent with these options.
+fn is_arguments(positionals: &[String], settings: &Settings) -> bool {
+    let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "flag");
+    let are_given = ARGUMENTS.into_iter().any(is_given);
+    positionals.is_empty() || positionals.len() == ARGUMENTS.len() && !are_given
+}
+
+fn no_argument(word: &str) -> Refusal {
+    usage(format!(
+        "{word}: unexpected argument; write options alone, or SERVER BUCKET KEY TOKEN and options"
+    ))
+}
+
+/// Words that are no commands, and the commands that are meant: those of like programs, and
+/// those behind `putex lease`.
+const INSTEAD: [(&str, &str); 15] = [
+    ("claim", "lease claim"),
+    ("expire", "lease expire"),
+    ("extend", "lease extend"),
+    ("failback", "switchover"),
+    ("failover", "switchover"),
+    ("flock", "lock"),
+    ("list", "status"),
+    ("ls", "status"),
+    ("move", "switchover"),
+    ("run", "agent"),
+    ("show", "status"),
+    ("start", "agent"),
+    ("unlock", "release"),
+    ("unpause", "resume"),
+    ("version", "--version"),
+];
+
+/// Returns what a user means by a first word that is no command, as far as that can be known.
+fn instead_of(word: &str) -> Option<String> {
+    let instead = INSTEAD.iter().find(|(wrong, _)| *wrong == word);
+    if let Some((_, command)) = instead {
+        return Some(format!("; write putex {command}"));
     }
     let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
-    Err(usage(format!("{word}: no such command{nearest}; see putex --help")))
+    (!nearest.is_empty()).then_some(nearest)
+}
+
+/// Returns the refusal of a first word that is no command.
+fn no_command(word: &str) -> Refusal {
+    let instead = instead_of(word).unwrap_or_default();
+    usage(format!("{word}: no such command{instead}; see putex help"))
 }
 
 /// Returns the invocation, or its refusal, if a flag ends the line.
@@ -108,13 +215,32 @@ fn ends(
     (flag.name == Name::CommandString).then(|| Err(lock::refuse_early(written)))
 }
 
+/// Options of like programs, and what is written instead.
+const OPTIONS_INSTEAD: [(&str, &str); 5] = [
+    ("--check", "--healthcheck COMMAND"),
+    ("--interval", "-r TIME"),
+    ("--name", "--key KEY"),
+    ("--server", "--nats URL"),
+    ("--servers", "--nats URL,URL"),
+];
+
+/// Most commands that a refusal names: those that take an option.
+const TAKERS_SHOWN_MAX: usize = 3;
+
 /// Returns the refusal of an option that a command does not take; `None`: no command is named.
 fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
     let of = subcommand.unwrap_or(Subcommand::Agent);
     let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
     of_flock.unwrap_or_else(|| {
+        if let Some((_, instead)) = OPTIONS_INSTEAD.iter().find(|(wrong, _)| *wrong == written) {
+            return usage(format!("{written}: no such option; write {instead}"));
+        }
         if FLAGS.iter().any(|flag| flag.is_written(written)) {
-            return usage(format!("{written}: not an option of putex {}", of.name()));
+            let takers = FLAGS.iter().filter(|flag| flag.is_written(written));
+            let takers = takers.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
+            let takers = takers.take(TAKERS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+            let why = format!("not an option of putex {}, but of {takers}", of.name());
+            return usage(format!("{written}: {why}"));
         }
         let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
         let named = subcommand.map_or(String::new(), |named| format!("{} ", named.name()));
@@ -166,7 +292,7 @@ fn of_agent(
     if subcommand == Subcommand::Help {
         return topics::answer(&positionals).map(Invocation::Print);
     }
-    expand_positionals(positionals, &mut settings)?;
+    expand_positionals(positionals, &mut settings);
     settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
         let mut faults = Faults { settings: &settings, found: Vec::new() };
@@ -222,20 +348,8 @@ fn typed(text: String, origin: &str, written: String) -> Setting {
 const ARGUMENTS: [Name; 4] = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
 
 /// Sets the options that correspond to the arguments of `putex agent SERVER BUCKET KEY TOKEN`.
-fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Result<(), Refusal> {
-    let Some(first) = positionals.first() else { return Ok(()) };
-    if positionals.len() != ARGUMENTS.len() {
-        let count = positionals.len();
-        return Err(usage(format!(
-            "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
-        )));
-    }
+fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) {
     for (name, text) in ARGUMENTS.into_iter().zip(positionals) {
-        let flag = name.flag().shown();
-        if settings.get(name).is_some() {
-            return Err(usage(format!("{flag}: given twice, as an option and as an argument")));
-        }
-        settings.set(name, typed(text, "argument", flag));
+        settings.set(name, typed(text, "argument", name.flag().shown()));
     }
-    Ok(())
 }

@@ -11,8 +11,8 @@ use super::connect::location_id;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    check_failures, count, descriptor, device, drift_ppm, duration, failback, file, grace,
-    priority, replicas, seats,
+    check_failures, count, descriptor, device, drift_ppm, failback, file, grace, priority, renewal,
+    replicas, seats,
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, usage};
 use crate::command::Commands;
@@ -259,7 +259,7 @@ fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {
 
 /// Resolves R, F, C and drift.
 pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
-    let renewal = faults.parse(Name::Renewal, duration);
+    let renewal = faults.parse(Name::Renewal, renewal);
     let failures = faults.parse(Name::Failures, count);
     let confirmations = faults.parse(Name::Confirmations, count);
     let drift = faults.parse(Name::Drift, drift_ppm);

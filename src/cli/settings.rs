@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::Display;
 
 use super::table::{FLAGS, Name};
 use super::{Lookup, clean, usage};
@@ -175,10 +176,10 @@ impl Faults<'_> {
     }
 
     /// Parses the value of a setting, or its default; `None` if it has neither or is faulty.
-    pub(super) fn parse<T>(
+    pub(super) fn parse<T, E: Display>(
         &mut self,
         name: Name,
-        parse: fn(&str) -> Result<T, &'static str>,
+        parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<T> {
         let text = self.settings.text_or_default(name)?;
         if text.is_empty() {

@@ -28,98 +28,6 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-/// The commands that take the arguments and options of the agent.
-const AGENTS: &[Subcommand] = Subcommand::AGENTS;
-
-/// The commands that use a store: first [`MAKERS`], then those that have more to say than a
-/// result.
-const STORES: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Lock,
-    Subcommand::Grab,
-    Subcommand::Release,
-    Subcommand::Lease,
-    Subcommand::Put,
-    Subcommand::Switchover,
-    Subcommand::Pause,
-    Subcommand::Resume,
-    Subcommand::Status,
-    Subcommand::Doctor,
-];
-
-/// The commands that make the bucket if it does not exist, and those for what was had in it.
-const MAKERS: &[Subcommand] = STORES.split_at(8).0;
-
-/// The commands that have more to say than a result.
-const SPEAKERS: &[Subcommand] = STORES.split_at(11).0;
-
-/// The commands with a process that has a token.
-const TOKENS: &[Subcommand] =
-    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Lock];
-
-/// The commands that take the options of R, F and C.
-const TIMING: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Timing,
-    Subcommand::Doctor,
-];
-
-/// The commands that know the watchdog device of a host.
-const DEVICES: &[Subcommand] =
-    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Doctor];
-
-/// The commands that rely on clocks, which is all of those.
-const CLOCKS: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Lock,
-    Subcommand::Grab,
-    Subcommand::Lease,
-    Subcommand::Timing,
-    Subcommand::Doctor,
-];
-
-const CHECK: &[Subcommand] = &[Subcommand::Check];
-
-/// The commands that ask for a lock.
-const LOCKS: &[Subcommand] = &[Subcommand::Lock, Subcommand::Grab];
-
-const LOCK: &[Subcommand] = &[Subcommand::Lock];
-
-const GRAB: &[Subcommand] = &[Subcommand::Grab];
-
-const RELEASE: &[Subcommand] = &[Subcommand::Release];
-
-/// The commands for a lock, or a lease, without a process.
-const ASKERS: &[Subcommand] =
-    &[Subcommand::Grab, Subcommand::Release, Subcommand::Put, Subcommand::Status];
-
-const LEASE: &[Subcommand] = &[Subcommand::Lease];
-
-const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
-
-const PUT: &[Subcommand] = &[Subcommand::Put];
-
-/// The commands that print a report.
-const REPORTS: &[Subcommand] = &[Subcommand::Status, Subcommand::Doctor];
-
-const STATUS: &[Subcommand] = &[Subcommand::Status];
-
-const SWITCHOVER: &[Subcommand] = &[Subcommand::Switchover];
-
-const PAUSE: &[Subcommand] = &[Subcommand::Pause];
-
-const PAUSES: &[Subcommand] = &[Subcommand::Pause, Subcommand::Resume];
-
-const DOCTOR: &[Subcommand] = &[Subcommand::Doctor];
-
-const ALL: &[Subcommand] = &Subcommand::ALL;
-
 /// A switch. Each row of [`FLAGS`] begins with it.
 const SWITCH: Flag = Flag {
     name: Config,
@@ -137,7 +45,7 @@ const SWITCH: Flag = Flag {
 /// flag its name in the code, its long name, the fields that differ from [`SWITCH`], and its
 /// line of help.
 macro_rules! flags {
-    ($($takers:ident { $(
+    ($($takers:tt { $(
         $name:ident: $long:literal { $($field:ident: $value:expr),* } $help:literal;
     )* })*) => {
         /// The name of a flag in the code. The order is that of [`FLAGS`].
@@ -152,22 +60,24 @@ macro_rules! flags {
                 name: $name,
                 long: $long,
                 $($field: $value,)*
-                subcommands: $takers,
+                subcommands: flags!(@takers $takers),
                 help: $help,
                 ..SWITCH
             },)*)*
         ];
     };
+    (@takers [All]) => { &Subcommand::ALL };
+    (@takers [$($taker:ident)*]) => { &[$(Subcommand::$taker),*] };
 }
 
 flags! {
-    STORES {
+    [Agent Check Finish Lock Grab Release Lease Put Switchover Pause Resume Status Doctor] {
         Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
-            "file with the settings that neither options nor environment give";
+            "settings that neither options nor environment give";
         Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
             "keep the lock in NATS JetStream, by these servers";
         Context: "context" { value: "name", env: "NATS_CONTEXT" }
-            "take what is not given otherwise from this context of the nats command";
+            "take what is missing from this context of the nats command";
         User: "user" { value: "name", env: "NATS_USER" }
             "log in as this user, unless a URL names one";
         PasswordFile: "password-file" { value: "file" }
@@ -179,190 +89,191 @@ flags! {
         Creds: "creds" { value: "file", env: "NATS_CREDS" }
             "log in with the JWT and the nkey in this file";
         TlsCa: "tlsca" { value: "file", default: "the system's roots", env: "NATS_CA" }
-            "who may sign a server's certificate";
+            "authorities that may sign a server's certificate";
         TlsCert: "tlscert" { value: "file", env: "NATS_CERT" }
-            "certificate that is shown to a server that asks";
+            "certificate for a server that asks for one";
         TlsKey: "tlskey" { value: "file", env: "NATS_KEY" } "key of that certificate";
         TlsFirst: "tlsfirst" {} "begin with TLS before the server says anything";
         InboxPrefix: "inbox-prefix" { value: "subject", default: "_INBOX" }
-            "subject below which replies are asked for";
+            "subject below which replies arrive";
         JsDomain: "js-domain" { value: "name" } "JetStream domain that the bucket is in";
         JsApiPrefix: "js-api-prefix" { value: "subject", default: "$JS.API" }
             "subject below which the API of JetStream answers";
         Dir: "dir" { value: "dir" } "keep the lock in a directory: for this host only";
         Bucket: "bucket" { value: "name", default: "putex" } "bucket that holds the lock";
     }
-    AGENTS {
+    [Agent Check Finish Lock Grab Release Lease Put] {
+        Replicas: "replicas" { value: "count", default: "1" }
+            "copies of a bucket that putex creates";
+        AllowMemory: "allow-memory" {}
+            "accept a bucket in memory, which a restart of its server loses";
+    }
+    [Agent Check Finish] {
         Key: "key" { value: "key" } "key that is the lock";
     }
-    TOKENS {
+    [Agent Check Finish Lock] {
         Token: "token" { value: "token", default: "the host name" }
-            "who this is to the others; no two agents have one token";
+            "name of this agent or holder; no two have the same";
     }
-    AGENTS {
-        Start: "start" { value: "command" } "asserts that the service runs here";
-        Stop: "stop" { value: "command" } "asserts that the service does not run here";
+    [Agent Check Finish] {
+        Start: "start" { value: "command" } "ensures that the service runs here";
+        Stop: "stop" { value: "command" } "ensures that the service does not run here";
         Healthcheck: "healthcheck" { value: "command", default: "none" }
             "succeeds if the service is, or could be, fit here";
         Priority: "priority" { value: "number", default: "1" }
-            "1 goes first to have a lock that is free, 15 last; never takes none";
+            "1 takes a free lock first, 15 last; never takes none";
         Failback: "failback" { value: "time", default: "never" }
-            "the service goes back to an agent of a higher priority that was fit for so long";
+            "give the service back to an agent of a better priority that was fit for so long";
         Seats: "seats" { value: "count", default: "1" }
-            "so many agents may be active at once, each in a seat of its own";
+            "how many agents may be active at once";
         Observe: "observe" {}
-            "take no lock and run no service: only say what this agent would do";
+            "take no lock and run no service; only log what this agent would do";
         CheckFailures: "check-failures" { value: "count", default: "1" }
             "failing health checks in a row before the service moves";
         StartGrace: "start-grace" { value: "time", default: "0" }
-            "after the first start of a term, failing health checks only warn for so long";
+            "for so long after the first start, failing health checks only warn";
         LastResort: "last-resort" { value: "command", default: "none" }
             "cuts off a service that stop could not stop in time";
     }
-    DEVICES {
+    [Agent Check Finish Doctor] {
         Watchdog: "watchdog" { value: "device", default: "none" }
-            "resets this host when all else fails; with :required, no start without it";
+            "resets this host when agent and guard are gone; DEVICE:required: no start without it";
     }
-    TIMING {
+    [Agent Check Finish Timing Doctor] {
         Renewal: "renewal" { short: Some('r'), value: "time", default: "3s" }
-            "R, from one renewal to the next: milliseconds, or with ms, s, m";
+            "R, from one renewal to the next, as in 3s or 500ms";
         Failures: "failures" { short: Some('f'), value: "count", default: "3" }
             "F, renewals that must be missed before a takeover";
         Confirmations: "confirmations" { short: Some('c'), value: "count", default: "2" }
             "C, renewals between a takeover and the start";
     }
-    LOCKS {
+    [Lock Grab] {
         Shared: "shared" { short: Some('s') }
-            "others may hold the lock at the same time if they ask for it so";
+            "others with -s may hold the lock at the same time";
         Exclusive: "exclusive" { short: Some('x'), others: &["-e"] }
-            "nobody else may hold the lock at the same time: the default";
+            "nobody else may hold the lock at the same time (the default)";
     }
-    LOCK {
+    [Lock] {
         Slots: "slots" { short: Some('j'), value: "count" }
-            "so many may hold the lock at the same time, each with a slot of its own";
+            "how many may hold the lock at the same time, each with a slot of its own";
         Soft: "soft" {}
-            "let others go first: ask for the lock only while nobody holds it";
+            "let others go first: ask only while nobody holds the lock";
         QuietFor: "quiet-for" { value: "time" }
-            "as --soft, once nobody has held it for so long: seconds, or with ms, s, m";
+            "as --soft, once nobody has held the lock for so long";
         HardAfter: "hard-after" { value: "time" }
-            "let others go first for so long at most: seconds, or with ms, s, m";
+            "let others go first for so long at most";
         NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
             "end at once if the lock is not free";
     }
-    LOCKS {
+    [Lock Grab] {
         Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
-            "end if the lock was not had after so long: seconds, or with ms, s, m";
+            "end if the lock was not acquired within so long; a number is seconds";
         BusyStatus: "conflict-exit-code" { short: Some('E'), value: "status", default: "75" }
-            "exit status if the lock was not had";
+            "exit status if the lock was not acquired";
     }
-    LOCK {
+    [Lock] {
         KillAfter: "kill-after" { short: Some('k'), value: "time", default: "2s" }
-            "from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m";
+            "from SIGTERM to SIGKILL when the lock is lost";
         Hold: "hold" { value: "time" }
-            "the lock is held for so long at least, also after the command";
+            "hold the lock for so long at least, also after the command";
         Report: "report" { value: "file" }
-            "add a line of JSON to this file that says how it has ended";
+            "append a line of JSON that says how the command ended";
         LockRenewal: "renewal" { short: Some('r'), value: "time", default: "5s" }
-            "R, from one renewal to the next: milliseconds, or with ms, s, m";
+            "R, from one renewal to the next, as in 3s or 500ms";
         LockFailures: "failures" { short: Some('f'), value: "count", default: "3" }
             "F, renewals that must be missed before others get the lock";
         Close: "close" { short: Some('o') }
             "the command does not inherit the lock of a directory, nor does what it starts";
         CommandString: "command" { short: Some('c'), value: "string" }
-            "behind the name: the command, as a line for $SHELL or /bin/sh";
+            "after NAME: the command, as a line for $SHELL or /bin/sh";
     }
-    GRAB {
+    [Grab] {
         NoQueue: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
             "keep no place in the queue if the lock is not free";
         For: "for" { value: "time", default: "60s" }
-            "the lock, or the place, runs out after so long: seconds, or with ms, s, m, h";
+            "the lock, or the place in the queue, runs out after so long";
     }
-    ASKERS {
+    [Grab Release Put Status] {
         As: "as" { value: "who", default: "the token of putex.conf, or the host name" }
-            "who asks: whoever asks by the same name is the same requester";
+            "name of the requester; the same name is the same requester";
     }
-    RELEASE {
-        Force: "force" {} "take the lock away from another holder, whom --holder names";
-        Holder: "holder" { value: "who" } "with --force: the holder that is to lose the lock";
+    [Release] {
+        Force: "force" {} "take the lock away from the holder that --holder names";
+        Holder: "holder" { value: "who" } "with --force: the holder that loses the lock";
     }
-    LEASE {
+    [Lease] {
         LeaseFor: "for" { value: "time" }
-            "of claim and extend: for so long at least, in seconds, or with ms, s, m, h";
+            "claim, extend: for so long at least";
         LeaseAs: "as" { value: "who", default: "the token of putex.conf, or the host name" }
-            "of claim and extend: the holder; of check: whether this one has it";
+            "claim, extend: the holder; check: whether this one has it";
         ExpireWait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
-            "of expire: wait for so long at most until the lease has run out";
+            "expire: wait for so long at most until the lease has run out";
     }
-    ONLY_TIMING {
+    [Timing] {
         TimingLease: "lease" { value: "time" }
-            "show what a lease for this time means instead: seconds, or with ms, s, m, h";
+            "show what a lease for this time means instead";
     }
-    REPORTS {
+    [Status Doctor] {
         Json: "json" {} "print an object of JSON";
     }
-    STATUS {
+    [Status] {
         Is: "is" { short: Some('e'), value: "question" }
             "exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN";
         Print: "print" { value: "field" } "print one value only: holder, host, state or term";
         Watch: "watch" { short: Some('W'), value: "seconds" }
-            "repeat it so often: seconds, or with ms, s, m";
+            "repeat after so long";
     }
-    SWITCHOVER {
-        From: "from" { value: "who" } "the agent that gives its lock; needed if several have one";
-        To: "to" { value: "who", default: "the best candidate" } "the agent that is to have it";
+    [Switchover] {
+        From: "from" { value: "who" } "agent that gives its lock up; needed if several have one";
+        To: "to" { value: "who", default: "the best candidate" } "agent that the service moves to";
         SwitchoverWait: "timeout" {
             short: Some('w'), others: &["--wait"], value: "seconds", default: "30s"
         }
-            "withdraw it if the holder has not begun after so long: seconds, or with ms, s, m";
+            "withdraw it if the holder has not begun after so long";
     }
-    PAUSE {
+    [Pause] {
         PauseFor: "for" { value: "time" }
-            "how long the pause lasts: seconds, or with ms, s, m, h, d";
+            "how long the pause lasts, as in 2h";
         Reason: "reason" { value: "text" } "why, for whoever sees the pause";
     }
-    PAUSES {
+    [Pause Resume] {
         PauseWait: "timeout" {
             short: Some('w'), others: &["--wait"], value: "seconds", default: "10s"
         }
-            "how long the agents have to acknowledge it: seconds, or with ms, s, m";
+            "how long the agents have to acknowledge it";
     }
-    DOCTOR {
+    [Doctor] {
         Ignore: "ignore" { value: "name[,name]" }
-            "findings of these names do not make anything unfit";
+            "findings that do not make anything unfit";
         Samples: "samples" { value: "count", default: "50" }
-            "measure so many reads and so many writes";
+            "how many reads and writes are measured";
     }
-    PUT {
-        Lease: "lease" { value: "name" } "the lease without which nothing is written";
+    [Put] {
+        Lease: "lease" { value: "name" } "lease without which nothing is written";
     }
-    CLOCKS {
+    [Agent Check Finish Lock Grab Lease Timing Doctor] {
         Drift: "drift" { value: "percent", default: "1%" }
             "how far the rate of a host's clock may be off";
     }
-    MAKERS {
-        Replicas: "replicas" { value: "count", default: "1" }
-            "servers that keep a copy of a bucket made by putex";
-        AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
-    }
-    AGENTS {
+    [Agent Check Finish] {
         OnChange: "on-change" { value: "command", default: "none" }
-            "is told each change of this agent's state";
+            "is run at each change of this agent's state";
         MetricsFile: "metrics-file" { value: "file", default: "none" }
             "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }
-            "descriptor that is written a line when this agent stands by";
-        Micro: "micro" {} "clients of NATS micro services, such as nats micro, find this agent";
-        Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
+            "write a line to this descriptor when this agent stands by";
+        Micro: "micro" {} "let clients of NATS micro services find this agent";
+        Syslog: "syslog" {} "log to syslog instead of stderr";
     }
-    SPEAKERS {
+    [Agent Check Finish Lock Grab Release Lease Put Switchover Pause Resume] {
         Verbose: "verbose" { short: Some('v') } "say more";
         Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
     }
-    CHECK {
+    [Check] {
         Connect: "connect" {}
-            "ask the servers too; nothing is written or made there";
+            "ask the servers too; nothing is written or created there";
     }
-    ALL {
+    [All] {
         Help: "help" { short: Some('h') } "show this help";
         Version: "version" { short: Some('V') } "show the version";
     }
@@ -377,6 +288,12 @@ impl Name {
     /// Returns whether it is a setting of login, TLS or subjects for servers.
     pub fn is_of_access(self) -> bool {
         (User..=JsApiPrefix).contains(&self)
+    }
+
+    /// Returns whether it says where the bucket is, or how one is created. Commands have these in
+    /// common, and `putex help store` explains them.
+    pub fn is_of_store(self) -> bool {
+        self <= AllowMemory
     }
 
     /// Returns whether it is a switch that counts when it is given twice.
@@ -396,12 +313,18 @@ impl Name {
 /// Returns a part of a message: the known word that a wrong one is most like, or nothing.
 pub(super) fn nearest(wrong: &str, known: impl IntoIterator<Item = String>) -> String {
     let like = |known: String| (strsim::osa_distance(wrong, &known), known);
-    let (differences, nearest) = known.into_iter().map(like).min().unwrap_or_default();
-    match differences <= DIFFERENCES_MAX && differences < nearest.len() / 2 {
-        true => format!("; the nearest is {nearest}"),
-        false => String::new(),
-    }
+    let known: Vec<_> = known.into_iter().map(like).collect();
+    let nearest = known.iter().min().filter(|(differences, nearest)| {
+        *differences <= DIFFERENCES_MAX && *differences < nearest.len() / 2
+    });
+    let begins =
+        |(_, known): &&(usize, String)| wrong.len() >= BEGINNING_MIN && known.starts_with(wrong);
+    let nearest = nearest.or_else(|| known.iter().find(begins));
+    nearest.map_or(String::new(), |(_, nearest)| format!("; the nearest is {nearest}"))
 }
+
+/// So many letters of a word are enough to know it by its beginning; two may be dashes.
+const BEGINNING_MIN: usize = 4;
 
 /// So many letters of a mistyped word are wrong at most.
 const DIFFERENCES_MAX: usize = 3;

@@ -129,9 +129,9 @@ fn the_four_arguments_stand_for_four_flags() {
     );
     let (text, status) = refused("agent nats://h locks web --start up --stop down");
     assert_eq!(status, 64);
-    assert!(text.contains("are four arguments, not 3"), "{text}");
+    assert!(text.starts_with("nats://h: unexpected argument; write options alone"), "{text}");
     let (text, _) = refused("agent nats://h locks web t --key web --start up --stop down");
-    assert!(text.contains("--key: given twice"), "{text}");
+    assert!(text.starts_with("nats://h: unexpected argument"), "{text}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn times_have_units_and_bounds() {
         let args = agent(&format!("{BASE} -r {word}"));
         assert_eq!(args.guard.timing.renewal(), Duration::from_millis(ms), "{word}");
     }
-    for word in ["3w", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec"] {
+    for word in ["3w", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec", "4", "99"] {
         let (text, status) = refused(&format!("{BASE} -r={word}"));
         assert_eq!(status, 64, "{word}");
         assert!(text.starts_with("-r: "), "{text}");
@@ -190,7 +190,6 @@ fn times_have_units_and_bounds() {
     for (line, says) in [
         ("-r 5m", "-r: 300 s is longer"),
         ("-r 1h", "-r: 3600 s is longer"),
-        ("-r 3", "-r: 3 ms is shorter than the minimum of 10 ms; with no unit it is milliseconds"),
         ("-f 1", "-f: 1 is less"),
         ("-c 0", "-c: no time"),
         (
@@ -198,7 +197,6 @@ fn times_have_units_and_bounds() {
             "-c: no time is left to stop the service: C*R - drift - slack = 1 * 10 ms",
         ),
         ("-f 101 -c 101", "-f: 101 is more than the maximum of 100; -c: 101 is more"),
-        ("-r 10", "-r: no time"),
     ] {
         let (text, status) = refused(&format!("{BASE} {line}"));
         assert_eq!(status, 78, "{line}");
@@ -270,11 +268,11 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key web --start up --stop down --replicas 6", "--replicas: 6: "),
         ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
-        ("chek", "chek: no such command; the nearest is check; see putex --help"),
-        ("h locks web", "h: no such command; see putex --help"),
+        ("chek", "chek: no such command; the nearest is check; see putex help"),
+        ("h locks web", "h: no such command; see putex help"),
         ("--dir /d --key lock.web --start up --stop down", "--key: key \"lock.web\": lease, lock,"),
         ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),
-        ("--dir /d --key web --start up --stop down stray", "stray: unexpected argument"),
+        ("--dir /d --key web --start up --stop down -v stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
         ("timing -r 1.5s", "-r: 1.5s: is not a time; write 500ms"),
         ("timing -r ''", "-r: is empty"),
@@ -283,7 +281,24 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("timing --drift -1", "--drift: -1: is not a rate; write 1, 1%"),
         ("lok path", "lok: no such command; the nearest is lock"),
         ("timing --key web", "--key: not an option of putex timing"),
-        ("--key", "missing argument"),
+        ("--key", "--key: its value is missing; write --key KEY"),
+        ("lokc -n db true", "lokc: no such command; the nearest is lock; see putex help"),
+        ("lokc db true x", "lokc: no such command; the nearest is lock"),
+        ("stauts --nats nats://h", "stauts: no such command; the nearest is status"),
+        ("unlock db", "unlock: no such command; write putex release"),
+        ("--dir /d --start --stop true", "--start: --stop is an option and not its value; write"),
+        (
+            "--dir /d --key web --start systemctl start web --stop down",
+            "--start: quote a command of several words; write --start 'systemctl start web'",
+        ),
+        (
+            "--dir /d --key web --stop down --start docker compose up -d web",
+            "--start: quote a command of several words; write --start 'docker compose up'",
+        ),
+        ("timing -r 4", "-r: 4: a number alone is milliseconds; for seconds write 4s"),
+        ("--server nats://h", "--server: no such option; write --nats URL"),
+        ("--password x", "--password: no such option; the nearest is --password-file"),
+        ("agent --for 5m", "--for: not an option of putex agent, but of grab, lease, pause"),
     ] {
         let (text, status) = refused(line);
         assert_eq!(status, 64, "{line}");
@@ -329,13 +344,14 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
     for (line, says) in [
         (
             "agent nats://u:secret@h locks web --start up --stop down",
-            "nats://...@h: SERVER BUCKET KEY TOKEN are four arguments, not 3",
+            "nats://...@h: unexpected argument; write options alone, or SERVER BUCKET KEY TOKEN \
+             and options",
         ),
-        ("nats://u:se@cret@h", "nats://...@h: no such command; see putex --help"),
-        ("nats://h?token=secret", "nats://h?... no such command; see putex --help"),
-        ("nats://u:secret@h/?a?b=secret", "nats://...@h/?... no such command; see putex --help"),
-        ("a?b", "a?b: no such command; see putex --help"),
-        ("secret@a=nats://u:p@h", "...@h: no such command; see putex --help"),
+        ("nats://u:se@cret@h", "nats://...@h: no such command; see putex help"),
+        ("nats://h?token=secret", "nats://h?... no such command; see putex help"),
+        ("nats://u:secret@h/?a?b=secret", "nats://...@h/?... no such command; see putex help"),
+        ("a?b", "a?b: no such command; see putex help"),
+        ("secret@a=nats://u:p@h", "...@h: no such command; see putex help"),
         ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
         ("lock --bogus db true", "--bogus: no such option; see putex lock --help"),
         ("grab --bogus db", "--bogus: no such option; see putex grab --help"),
@@ -359,8 +375,8 @@ fn timing_and_help_are_printed() {
         other => panic!("{line}: {other:?}"),
     };
     assert!(printed("timing -r 500 -c 1").contains("stop budget             470 ms"));
-    assert!(printed("--help").contains("putex timing"));
-    assert!(printed("timing --help").starts_with("usage: putex timing"));
+    assert!(printed("--help").contains("\n  timing "));
+    assert!(printed("timing --help").starts_with("putex timing: show what"));
     assert_eq!(printed("-V"), format!("putex {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(refused("timing -c 0").1, 78);
 }

@@ -6,7 +6,7 @@
 use miniz_oxide::inflate;
 
 use super::help::help;
-use super::table::nearest;
+use super::table::{Subcommand, nearest};
 use super::usage;
 use crate::exit::Refusal;
 
@@ -88,48 +88,44 @@ const fn topic(name: &'static str, page: Page, head: &'static str, about: &'stat
     Topic { name, page, head, about }
 }
 
-/// All topics, in the order of the help text. Each page is one of them as a whole.
+/// All topics, in the order of the help text: first those that are commands. Each page is one of
+/// them as a whole.
 pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
-    topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
+    topic("check", AGENT, "     check   ", "what check looks at"),
+    topic("finish", AGENT, "     finish  ", "what finish does"),
+    topic("timing", THEORY, "TIMING", "R, F, C, and the times that follow from them"),
     topic("lock", LOCK, "", "putex-lock(1): run a command while a lock is held"),
-    topic("grab", GRAB, "", "putex-grab(1): locks for scripts, that run out by themselves"),
-    topic("release", GRAB, "   Release", "how such a lock is given back, or taken away"),
-    topic("lease", LEASE, "", "putex-lease(1): leases, which outlive what has claimed them"),
-    topic("put", LEASE, "   Write under", "a write that is refused unless a lease stands"),
+    topic("grab", GRAB, "", "putex-grab(1): grab and release, locks for scripts"),
+    topic("lease", LEASE, "", "putex-lease(1): leases, and put"),
     topic("status", STATUS, "", "putex-status(1): who holds which lock or lease"),
     topic("switchover", SWITCHOVER, "", "putex-switchover(1): move a service to another agent"),
-    topic("pause", PAUSE, "", "putex-pause(1): keep all agents of a service still"),
-    topic("resume", PAUSE, "   Resume", "how a pause is ended"),
+    topic("pause", PAUSE, "", "putex-pause(1): pause and resume"),
     topic("doctor", DOCTOR, "", "putex-doctor(1): are servers, agents and this host fit"),
-    topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
+    topic("store", AGENT, "WHERE THE BUCKET IS", "servers, logins, TLS, directories"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
+    topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),
-    topic("check", AGENT, "     check   ", "the command"),
-    topic("finish", AGENT, "     finish  ", "the command"),
-    topic("help", AGENT, "     help    ", "the command"),
-    topic("timing", THEORY, "TIMING", "R, F, C, and the times that follow from them"),
-    topic("guard", AGENT, "   The guard", "what acts when an agent dies, and by when"),
+    topic("messages", MESSAGES, "", "putex-messages(7): what the log says, and what to do"),
     topic("commands", AGENT, "COMMANDS RUN", "what start, stop and health check have to do"),
     topic("managers", AGENT, "SERVICE MANAGERS", "OpenRC, runit, s6, systemd, BusyBox init"),
-    topic("environment", AGENT, "ENVIRONMENT", "variables that are read"),
-    topic("files", AGENT, "FILES", "where things are kept"),
-    topic("signals", AGENT, "SIGNALS", "how an agent is ended"),
-    topic("exit", AGENT, "EXIT STATUS", "what the exit status says"),
-    topic("messages", MESSAGES, "", "putex-messages(7): what the log says, and what to do"),
-    topic("examples", AGENT, "EXAMPLES", "command lines for common tasks"),
-    topic("tls", AGENT, "   TLS", "encryption and certificates"),
-    topic("bucket", AGENT, "   The bucket", "which buckets are refused, and rights of users"),
-    topic("servers", THEORY, "THE SERVERS", "which server is tried next, and when one is left"),
-    topic("record", THEORY, "THE RECORD", "what stands under the key"),
-    topic("states", THEORY, "THE AGENT", "what an agent does when"),
-    topic("seats", THEORY, "SEATS", "several active agents at once, each with a lock of its own"),
-    topic("fencing", THEORY, "FENCING", "how to use PUTEX_TERM"),
+    topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("limits", THEORY, "WHAT IS NOT COVERED", "what can break the promise"),
-    topic("caveats", AGENT, "CAVEATS", "what to be careful with"),
 ];
 
 impl Topic {
+    /// Returns the topic that explains a command; `None` for one that no user runs.
+    pub fn of(subcommand: Subcommand) -> Option<&'static Topic> {
+        let name = match subcommand {
+            Subcommand::Release => "grab",
+            Subcommand::Put => "lease",
+            Subcommand::Resume => "pause",
+            Subcommand::Help | Subcommand::Guard => return None,
+            other => other.name(),
+        };
+        TOPICS.iter().find(|topic| topic.name == name)
+    }
+
     /// Returns its text: the lines of the page from the one that begins with `head` to the
     /// next one with the same indentation or less; `None` if the page has no such line.
     pub fn text(&self) -> Option<String> {
@@ -154,6 +150,9 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
     };
     let wanted = name.to_ascii_lowercase();
+    if wanted == Subcommand::Help.name() {
+        return Ok(help(None));
+    }
     if let Some(text) = find(&wanted).and_then(Topic::text) {
         return Ok(text);
     }
@@ -164,7 +163,10 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
 /// Returns the topic of this name, or of the page that man(1) finds by it: `conf`, `putex.conf`,
 /// `putex.conf.5` or `putex.conf(5)`.
 fn find(wanted: &str) -> Option<&'static Topic> {
-    let named = |name: &str| TOPICS.iter().find(|topic| topic.name == name);
+    let named = |name: &str| {
+        let command = Subcommand::ALL.into_iter().find(|known| known.name() == name);
+        command.and_then(Topic::of).or_else(|| TOPICS.iter().find(|topic| topic.name == name))
+    };
     let short = without_putex(wanted).unwrap_or(wanted);
     let file = wanted.strip_suffix(')').and_then(|page| page.rsplit_once('('));
     let file = file.map_or(wanted.to_owned(), |(stem, section)| format!("{stem}.{section}"));

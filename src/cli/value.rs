@@ -14,6 +14,9 @@ const GRACE_MAX: Duration = Duration::from_secs(3600);
 /// Longest wait for a failback.
 const FAILBACK_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// The shortest R that is a number alone: the longest one has 60 s.
+const BARE_MIN: Duration = Duration::from_millis(100);
+
 const TOO_LARGE: &str = "is too large";
 
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
@@ -70,6 +73,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     };
     let ms: u64 = whole(digits, NO_TIME)?;
     ms.checked_mul(unit_ms).map(Duration::from_millis).ok_or(TOO_LARGE)
+}
+
+/// Parses R, from one renewal to the next. A small number alone is refused: a user means seconds,
+/// as behind `-w`.
+pub(super) fn renewal(text: &str) -> Result<Duration, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    match duration(text)? {
+        time if is_number && time < BARE_MIN => {
+            Err(format!("a number alone is milliseconds; for seconds write {text}s"))
+        }
+        time => Ok(time),
+    }
 }
 
 /// Parses `5`, `0.5`, `500ms`, `3s`, `1.5m`. A number alone is seconds, as in flock(1) and

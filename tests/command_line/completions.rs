@@ -86,14 +86,6 @@ fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
     groups
 }
 
-/// Returns the summary of a command, as `--help` shows it.
-fn about(subcommand: Subcommand) -> String {
-    let help = putex::cli::help::help(None);
-    let start = format!("  {:<8} ", subcommand.name());
-    let line = help.lines().find(|line| line.starts_with(&start)).unwrap();
-    line[start.len()..].to_owned()
-}
-
 #[test]
 fn the_files_are_those_that_the_table_makes() {
     let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();

@@ -35,9 +35,9 @@ fn assert_refused(without: &[&str], with: &[&str], status: i32, says: &str) {
 fn mistakes_are_answered_by_one_line_and_their_status() {
     for (without, with, status, says) in [
         (&[][..], &["--frobnicate"][..], 64, "--frobnicate: no such option"),
-        (&[], &["stray"], 64, "stray: unexpected argument"),
+        (&[], &["-v", "stray"], 64, "stray: unexpected argument"),
         (&["--stop"], &[], 64, "--stop: is missing"),
-        (&[], &["-r"], 64, "missing argument"),
+        (&[], &["-r"], 64, "-r: its value is missing; write -r TIME"),
         (&[], &["-r", "5parsecs"], 64, "-r: 5parsecs: is not a time"),
         (&["--bucket"], &["--bucket", "a.b"], 64, "--bucket: "),
         (&[], &["-f", "1"], 78, "-f: 1 is less than 2"),

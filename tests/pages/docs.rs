@@ -11,6 +11,7 @@ use std::path::Path;
 use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Flag, Name, Subcommand};
+use putex::cli::topics::Topic;
 use rustix::process::Signal;
 
 use crate::contrib::files;
@@ -87,45 +88,65 @@ fn flags_mentioned_anywhere_exist() {
     }
 }
 
-/// The lines of an option have its text set apart; the synopsis of the page has the commands too.
+/// Returns whether each line fits a terminal that nobody has made wider.
+fn fits_a_terminal(text: &str) -> bool {
+    text.lines().all(|line| line.chars().count() <= 80)
+}
+
 #[test]
-fn help_shows_every_command_and_every_flag_with_its_default_and_its_variable() {
-    for subcommand in [None].into_iter().chain(Subcommand::ALL.map(Some)) {
-        let text = help(subcommand);
-        let (_, text) = text.split_once("options:\n").unwrap();
-        let is_due = |flag: &&Flag| {
-            subcommand.is_none_or(|subcommand| flag.subcommands.contains(&subcommand))
-        };
-        for flag in FLAGS.iter().filter(is_due) {
-            let values = [(flag.default, "["), (flag.env, "[$")];
-            let named = text.lines().filter(|line| {
-                let words: Vec<_> = line.split([' ', ',']).collect();
-                line.starts_with("  ") && spellings(flag).iter().all(|how| words.contains(&&**how))
-            });
-            let mut named = named.filter(|line| {
-                let shows = |value, open| line.contains(&format!("{open}{value}]"));
-                values.iter().all(|(value, open)| value.is_empty() || shows(value, open))
-            });
-            assert!(named.next().is_some(), "{} in the help of {subcommand:?}", flag.shown());
-            let mut lines = text.lines().filter_map(|line| line.split_once(flag.help));
-            let apart = lines.any(|(before, _)| before.ends_with("  "));
-            assert!(apart, "{}: {}", flag.shown(), flag.help);
-        }
-        let lines = text.lines().filter(|line| line.trim_start().starts_with('-'));
-        let due = FLAGS.iter().filter(is_due).count();
-        assert_eq!(lines.count(), due, "lines of options in the help of {subcommand:?}");
-    }
-    let text = help(None);
-    let (usage, commands) = text.split_once("\ncommands:\n").unwrap();
-    let usage = usage.replace("[agent]", "agent");
-    let synopsis = section(&page(), "SYNOPSIS");
+fn help_of_a_command_explains_its_own_options_and_where_to_read_on() {
     for subcommand in Subcommand::ALL {
-        let name = subcommand.name();
-        assert!(synopsis.contains(&format!("Cm {name}")), "{name} in SYNOPSIS");
-        assert!(commands.contains(&format!("  {name} ")), "{name} in the commands of --help");
-        // The agent starts its guard itself.
-        let is_shown = usage.contains(&format!("putex {name}"));
-        assert!(is_shown || subcommand == Subcommand::Guard, "{name} in\n{usage}");
+        if [Subcommand::Help, Subcommand::Guard].contains(&subcommand) {
+            continue;
+        }
+        let (name, text) = (subcommand.name(), help(Some(subcommand)));
+        assert!(fits_a_terminal(&text), "{text}");
+        let (before, options) = text.split_once("\noptions:\n").unwrap();
+        assert!(before.starts_with(&format!("putex {name}: {}\n\nusage: ", subcommand.about())));
+        assert!(before.contains(&format!("usage: putex {name} ")), "{before}");
+        let (options, rest) = options.split_once("\nexample:\n").expect(name);
+        assert!(rest.starts_with(&format!("  putex {name} ")), "{rest}");
+        let topic = Topic::of(subcommand).expect(name).name;
+        assert!(rest.ends_with(&format!("\nmore: putex help {topic}\n")), "{rest}");
+        let own = || Flag::all_of(subcommand).filter(|flag| !flag.name.is_of_store());
+        let begins = |line: &&str| line.starts_with("  -") || line.starts_with("      --");
+        let lines = options.lines().filter(begins);
+        assert_eq!(lines.count(), own().count(), "{options}");
+        let flat = options.split_whitespace().collect::<Vec<_>>().join(" ");
+        for flag in own() {
+            let default = Some(flag.default).filter(|it| !["", "none"].contains(it));
+            let default = default.map_or(String::new(), |default| format!(" [{default}]"));
+            let also = if flag.others.is_empty() { "" } else { "; also " };
+            let begin = format!("--{} {}", flag.long, flag.value);
+            let explained = format!("{} {}{also}", begin.trim_end(), flag.help);
+            assert!(flat.contains(&explained) && flat.contains(&default), "{explained}");
+        }
+        let has_store = Flag::all_of(subcommand).any(|flag| flag.name.is_of_store());
+        let named = options.lines().filter(|line| line.ends_with(": putex help store"));
+        assert_eq!(named.count(), usize::from(has_store), "{options}");
+    }
+}
+
+#[test]
+fn help_fits_a_screen_and_names_every_command_that_a_user_runs() {
+    let text = help(None);
+    assert!(text.lines().count() <= 40 && fits_a_terminal(&text), "{text}");
+    let examples = text.split("\nexamples\n").nth(1).unwrap();
+    assert_eq!(examples.matches("\n  putex ").count() + 1, 3, "{examples}");
+    for subcommand in Subcommand::ALL {
+        let line = format!("  {:<11} {}\n", subcommand.name(), subcommand.about());
+        let is_run = ![Subcommand::Help, Subcommand::Guard].contains(&subcommand);
+        assert_eq!(text.contains(&line), is_run, "{line}");
+        if let Some(topic) = Topic::of(subcommand) {
+            // What the times mean is in putex(7).
+            let file = if topic.name == "timing" { "putex.8" } else { topic.page.file };
+            let synopsis = section(&read(&format!("man/{file}")), "SYNOPSIS");
+            let name = subcommand.name();
+            let has = |form: String| synopsis.contains(&form);
+            let forms = [".Cm ", ".Op Cm ", ".Nm putex "].map(|form| format!("{form}{name}"));
+            let named = forms.into_iter().any(has);
+            assert!(named, "{name} in the synopsis of {file}");
+        }
     }
 }
 

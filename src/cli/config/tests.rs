@@ -150,6 +150,8 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
         Ok(here.then(|| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
     };
     let environment = Environment { read: &read, ..environment(&var, "alpha") };
+    let is_command = line.starts_with("finish") || line.starts_with("agent");
+    let line = if is_command { line } else { &format!("agent {line}") };
     match parse(line.split_whitespace().map(Into::into), &environment) {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => Ok(*args),
         Ok(other) => panic!("{line}: {other:?}"),

@@ -64,7 +64,7 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("lease clam db", "lease clam: no such command; the nearest is claim"),
         ("lease renew db", "lease renew: write putex lease extend NAME --for TIME"),
         ("lease release db", "no lease is given back early; putex lease expire NAME"),
-        ("claim db --for 60", "claim: write putex lease claim"),
+        ("claim db --for 60", "claim: no such command; write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim NAME"),
         ("lease claim a b --for 60", "b: unexpected argument; one name at a time"),
         ("lease claim a,b --for 60", "NAME: a,b: write letters, digits"),

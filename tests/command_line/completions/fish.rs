@@ -7,7 +7,7 @@ use putex::cli::lease::LeaseSubcommand;
 use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
-use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
+use super::{ORIGIN, Value, Valued, by_takers, subcommands, value_of};
 use crate::mdoc::run_tool;
 
 /// Returns a text in quotes.
@@ -89,7 +89,7 @@ pub(crate) fn script() -> String {
             out,
             "complete -c putex -n '__putex_word 1' -a {} -d {}",
             subcommand.name(),
-            quoted(&about(subcommand))
+            quoted(subcommand.about())
         );
     }
     for topic in TOPICS {

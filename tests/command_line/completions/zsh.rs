@@ -7,7 +7,7 @@ use putex::cli::lease::LeaseSubcommand;
 use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
-use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
+use super::{ORIGIN, Value, Valued, by_takers, subcommands, value_of};
 use crate::mdoc::run_tool;
 use crate::support::programs;
 
@@ -89,7 +89,7 @@ pub(crate) fn script() -> String {
     let described =
         |word: &str, about: &str| quoted(&format!("{word}:{}", about.replace(':', "\\:")));
     for subcommand in subcommands() {
-        let _ = writeln!(out, "    {}", described(subcommand.name(), &about(subcommand)));
+        let _ = writeln!(out, "    {}", described(subcommand.name(), subcommand.about()));
     }
     out.push_str(")\ntopics=(\n");
     for topic in TOPICS {

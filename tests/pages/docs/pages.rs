@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use putex::cli::table::{FLAGS, Flag, Subcommand};
+use putex::cli::table::{FLAGS, Flag, Name, Subcommand};
 
 use crate::mdoc::read;
 
@@ -12,17 +12,26 @@ const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
 /// Returns the pages that explain flags, each with the flags.
 pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 8] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
-        FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
+        let has = |flag: &&Flag| flag.subcommands.iter().any(takes);
+        FLAGS.iter().filter(has).collect::<Vec<_>>()
+    };
+    // What all commands have is said once, in putex(8).
+    let own = |takes: &dyn Fn(&Subcommand) -> bool| {
+        let mut flags = of(takes);
+        let is_common =
+            |name: Name| name.is_of_store() || matches!(name, Name::Help | Name::Version);
+        flags.retain(|flag| !is_common(flag.name));
+        flags
     };
     [
         (read("man/putex.8"), of(&|it| !LOCKS.contains(it))),
-        (read("man/putex-lock.1"), of(&|it| *it == LOCKS[0])),
-        (read("man/putex-grab.1"), of(&|it| LOCKS[1..3].contains(it))),
-        (read("man/putex-lease.1"), of(&|it| LOCKS[3..5].contains(it))),
-        (read("man/putex-status.1"), of(&|it| *it == LOCKS[5])),
-        (read("man/putex-switchover.1"), of(&|it| *it == LOCKS[6])),
-        (read("man/putex-pause.1"), of(&|it| LOCKS[7..9].contains(it))),
-        (read("man/putex-doctor.1"), of(&|it| *it == LOCKS[9])),
+        (read("man/putex-lock.1"), own(&|it| *it == LOCKS[0])),
+        (read("man/putex-grab.1"), own(&|it| LOCKS[1..3].contains(it))),
+        (read("man/putex-lease.1"), own(&|it| LOCKS[3..5].contains(it))),
+        (read("man/putex-status.1"), own(&|it| *it == LOCKS[5])),
+        (read("man/putex-switchover.1"), own(&|it| *it == LOCKS[6])),
+        (read("man/putex-pause.1"), own(&|it| LOCKS[7..9].contains(it))),
+        (read("man/putex-doctor.1"), own(&|it| *it == LOCKS[9])),
     ]
 }
 
