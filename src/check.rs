@@ -69,7 +69,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         if let Some(Err(error)) = inspected {
             findings.warnings.push(format!("{}: {error}", settings.written(Name::MetricsFile)));
         }
-        findings.warnings.extend(commands::warnings(settings));
+        findings.warnings.extend(commands::faults(&[Name::OnChange], settings));
     }
     if let (Some(agent), Some(Ok(location)), [], true) =
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
@@ -92,6 +92,9 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
             Err(error) => findings.problems.push(error.into()),
         }
     }
+    let faults =
+        resolved.args.iter().flat_map(|_| commands::faults(&commands::OF_SERVICE, settings));
+    findings.problems.extend(faults.map(|why| Refusal::new(Exit::Unsafe, why)));
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use rustix::process::Pid;
 
 use super::guard_link::{Connector, Link, reap};
 use super::inbox::{Inbox, InboxSender, inbox};
@@ -136,9 +137,12 @@ impl GuardClient {
         }
     }
 
-    /// Returns whether there is a guard, as far as is known.
-    pub(super) fn is_present(&self) -> bool {
-        matches!(self.state, State::Connected(_))
+    /// Returns the number of the guard's process; `None` if no guard is known to be there.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        match &self.state {
+            State::Connected(link) => Some(link.pid),
+            State::Absent | State::Connecting(_) | State::Ending(..) => None,
+        }
     }
 
     /// Kills the guard. An attempt to connect is given up.

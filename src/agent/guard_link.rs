@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStat
 use crate::command::remove_agents_own;
 use crate::core::{Instant, ToGuard};
 use crate::guard::protocol::{Settings, encode};
-use crate::guard::{HeldDir, send};
+use crate::guard::{HeldDir, RunningGuard, send};
 use crate::sys;
 
 /// How long to wait until the kernel may have memory for a packet.
@@ -29,6 +29,8 @@ pub(super) struct Connector {
 pub(super) struct Link {
     pub(super) socket: OwnedFd,
     pub(super) process: OwnedFd,
+    /// The number of that process, for people.
+    pub(super) pid: Pid,
     /// The guard is of another version and was told to stop the service.
     pub(super) outdated: bool,
     /// The messages to a guard that was connected to and has not answered yet; `None` for another.
@@ -57,9 +59,9 @@ impl Connector {
         messages: Vec<ToGuard>,
         output: Option<&OwnedFd>,
     ) -> io::Result<(Link, Vec<ToGuard>)> {
-        if let Some((socket, process)) = self.dir.connect() {
+        if let Some(guard) = self.dir.connect() {
             log::info!("connected to a guard that runs: its lines are in the log it began with");
-            return Ok((Link::new(socket, process, Some(Vec::new())), messages));
+            return Ok((Link::new(guard, Some(Vec::new())), messages));
         }
         Ok((self.start(&messages, output)?, Vec::new()))
     }
@@ -79,13 +81,14 @@ impl Connector {
         remove_agents_own(&mut command);
         command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
         let mut child = command.spawn()?;
-        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let pid = Pid::from_child(&child);
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty());
         let process = process.inspect_err(|_| {
             // Without it, its end would be waited for in vain.
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Link::new(own, process, None))
+        Ok(Link::new(RunningGuard { socket: own, process, pid }, None))
     }
 
     /// Returns the packet of a message.
@@ -95,9 +98,10 @@ impl Connector {
 }
 
 impl Link {
-    fn new(socket: OwnedFd, process: OwnedFd, unanswered: Option<Vec<ToGuard>>) -> Link {
+    fn new(guard: RunningGuard, unanswered: Option<Vec<ToGuard>>) -> Link {
+        let RunningGuard { socket, process, pid } = guard;
         let unsent = VecDeque::new();
-        Link { socket, process, outdated: false, unanswered, unsent, send_at: None }
+        Link { socket, process, pid, outdated: false, unanswered, unsent, send_at: None }
     }
 
     /// Keeps a message for another guard, should this one end without an answer.

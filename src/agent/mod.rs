@@ -266,6 +266,7 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let settings = SettingsLine {
         version: env!("CARGO_PKG_VERSION"),
         token: &setup.id.token,
+        pid: std::process::id(),
         renewal: Ms(timing.renewal()),
         failures: timing.failures(),
         confirmations: timing.confirmations(),

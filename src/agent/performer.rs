@@ -108,12 +108,15 @@ impl Performer<'_> {
             Ending::Rejected(error) => error.to_string(),
         };
         match ending {
-            Ending::NotStopped if self.guard.is_present() => {
-                log::error!("ended with status 70: {why}; the guard goes on running stop");
-            }
-            Ending::NotStopped => log::error!(
-                "ended with status 70: {why}; there is no guard that could go on running stop"
-            ),
+            Ending::NotStopped => match self.guard.pid() {
+                Some(pid) => log::error!(
+                    "ended with status 70: {why}; the guard goes on running stop until it \
+                     succeeds; to end that too: kill -9 {pid}"
+                ),
+                None => log::error!(
+                    "ended with status 70: {why}; there is no guard that could go on running stop"
+                ),
+            },
             Ending::Clean | Ending::Rejected(_) => {}
         }
         self.tell_change("ended", why);

@@ -14,22 +14,30 @@ use crate::core::sanitize;
 /// another byte may be an assignment, a brace or an expansion.
 const PLAIN: &[u8] = b"/._-+";
 
-/// Returns the syntax errors, and the programs that do not exist or cannot be executed. They are
-/// warnings: the program may be installed later.
-pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    let names = [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort, Name::OnChange];
-    let warning = |name| {
-        let why = fault(settings.text(name)?)?;
-        Some(format!("{}: {why}", settings.written(name)))
-    };
-    names.into_iter().filter_map(warning).collect()
+/// The commands without which the service is not kept as it was asked for.
+pub(super) const OF_SERVICE: [Name; 4] =
+    [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort];
+
+/// Returns the syntax errors in these commands, and the programs that do not exist or cannot be
+/// executed.
+pub(super) fn faults<'a>(
+    names: &'a [Name],
+    settings: &'a Settings,
+) -> impl Iterator<Item = String> + 'a {
+    names.iter().filter_map(|name| {
+        let why = fault(settings.text(*name)?)?;
+        Some(format!("{}: {why}", settings.written(*name)))
+    })
 }
 
 fn fault(text: &str) -> Option<String> {
     if let Some(said) = shell_error(&["-n", "-c", text]) {
         return Some(format!("the shell cannot read it: {said}"));
     }
-    let word = text.split_whitespace().next()?;
+    let mut words = text.split_whitespace();
+    let word = words.next()?;
+    // The shell becomes the program behind it.
+    let word = if word == "exec" { words.next()? } else { word };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || PLAIN.contains(&byte);
     if !word.bytes().all(is_plain) {
         return None;
@@ -82,6 +90,8 @@ mod tests {
             ("/etc", Some("/etc is a directory")),
             ("/no/such", Some("there is no program /no/such that this user can run")),
             ("no-such", Some("there is no program no-such that this user can run")),
+            ("exec no-such", Some("there is no program no-such that this user can run")),
+            ("exec >/dev/null", None),
             ("$HOME/start", None),
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");

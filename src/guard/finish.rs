@@ -76,7 +76,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
             return Ok(Some(lock));
         }
         if let Some(guard) = dir.connect() {
-            break guard;
+            break (guard.socket, guard.process);
         }
         if sys::now() >= until {
             return Err(io::Error::other("the lock of the guard is held, and no guard listens"));

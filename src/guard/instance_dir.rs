@@ -195,17 +195,27 @@ impl InstanceDir {
     }
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
-    pub(super) fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+    pub(super) fn connect(&self) -> Option<RunningGuard> {
         let socket = socket::connect(&self.socket())?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        Some((socket, process))
+        Some(RunningGuard { socket, process, pid: peer.pid })
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
     fn socket(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", self.dir.as_raw_fd()))
     }
+}
+
+/// A guard that lives and was connected to.
+pub struct RunningGuard {
+    /// The connection.
+    pub socket: OwnedFd,
+    /// Its process.
+    pub process: OwnedFd,
+    /// The number of that process, for people: it may be given out again.
+    pub pid: Pid,
 }
 
 /// The private directory as the agent holds it.
@@ -233,7 +243,7 @@ impl HeldDir {
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or
     /// when somebody has removed its lock: the next guard could not know what it has noted.
-    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+    pub fn connect(&self) -> Option<RunningGuard> {
         if fcntl_lock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
             // An open file is always unlocked.
             let _ = fcntl_lock(&self.guard_lock, FlockOperation::Unlock);

@@ -1,7 +1,9 @@
 //! What becomes of a lock, from the request to the release: it is said on stderr, and kept for
 //! `--report`.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
@@ -177,7 +179,9 @@ impl Account {
 
     /// The command could not be executed.
     pub(super) fn not_executed(&mut self, request: &Request, error: &io::Error) {
-        let text = format!("{}: {error}", request.command[0].display());
+        let program = request.command[0].display();
+        let hint = hint(&request.command[0], error);
+        let text = format!("{program}: {error}{hint}");
         let refusal = Refusal::new(Exit::System, text);
         self.destination.refuse(&refusal);
         self.why = Some(refusal.text);
@@ -214,5 +218,20 @@ impl Account {
         if let Some(held) = self.held(now).filter(|_| self.outcome != Outcome::Lost) {
             self.tell(&format!("released, held for {}", Ms(held)));
         }
+    }
+}
+
+/// Returns what is said of a program that was not found, if that is known.
+fn hint(program: &OsStr, error: &io::Error) -> String {
+    if error.kind() != io::ErrorKind::NotFound {
+        return String::new();
+    }
+    let word = program.display().to_string();
+    if word.contains(' ') {
+        return format!("; a line for the shell is written behind -c: -c '{word}'");
+    }
+    match word.contains('/') && Path::new(program).exists() {
+        true => "; the file is there: the program in its first line, behind #!, is not".to_owned(),
+        false => String::new(),
     }
 }

@@ -230,15 +230,28 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.said.starts_with("putex: warning: watchdog /dev/null/x: "), "{run:?}");
     assert!(!folder.join("lock").exists(), "something was made");
-    // What may come later is only warned of: programs and folders.
+    // A folder, and what is only told, may come later.
     let metrics = folder.join("none/db.prom").display().to_string();
-    let words = ["--start", "/no/such", "--stop", "if", "--metrics-file", &metrics];
+    let words = ["--on-change", "/no/such", "--metrics-file", &metrics];
     let run = Run::of(&[&["check", "-q", "--config", &path], &words[..]].concat(), &[]);
     assert_eq!(run.status, Some(0), "{run:?}");
-    let program = "--start: there is no program /no/such that this user can run";
+    let program = "--on-change: there is no program /no/such that this user can run";
     let folder_of = &format!("--metrics-file: {metrics}: No such file or directory");
-    for text in [program, "--stop: the shell cannot read it: ", folder_of] {
+    for text in [program, folder_of] {
         assert!(run.said.contains(&format!("putex: warning: {text}")), "{text}: {run:?}");
+    }
+    // What the service needs has to be there.
+    for (option, command, says) in [
+        ("--start", "/no/such", "there is no program /no/such that this user can run"),
+        ("--stop", "if", "the shell cannot read it: "),
+        ("--stop", "systemctl stop 'web", "the shell cannot read it: "),
+        ("--healthcheck", "no-such", "there is no program no-such that this user can run"),
+        ("--last-resort", &path, "cannot be executed; chmod 755 it"),
+    ] {
+        let run = Run::of(&["check", "--config", &path, option, command], &[]);
+        assert_eq!(run.status, Some(78), "{run:?}");
+        assert!(run.said.contains(&format!("putex: {option}: ")), "{run:?}");
+        assert!(run.said.contains(says) && !run.shown.contains("are right"), "{run:?}");
     }
     // It is named as it was set.
     let text = format!("{WHOLE}dir = /lock\nhealthcheck = /no/such\n");

@@ -4,6 +4,7 @@
 
 use crate::config::run::Run;
 use crate::support::programs;
+use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 use crate::support::wire::Client;
 
@@ -71,5 +72,32 @@ fn a_wrong_password_and_an_unfit_bucket_are_told_in_one_line() {
         client.call(&format!("STREAM.CREATE.KV_{bucket}"), &config).expect(bucket);
         let with = ["--nats", &url, "--bucket", bucket];
         assert_refused(&["--nats", "--bucket"], &with, 78, says);
+    }
+}
+
+#[test]
+fn a_lock_in_a_directory_is_not_made_below_a_mistyped_path() {
+    let sandbox = Sandbox::new("mistyped");
+    let dir = sandbox.join("none/locks").display().to_string();
+    let run = Run::of(&["lock", "--dir", &dir, "db", "true"], &[]);
+    assert_eq!(run.status, Some(78), "{run:?}");
+    let says = format!("{} does not exist; make it first", sandbox.join("none").display());
+    assert!(run.said.contains(&says) && !sandbox.join("none").exists(), "{run:?}");
+}
+
+#[test]
+fn a_program_of_a_lock_that_is_not_found_is_told_with_what_is_meant() {
+    let sandbox = Sandbox::new("program");
+    let dir = sandbox.join("locks").display().to_string();
+    let script = sandbox.file("script", "#!/no/such/shell\n", 0o700).display().to_string();
+    for (word, says) in [
+        ("echo hi", "; a line for the shell is written behind -c: -c 'echo hi'\n"),
+        (&*script, "; the file is there: the program in its first line, behind #!, is not\n"),
+        ("no-such", "(os error 2)\n"),
+    ] {
+        let run = Run::of(&["lock", "--dir", &dir, "db", word], &[]);
+        assert_eq!(run.status, Some(127), "{run:?}");
+        assert!(run.said.starts_with(&format!("putex: {word}: ")), "{run:?}");
+        assert!(run.said.ends_with(says), "{run:?}");
     }
 }

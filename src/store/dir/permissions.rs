@@ -20,13 +20,22 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
     0x01161970,
 ];
 
-/// Opens the folder at `path`; creates it and `base` when they do not exist.
+/// Opens the folder at `path`; creates it and `base` when they do not exist, but not what is above
+/// `base`: a mistyped path must not be a lock that nobody else has.
 ///
 /// # Errors
+///
+/// [`StoreErrorKind::Unsafe`] if the folder above `base` does not exist.
 ///
 /// [`StoreErrorKind::Unsafe`] if other users could write to one of them, or replace a directory
 /// above them.
 pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
+    let above = base.parent().filter(|above| matches!(above.try_exists(), Ok(false)));
+    if let Some(above) = above {
+        let (above, base) = (above.display(), base.display());
+        let text = format!("{base}: {above} does not exist; make it first, or correct the path");
+        return Err(StoreErrorKind::Unsafe.error(text));
+    }
     safe_path::make_dir(base).map_err(|unusable| match unusable {
         Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
         Unusable::Failed(at, error) => refused("make or check", &at, &error),
