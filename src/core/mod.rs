@@ -59,8 +59,7 @@ pub use self::level::Level;
 pub use self::metrics::Metrics;
 pub use self::priority::Priority;
 pub use self::protocol::{
-    DeviceUse, Grant, GrantTimes, GuardConfig, GuardReport, ServiceState, Stake, StartState,
-    StopOrder, ToGuard,
+    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
 pub use self::pump::{AgentId, Config, Deadline, Pump, bounce};
 pub use self::record::{

@@ -9,8 +9,6 @@
 //! killed, paused, cut off or upgraded needs no rule of its own: its grant runs out, or
 //! is extended in time.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::core::command::LockContext;
@@ -32,38 +30,10 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Returns how long a stop may take that begins when the lock runs out.
-    pub fn stop_budget(&self) -> Duration {
-        self.dead_by.since(self.valid_until)
-    }
-
     /// Returns the order to stop the service of this lock.
     pub fn stop_order(&self) -> StopOrder {
         let Grant { context, dead_by, .. } = self.clone();
         StopOrder { dead_by, stake: Stake::Lock, context }
-    }
-
-    /// Returns until when a lock with these times has to be valid, so that nobody starts the
-    /// service elsewhere before `dead_by`: the C of this grant may be larger.
-    pub fn lock_until(&self, timing: Timing) -> Instant {
-        self.valid_until.max(self.dead_by.before(timing.stop_budget()))
-    }
-}
-
-/// The times under which a guard lets a service run: what the next guard and the next instance of
-/// the agent have to know, whose settings may be others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantTimes {
-    /// R of the agent with the grant.
-    pub renewal: Duration,
-    /// The stop budget of the grant.
-    pub stop_budget: Duration,
-}
-
-impl GrantTimes {
-    /// Returns the smaller R: that of `times`, if they are known, or `renewal`.
-    pub fn smaller_renewal(times: Option<GrantTimes>, renewal: Duration) -> Duration {
-        times.map_or(renewal, |times| times.renewal.min(renewal))
     }
 }
 

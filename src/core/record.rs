@@ -60,8 +60,8 @@ pub struct Lease {
     pub failures: u32,
     /// The writer's C.
     pub confirmations: u32,
-    /// How long a challenger must wait after it has seen the record, in whole milliseconds: F·R of
-    /// the writer, or more in a pause that keeps the service running.
+    /// How long a challenger must wait after it has seen the record: F·R of the writer. What
+    /// another version has published counts, if that is more.
     pub lock_time: Duration,
     /// How long a successor must wait between taking over and starting. C·R of
     /// the writer; while [`RecordState::Taking`], of its predecessor too if longer.

@@ -22,6 +22,8 @@ pub enum ServiceReport {
     LockOver,
     /// the lock has run out and the agent is gone: the guard stops the service
     LockOverWithoutAgent,
+    /// the agent has another R, F, C or drift than before: the guard stops the service
+    OtherTimes,
     /// the service runs here, term {0}
     Started(Revision),
     /// start failed: {0}; asserted again in every stroke
@@ -75,6 +77,7 @@ impl ServiceReport {
         match self {
             Self::Started(_) | Self::DownInTime(_) | Self::Down => Info,
             Self::AgentGone(_) | Self::StartFailed(_) | Self::GuardBeforeDead => Warn,
+            Self::OtherTimes => Warn,
             Self::LastResortSucceeded | Self::DownLate => Warn,
             Self::LockOver | Self::LockOverWithoutAgent | Self::StopFailed(_) => Error,
             Self::StopFailedUnderLock(_) | Self::StopFailedWithoutLock(_) => Error,

@@ -51,7 +51,7 @@ pub const COUNT_MAX: u32 = 100;
 pub const DRIFT_PPM_MAX: u32 = 200_000;
 /// Longest pause that can be asked for: a week.
 pub const PAUSE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Longest lock time that a record can publish: that of the longest pause, and the longest T, as
+/// Longest lock time of a record that is believed: that of the longest pause, and the longest T, as
 /// the clock with the largest error must count it.
 pub const LOCK_TIME_MAX: Duration = Duration::from_secs((7 * 24 * 60 * 60 + 60 * 100) / 4 * 5 + 1);
 /// Clock rate error that is assumed unless asked otherwise: 1 %.
@@ -172,24 +172,7 @@ impl Timing {
     /// Returns T·(1 − e), rounded down: how long after sending a renewal its
     /// holder may act on the lock.
     pub fn validity(self) -> Duration {
-        self.validity_of(self.lock_time())
-    }
-
-    /// Returns the same for a published lock time: `lock`·(1 − e), rounded down.
-    pub fn validity_of(self, lock: Duration) -> Duration {
-        shortened(lock, self.drift_ppm)
-    }
-
-    /// Returns the shortest lock time, in whole milliseconds and not below T, whose validity is
-    /// `valid_for` or more.
-    pub fn lock_time_of(self, valid_for: Duration) -> Duration {
-        if valid_for <= self.validity() {
-            return self.lock_time();
-        }
-        let one = 1_000_000u128;
-        let lock = (valid_for.as_nanos() * one).div_ceil(one - u128::from(self.drift_ppm)) + 1;
-        let ms = u64::try_from(lock.div_ceil(one)).unwrap_or(u64::MAX);
-        Duration::from_millis(ms).clamp(self.lock_time(), LOCK_TIME_MAX)
+        shortened(self.lock_time(), self.drift_ppm)
     }
 
     /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a
@@ -269,8 +252,10 @@ impl fmt::Display for Percent {
 }
 
 /// Returns the time in which a guard has to answer an agent of this R before it is killed: R, but
-/// at least 250 ms.
-pub fn guard_answer_time(renewal: Duration) -> Duration {
+/// at least 250 ms. `previous` are the times under which the guard may let the service run, if they
+/// are known: a larger R gives it no longer.
+pub fn guard_answer_time(renewal: Duration, previous: Option<Timing>) -> Duration {
+    let renewal = previous.map_or(renewal, |previous| previous.renewal.min(renewal));
     renewal.max(GUARD_ANSWER_MIN)
 }
 

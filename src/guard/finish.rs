@@ -14,7 +14,7 @@ use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
 use super::note;
 use super::process::GuardProcess;
 use super::protocol::Settings;
-use crate::core::{GrantTimes, Level, Ms, Timing, guard_answer_time};
+use crate::core::{Level, Ms, Timing, guard_answer_time};
 use crate::exit::Exit;
 use crate::log::{LogQueue, say};
 use crate::sys::{self, Alarm, PollFlags};
@@ -85,7 +85,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
     // It fails where the guard has closed it already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let noted = note::times_in(&dir.path);
-    let answer_within = guard_answer_time(GrantTimes::smaller_renewal(noted, timing.renewal()));
+    let answer_within = guard_answer_time(timing.renewal(), noted);
     let until = sys::now().after(answer_within);
     if let [true] = Alarm::new()?.wait([(socket.as_fd(), PollFlags::IN)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.

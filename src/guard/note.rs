@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::instance_dir::GUARD_LOCK;
 use super::private_file;
-use crate::core::{Command, GrantTimes, Instant};
+use crate::core::{Command, Instant, Timing};
 use crate::sys::{self, kill_with_group, start_ticks};
 
 /// The first line; the boot follows.
@@ -35,7 +35,8 @@ const CGROUP: usize = SERVICE + Command::OnChange as usize;
 /// What the line of a control group begins with; its directory follows.
 const CGROUP_WORD: &str = "cgroup ";
 
-/// What the line of the times begins with; R and the stop budget follow in microseconds.
+/// What the line of the times begins with; R in microseconds, F, C, and the drift in parts per
+/// million follow.
 const TIMES_WORD: &str = "times ";
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
@@ -60,8 +61,8 @@ pub(crate) struct PreviousGuard {
     pub(crate) up: bool,
     /// A guard of this boot has started the service, and none has noted since that it was down.
     pub(crate) left_up: bool,
-    /// The times of the last grant of that guard.
-    pub(crate) times: Option<GrantTimes>,
+    /// The times under which that guard let the service run.
+    pub(crate) times: Option<Timing>,
     /// Its control groups: its own, and those of guards before it that it has not seen empty.
     pub(crate) cgroups: Vec<PathBuf>,
     /// Its commands that have not ended.
@@ -110,12 +111,12 @@ impl Note {
         self.write(SERVICE, if up { UP } else { DOWN }, 1)
     }
 
-    /// Notes the times of a grant.
+    /// Notes the times under which the service may run.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn times(&self, times: GrantTimes) -> io::Result<()> {
+    pub(crate) fn times(&self, times: Timing) -> io::Result<()> {
         self.write(TIMES, &times_line(times), 1)
     }
 
@@ -215,7 +216,7 @@ fn service_line(previous: &PreviousGuard) -> &'static str {
 }
 
 /// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
-pub(crate) fn times_in(dir: &Path) -> Option<GrantTimes> {
+pub(crate) fn times_in(dir: &Path) -> Option<Timing> {
     let mut text = vec![0; (SERVICE + 1) * SLOT_BYTES];
     let count = private_file::open(&dir.join(GUARD_LOCK)).ok()?.read_at(&mut text, 0).ok()?;
     let text = &text[..count];
@@ -223,20 +224,22 @@ pub(crate) fn times_in(dir: &Path) -> Option<GrantTimes> {
 }
 
 /// Returns the times of a note. Those of a service that is down count no more.
-fn times(text: &[u8]) -> Option<GrantTimes> {
+fn times(text: &[u8]) -> Option<Timing> {
     parse_times(&line_at(text, TIMES)).filter(|_| line_at(text, SERVICE) != DOWN)
 }
 
 /// Returns the line of times.
-fn times_line(GrantTimes { renewal, stop_budget }: GrantTimes) -> String {
-    format!("{TIMES_WORD}{} {}", renewal.as_micros(), stop_budget.as_micros())
+fn times_line(times: Timing) -> String {
+    let (renewal, drift) = (times.renewal().as_micros(), times.drift_ppm());
+    format!("{TIMES_WORD}{renewal} {} {} {drift}", times.failures(), times.confirmations())
 }
 
 /// Returns the times of a line, if it is such a line.
-fn parse_times(line: &str) -> Option<GrantTimes> {
-    let (renewal, budget) = line.strip_prefix(TIMES_WORD)?.split_once(' ')?;
-    let micros = |text: &str| text.parse().ok().map(Duration::from_micros);
-    Some(GrantTimes { renewal: micros(renewal)?, stop_budget: micros(budget)? })
+fn parse_times(line: &str) -> Option<Timing> {
+    let mut numbers = line.strip_prefix(TIMES_WORD)?.split(' ');
+    let renewal = Duration::from_micros(numbers.next()?.parse().ok()?);
+    let mut number = || numbers.next()?.parse().ok();
+    Timing::new(renewal, number()?, number()?, number()?).ok()
 }
 
 /// Returns the line in a slot.
@@ -317,8 +320,7 @@ mod tests {
         assert_eq!(parse_file(&file).cgroups, dirs);
         note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
         note.cgroups(iter::empty()).expect("it was noted before");
-        let micros = Duration::from_micros;
-        let times = GrantTimes { renewal: micros(3_000_000), stop_budget: micros(2_970_001) };
+        let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
         assert_eq!(parse_file(&file).times, None);
         note.times(times).expect("there is room");
         let again = file.try_clone().expect("a descriptor");
@@ -336,8 +338,8 @@ mod tests {
     fn the_times_of_a_service_that_is_down_bind_nobody() {
         let file = file("times");
         let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let (renewal, stop_budget) = (Duration::from_secs(3), Duration::from_secs(2));
-        note.times(GrantTimes { renewal, stop_budget }).expect("there is room");
+        let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
+        note.times(times).expect("there is room");
         assert!(parse_file(&file).times.is_some());
         note.service(false).expect("there is room");
         assert_eq!(parse_file(&file).times, None);

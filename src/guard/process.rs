@@ -27,8 +27,8 @@ use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
 use crate::core::{
-    Command, GrantTimes, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome,
-    Role, Run, SLACK, ServiceAction, ToGuard,
+    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
+    SLACK, ServiceAction, Timing, ToGuard,
 };
 use crate::log::{LogQueue, OncePerSecond, say};
 use crate::sys::{self, Alarm, Waker};
@@ -62,7 +62,7 @@ pub(super) struct GuardProcess {
     note: Arc<Note>,
     /// The note says that the service may be up.
     noted_up: bool,
-    noted_times: Option<GrantTimes>,
+    noted_times: Option<Timing>,
     device: WatchdogDevice,
     /// The metrics of the agent, if it writes them to a file.
     metrics_file: Option<MetricsFile>,

@@ -15,7 +15,7 @@ use crate::command::Commands;
 use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Level, Timing, ToGuard};
 
 /// Version of the messages. A guard of another version is only told to stop.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use super::note::Note;
 use super::sessions::Sessions;
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
-use crate::core::{Command, GrantTimes, GuardInput, Outcome};
+use crate::core::{Command, GuardInput, Outcome, Timing};
 use crate::log::command_output;
 use crate::sys::Waker;
 
@@ -67,8 +67,8 @@ impl ServiceCommand {
         self.runner.work(move || drop(note.service(false)));
     }
 
-    /// Has the times of a grant noted; returns whether they will be.
-    pub(super) fn note_times(&self, times: GrantTimes) -> bool {
+    /// Has the times under which the service may run noted; returns whether they will be.
+    pub(super) fn note_times(&self, times: Timing) -> bool {
         let note = Arc::clone(&self.note);
         self.runner.work(move || drop(note.times(times)))
     }

@@ -41,9 +41,6 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
         ("Putex-State", state.to_owned()),
     ];
-    if lease.lock_time > lease.renewal * lease.failures {
-        headers.push(("Putex-Lock-Ms", lease.lock_time.as_millis().to_string()));
-    }
     if let Some(term) = lease.term {
         headers.push(("Putex-Term", term.to_string()));
     }
@@ -112,7 +109,7 @@ mod tests {
             renewal: Duration::from_millis(500),
             failures: 3,
             confirmations: 1,
-            lock_time: Duration::from_secs(3600),
+            lock_time: Duration::from_millis(1500),
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
             state: RecordState::Active,
@@ -150,9 +147,6 @@ mod tests {
             let blank = match name {
                 "Putex-Host" => Some(Lease { host: String::new(), ..lease() }),
                 "Putex-Boot" => Some(Lease { boot: String::new(), ..lease() }),
-                "Putex-Lock-Ms" => {
-                    Some(Lease { lock_time: Duration::from_millis(1500), ..lease() })
-                }
                 "Putex-Term" => Some(Lease { term: None, ..lease() }),
                 "Putex-Priority" => Some(Lease { priority: None, ..lease() }),
                 "Putex-Released-To" => Some(Lease { released_to: None, ..lease() }),
@@ -160,6 +154,19 @@ mod tests {
             };
             assert_eq!(parse(&missing), blank, "{name} missing");
         }
+    }
+
+    /// Agents of this version write none that is longer.
+    #[test]
+    fn a_lock_time_that_is_longer_than_f_times_r_is_read() {
+        let of = |lock_ms: &str| {
+            let mut headers = to_headers(&lease());
+            headers.push(("Putex-Lock-Ms", lock_ms.to_owned()));
+            parse(&headers).map(|lease| lease.lock_time)
+        };
+        assert_eq!(of("3600000"), Some(Duration::from_secs(3600)));
+        assert_eq!(of("1"), Some(Duration::from_millis(1500)));
+        assert_eq!((of(&u64::MAX.to_string()), of("x")), (Some(LOCK_TIME_MAX), None));
     }
 
     #[test]

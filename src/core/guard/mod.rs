@@ -27,8 +27,7 @@ use std::time::Duration;
 use self::device::Device;
 use crate::core::command::{Command, LockContext, Outcome};
 use crate::core::protocol::{
-    Grant, GrantTimes, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder,
-    ToGuard,
+    Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
 use crate::core::record::Revision;
 use crate::core::service::{Processes, ServiceAction};
@@ -36,7 +35,7 @@ use crate::core::service_report::ServiceReport;
 use crate::core::stop::StopProcedure;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::SLACK;
+use crate::core::timing::{SLACK, Timing};
 use crate::core::watchdog_timeout::wanted_timeout;
 
 /// What happened to the guard.
@@ -101,17 +100,15 @@ enum State {
 struct Unknown {
     /// It is stopped at this instant unless a grant comes before.
     stop_at: Instant,
-    /// The times of the last grant of the previous guard, where they are known. Other hosts wait
-    /// no longer, though R or C of this guard are larger.
-    times: Option<GrantTimes>,
+    /// The times of the previous guard, where they are known. Other hosts wait no longer, though R
+    /// or C of this guard are larger.
+    times: Option<Timing>,
 }
 
 /// A service that may run.
 #[derive(Clone, Debug)]
 struct Up {
     grant: Grant,
-    /// R of the agent with the grant.
-    renewal: Duration,
     /// The starts of this term.
     start: StartState,
     /// How the last of them ended.
@@ -158,24 +155,18 @@ impl Guard {
         }
     }
 
-    /// Sets the times of the last grant of the previous guard, if they are known.
+    /// Sets the times under which the previous guard let the service run, if they are known.
     #[must_use]
-    pub fn recall(mut self, previous: Option<GrantTimes>) -> Guard {
+    pub fn recall(mut self, previous: Option<Timing>) -> Guard {
         if let State::Unknown(unknown) = &mut self.state {
             unknown.times = previous;
         }
         self
     }
 
-    /// Returns the times of the grant of a service that may run: what [`Guard::recall`] tells the
-    /// next guard.
-    pub fn times(&self) -> Option<GrantTimes> {
-        match &self.state {
-            State::Up(Up { grant, renewal, .. }) => {
-                Some(GrantTimes { renewal: *renewal, stop_budget: grant.stop_budget() })
-            }
-            State::Unknown(_) | State::Down | State::Stopping(_) => None,
-        }
+    /// Returns the times of a service that may run: what [`Guard::recall`] tells the next guard.
+    pub fn times(&self) -> Option<Timing> {
+        matches!(self.state, State::Up(_)).then_some(self.config.timing)
     }
 
     /// Returns the lock under which commands run.
@@ -272,20 +263,7 @@ impl Guard {
     fn receive(&mut self, message: ToGuard, now: Instant) {
         self.heard = Some(self.heard.unwrap_or(0) + 1);
         match message {
-            ToGuard::Hello(config) => {
-                self.config = config;
-                if let State::Unknown(unknown) = &mut self.state
-                    && unknown.stop_at <= now
-                {
-                    // An agent that has a lock says so at once. One that follows it has no more
-                    // time: agents that come and go must not keep the service up.
-                    let renewal = config.timing.renewal();
-                    let renewal = GrantTimes::smaller_renewal(unknown.times, renewal);
-                    unknown.stop_at = now.after(SLACK.max(renewal / 4));
-                }
-                self.device.configure(config.device);
-                self.try_device();
-            }
+            ToGuard::Hello(config) => self.greeted(config, now),
             ToGuard::Grant(grant) => self.granted(grant, now),
             ToGuard::AssertStart => self.assert_start(now),
             ToGuard::Stop(order) => {
@@ -297,28 +275,40 @@ impl Guard {
         }
     }
 
+    fn greeted(&mut self, config: GuardConfig, now: Instant) {
+        if let State::Up(up) = &self.state
+            && config.timing != self.config.timing
+        {
+            // Other agents wait for as long as the old times say, and not for what the new ones do.
+            let order = up.grant.stop_order();
+            self.processes.report(ServiceReport::OtherTimes);
+            self.stop(order, now);
+        }
+        self.config = config;
+        if let State::Unknown(unknown) = &mut self.state
+            && unknown.stop_at <= now
+        {
+            // An agent that has a lock says so at once. One that follows it has no more time:
+            // agents that come and go must not keep the service up.
+            let renewal = config.timing.renewal();
+            let renewal = unknown.times.map_or(renewal, |times| times.renewal().min(renewal));
+            unknown.stop_at = now.after(SLACK.max(renewal / 4));
+        }
+        self.device.configure(config.device);
+        self.try_device();
+    }
+
     /// An agent that did not run for a while has no lock any more, but what the previous
     /// guard has left may run until then.
     fn granted(&mut self, grant: Grant, now: Instant) {
         match &mut self.state {
             State::Stopping(_) => return,
             State::Down if now >= grant.valid_until => return,
-            State::Up(up) if up.grant.context.term == grant.context.term => {
-                if grant.holder != up.grant.holder {
-                    up.renewal = self.config.timing.renewal();
-                }
-                up.grant = grant;
-            }
+            State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
             State::Unknown(_) | State::Down | State::Up(_) => {
                 self.device.retry();
-                // The grant may be that of an agent before.
-                let times = match &self.state {
-                    State::Unknown(unknown) => unknown.times,
-                    State::Down | State::Up(_) | State::Stopping(_) => None,
-                };
-                let renewal = GrantTimes::smaller_renewal(times, self.config.timing.renewal());
                 let start = StartState::NotRun;
-                self.state = State::Up(Up { grant, renewal, start, outcome: None });
+                self.state = State::Up(Up { grant, start, outcome: None });
             }
         }
         if self.device.wants_opening(self.reset_before(), self.device_timeout(), now) {
@@ -361,7 +351,7 @@ impl Guard {
             }
             State::Down => StopOrder { stake: Stake::Assurance, ..order },
             State::Unknown(Unknown { times: Some(times), .. }) if known.is_none() => {
-                StopOrder { dead_by: order.dead_by.min(now.after(times.stop_budget)), ..order }
+                StopOrder { dead_by: order.dead_by.min(now.after(times.stop_budget())), ..order }
             }
             State::Unknown(_) => order,
         };

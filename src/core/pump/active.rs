@@ -12,7 +12,7 @@ use super::stopping::{ServiceLock, Stopping};
 use super::{GUARD_ANSWERS, Next, State, WORK_ENDS};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::{Effect, Event, SwitchoverRequest};
-use crate::core::protocol::{Grant, ServiceState, ToGuard};
+use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::report::{Excuse, Reason, Report};
 use crate::core::text::sanitize_field;
@@ -26,9 +26,6 @@ pub(super) struct Active {
     phase: Phase,
     /// V of the last grant that was sent to the guard; `None` before the first.
     granted_until: Option<Instant>,
-    /// The latest V that the guard may act on, and that of the previous instance's C: a shorter
-    /// grant counts when the guard has answered.
-    guard_until: Instant,
     started: Started,
     /// Since when this agent is active.
     since: Instant,
@@ -69,12 +66,8 @@ impl Active {
     }
 
     /// The state after an adoption: the previous instance started the service.
-    pub(super) fn adopted(context: &Context, hold: Hold, grant: &Grant, now: Instant) -> Active {
-        Active {
-            started: Started::ByPreviousInstance,
-            guard_until: grant.lock_until(context.config.timing),
-            ..Active::confirmed(hold, now)
-        }
+    pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
+        Active { started: Started::ByPreviousInstance, ..Active::confirmed(hold, now) }
     }
 
     /// The state after the wait for the previous holder: the stroke that starts the service
@@ -85,7 +78,6 @@ impl Active {
             stroke_at: now,
             phase: Phase::Resting,
             granted_until: None,
-            guard_until: now,
             started: Started::No,
             since: now,
             check_failures: 0,
@@ -237,18 +229,8 @@ impl Active {
 
     fn advance(&mut self, context: &mut Context, now: Instant) {
         let r = context.config.timing.renewal();
-        if let Some(granted) = self.granted_until
-            && context.guard.report().is_some()
-        {
-            if granted < self.guard_until && self.phase == Phase::Resting {
-                // A longer lock is stored that nobody needs any more.
-                self.stroke_at = now;
-            }
-            self.guard_until = granted;
-        }
         if self.granted_until != Some(self.hold.valid_until) {
             self.granted_until = Some(self.hold.valid_until);
-            self.guard_until = self.guard_until.max(self.hold.valid_until);
             let grant = self.hold.grant(context);
             context.tell_guard(ToGuard::Grant(grant), now);
         }
@@ -273,15 +255,9 @@ impl Active {
         }
         self.advance_check(context, now);
         if self.phase == Phase::Renewing && self.hold.renewal.is_none() {
-            self.renew(context, now);
+            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
         }
         self.hold.advance(context, now);
-    }
-
-    /// Renews the lock. No record may stand in the store that is over before what the guard acts
-    /// on: another agent would start the service beside it.
-    fn renew(&mut self, context: &mut Context, now: Instant) {
-        self.hold.renew(context, RecordState::Active, Duration::ZERO, self.guard_until, now);
     }
 
     /// Returns until when the next stroke is put off for an upgrade that is wanted: the health
@@ -327,7 +303,7 @@ impl Active {
             let beside_at = self.beside_at(began, context);
             let renew = !beside && context.due(Timer::RenewBesideCheck, beside_at, now);
             if renew {
-                self.renew(context, now);
+                self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
             }
             self.phase = Phase::Checking { began, warned: warned || warn, beside: beside || renew };
         }

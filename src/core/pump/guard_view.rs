@@ -9,12 +9,10 @@ use std::time::Duration;
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, GuardEvent};
-use crate::core::protocol::{
-    Grant, GrantTimes, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
-};
+use crate::core::protocol::{Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::{SLACK, guard_answer_time};
+use crate::core::timing::{SLACK, Timing, guard_answer_time};
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
@@ -37,7 +35,7 @@ pub(super) struct GuardView {
     /// There is none: this agent only observes, and runs no service.
     is_without: bool,
     /// The times under which the previous instance may have left the service running.
-    previous_times: Option<GrantTimes>,
+    previous_times: Option<Timing>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +94,7 @@ impl GuardView {
         }
     }
 
-    pub(super) fn recall_times(&mut self, previous: Option<GrantTimes>) {
+    pub(super) fn recall_times(&mut self, previous: Option<Timing>) {
         self.previous_times = previous;
     }
 
@@ -295,8 +293,7 @@ impl Context {
 
     /// Returns the time in which the guard has to answer before it is killed.
     pub(super) fn guard_answer_time(&self) -> Duration {
-        let renewal = self.config.timing.renewal();
-        guard_answer_time(GrantTimes::smaller_renewal(self.guard.previous_times, renewal))
+        guard_answer_time(self.config.timing.renewal(), self.guard.previous_times)
     }
 
     /// Returns when [`Context::tend_guard`] has something to do.

@@ -61,28 +61,23 @@ impl Hold {
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
-        let validity = context.config.timing.validity();
-        // A longer lock time is for those who follow.
-        self.valid_until = self.valid_until.min(now.after(validity));
         if context.due(Timer::LockOver, self.valid_until, now) {
-            return Err(LockLoss::NotRenewed(Ms(validity)));
+            return Err(LockLoss::NotRenewed(Ms(context.config.timing.validity())));
         }
         Ok(renewed)
     }
 
     /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is what the holder before was
-    /// promised, while it may still need it; `covers` is until when the guard may let the service
-    /// run.
+    /// promised, while it may still need it.
     pub(super) fn renew(
         &mut self,
         context: &mut Context,
         state: RecordState,
         grace: Duration,
-        covers: Instant,
         now: Instant,
     ) {
         let (expected, term) = (self.revision, Some(self.term));
-        let write = NewWrite { expected, state, term, grace, released_to: None, covers };
+        let write = NewWrite { expected, state, term, grace, released_to: None };
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 

@@ -78,7 +78,7 @@ use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event, Reloadable};
 use crate::core::level::Level;
-use crate::core::protocol::{DeviceUse, GrantTimes, GuardConfig, Stake, ToGuard};
+use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
@@ -264,7 +264,7 @@ impl Pump {
     /// they are known: until they are those of this agent, a guard has to answer in the shorter
     /// time.
     #[must_use]
-    pub fn recall_times(mut self, previous: Option<GrantTimes>) -> Pump {
+    pub fn recall_times(mut self, previous: Option<Timing>) -> Pump {
         self.context.guard.recall_times(previous);
         self
     }

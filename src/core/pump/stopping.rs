@@ -102,10 +102,8 @@ impl Stopping {
 
     fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
         let budget = context.config.timing.stop_budget();
-        // The lock may be valid for longer: a stop takes no longer than else.
-        let latest = now.after(context.config.timing.validity());
         let of_hold = |hold: &Hold, valid_until: Instant| StopOrder {
-            dead_by: valid_until.min(latest).after(budget),
+            dead_by: valid_until.after(budget),
             stake: Stake::Lock,
             context: context.lock_context(Some(hold)),
         };
@@ -120,11 +118,12 @@ impl Stopping {
             ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
             ServiceLock::Inherited(grant) => {
                 // That of a seat that this agent does not have any more is not lost.
-                let latest = if context.seat_gone(&grant).is_some() { latest } else { now };
-                StopOrder {
-                    dead_by: grant.valid_until.min(latest).after(grant.stop_budget()),
-                    stake: Stake::Lock,
-                    context: grant.context,
+                match context.seat_gone(&grant) {
+                    Some(_) => grant.stop_order(),
+                    None => StopOrder {
+                        dead_by: grant.valid_until.min(now).after(budget),
+                        ..grant.stop_order()
+                    },
                 }
             }
         };
@@ -242,7 +241,6 @@ impl Stopping {
                     term: Some(*term),
                     grace: Duration::ZERO,
                     released_to: to.clone(),
-                    covers: now,
                 };
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;

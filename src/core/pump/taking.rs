@@ -49,7 +49,7 @@ impl Taking {
         let grace = confirm.unwrap_or_default();
         let expected = key_state.revision;
         let (term, released_to) = (None, None);
-        let write = NewWrite { expected, state, term, grace, released_to, covers: now };
+        let write = NewWrite { expected, state, term, grace, released_to };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let again = context.store.refused.is_some();
@@ -73,8 +73,7 @@ impl Taking {
         context.turn_to(seat);
         context.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
-        let (covers, released_to) = (grant.lock_until(context.config.timing), None);
-        let write = NewWrite { expected, state, term: Some(term), grace, released_to, covers };
+        let write = NewWrite { expected, state, term: Some(term), grace, released_to: None };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let previous = grant.context.previous.clone();
@@ -133,8 +132,8 @@ impl Taking {
             previous: self.previous,
             renewal: None,
         };
-        if let Some(grant) = &self.adoption {
-            let active = Active::adopted(context, hold, grant, now);
+        if self.adoption.is_some() {
+            let active = Active::adopted(hold, now);
             return Next::Go(State::Active(active), Reason::Adopted(revision));
         }
         let (state, why) = match self.confirm {
@@ -175,7 +174,7 @@ impl Confirming {
             && context.due(Timer::RenewUnconfirmed, self.renew_at, now)
         {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
-            self.hold.renew(context, RecordState::Taking, self.grace, now, now);
+            self.hold.renew(context, RecordState::Taking, self.grace, now);
         }
         if self.hold.renewal.is_none() && context.due(Timer::Confirmed, self.until, now) {
             let active = Active::confirmed(self.hold, now);

@@ -24,8 +24,6 @@ pub(super) struct NewWrite {
     pub(super) grace: Duration,
     /// The agent that is to have the lock next; `None` for all.
     pub(super) released_to: Option<String>,
-    /// Until when the guard may let the service run: the lock time covers that.
-    pub(super) covers: Instant,
 }
 
 /// Prepares the write of a record of this agent.
@@ -47,7 +45,7 @@ pub(super) fn prepare_write(
         renewal: timing.renewal(),
         failures: timing.failures(),
         confirmations: timing.confirmations(),
-        lock_time: timing.lock_time_of(write.covers.since(now)),
+        lock_time: timing.lock_time(),
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
         state: write.state,
@@ -60,7 +58,7 @@ pub(super) fn prepare_write(
     };
     Pending {
         expected: write.expected,
-        validity: timing.validity_of(lease.lock_time),
+        validity: timing.validity(),
         record: Record { token, lease: Some(lease) },
         first_sent: None,
         sent: now,

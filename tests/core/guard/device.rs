@@ -209,15 +209,17 @@ fn a_device_that_runs_is_kicked_on_for_an_instance_that_wants_none() {
     assert!(kicks(&mut bench, dead_by).len() > 3);
 }
 
-/// It was closed, and the service ran on without it.
 #[test]
-fn a_device_that_runs_gets_the_timeout_of_another_c_and_is_not_closed() {
-    let (mut bench, _) = armed(SECOND * 3, slow());
+fn a_device_that_could_not_be_stopped_gets_the_timeout_of_another_c() {
+    let (mut bench, dead_by) = armed(SECOND * 3, slow());
     let quick = Timing::new(SECOND, 4, 1, 10_000).expect("it is safe");
     assert_ne!(wanted_timeout(quick), wanted_timeout(slow()));
-    assert_eq!(bench.tell(ToGuard::Hello(wants(DeviceUse::Optional, quick)), ms(10)), []);
-    let renewed = GuardInput::Received(ToGuard::Grant(grant(quick, ms(2000))));
-    assert_eq!(bench.handle(renewed, ms(20)), [GuardAction::OpenDevice]);
-    assert_eq!(bench.feed(GuardInput::DeviceOpened(SECOND), ms(20)), []);
+    let deeds = bench.tell(ToGuard::Hello(wants(DeviceUse::Optional, quick)), ms(10));
+    assert_eq!(deeds, [run(Command::Stop, dead_by)]);
+    // It does not answer that it was closed.
+    assert_eq!(bench.stop_counts(ms(20)), [GuardAction::CloseDevice]);
+    let granted = GuardInput::Received(ToGuard::Grant(grant(quick, ms(2000))));
+    assert_eq!(bench.handle(granted, ms(30)), [GuardAction::OpenDevice]);
+    assert_eq!(bench.feed(GuardInput::DeviceOpened(SECOND), ms(30)), []);
     assert_eq!(bench.renew(ms(2100), ms(100)), [GuardAction::KickDevice]);
 }

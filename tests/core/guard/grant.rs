@@ -2,9 +2,7 @@
 
 use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{
-    Grant, GrantTimes, GuardConfig, ServiceState, Stake, StopOrder, ToGuard,
-};
+use putex::core::protocol::{Grant, GuardConfig, ServiceState, Stake, StopOrder, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
 use putex::core::time::Ms;
@@ -181,8 +179,7 @@ fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
 fn what_a_guard_of_a_smaller_c_has_left_is_stopped_within_its_stop_budget() {
     let bench = Bench::up(config());
     let times = bench.guard.times();
-    let (renewal, stop_budget) = (timing().renewal(), timing().stop_budget());
-    assert_eq!(times, Some(GrantTimes { renewal, stop_budget }));
+    assert_eq!(times, Some(timing()));
     // The agent is started again with a larger C, and kills a guard that does not answer it.
     let larger = Timing::new(timing().renewal(), timing().failures(), 3, timing().drift_ppm());
     let larger = GuardConfig { timing: larger.expect("it is safe"), ..config() };
@@ -193,4 +190,28 @@ fn what_a_guard_of_a_smaller_c_has_left_is_stopped_within_its_stop_budget() {
     let sure = StopOrder { dead_by, stake, context: LockContext::default() };
     let until = ms(110).after(timing().stop_budget());
     assert_eq!(bench.tell(ToGuard::Stop(sure), ms(110)), [run(Command::Stop, until)]);
+}
+
+/// Other agents wait for as long as the times of the record say.
+#[test]
+fn a_service_whose_agent_comes_back_with_other_times_is_stopped_within_the_old_ones() {
+    for (renewal, failures, confirmations, drift_ppm) in [
+        (timing().renewal() * 2, timing().failures(), timing().confirmations(), 10_000),
+        (timing().renewal(), timing().failures() + 1, timing().confirmations(), 10_000),
+        (timing().renewal(), timing().failures(), timing().confirmations() + 5, 10_000),
+        (timing().renewal(), timing().failures(), timing().confirmations(), 20_000),
+    ] {
+        let other = Timing::new(renewal, failures, confirmations, drift_ppm).expect("it is safe");
+        let mut bench = Bench::up(config());
+        bench.leave_agent(ms(50));
+        let hello = ToGuard::Hello(GuardConfig { timing: other, ..config() });
+        let deeds = bench.tell(hello, ms(60));
+        assert_eq!(deeds, [run(Command::Stop, dead_by())], "{other:?}");
+        assert!(bench.has_said(&ServiceReport::OtherTimes));
+        assert_eq!(*bench.service(), ServiceState::Stopping { overdue: false });
+    }
+    let mut same = Bench::up(config());
+    same.leave_agent(ms(50));
+    assert_eq!(same.tell(ToGuard::Hello(config()), ms(60)), []);
+    assert!(matches!(same.service(), ServiceState::Up(..)), "it is adopted");
 }

@@ -66,8 +66,6 @@ pub struct Agent {
     pub marks: Vec<(True, u64, u64)>,
     /// The end of the pause that it observes.
     pub paused_until: Option<Instant>,
-    /// V, as it was cut.
-    pub valid_until: Option<Instant>,
     /// It was told to end.
     pub told_to_end: Option<True>,
 }
@@ -155,7 +153,6 @@ impl World<'_> {
         }
         let lost = self.shows_a_loss(id, event);
         self.before_turn(id, event);
-        self.cut_lock(id);
         let (pump, effects) = bounce(pump, event, now);
         let said = effects.iter().any(says_loss);
         if lost && !said {

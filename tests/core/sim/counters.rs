@@ -53,7 +53,6 @@ listed! {
         Sigterm,
         Switchover,
         Pause,
-        LongLock,
         OutlivedStopFailed,
         OutlivedLied,
         OutlivedAway,

@@ -124,7 +124,6 @@ impl World<'_> {
             Some(since) if well => {
                 self.sites[site].away_since = None;
                 self.sites[site].well_since = self.now;
-                self.sites[site].away_before = since;
                 self.guard_is_back(site, since);
             }
             None | Some(_) => {}
@@ -152,16 +151,6 @@ impl World<'_> {
         let excuse = &mut self.sites[site].excuse;
         excuse.until = excuse.until.max(until);
         self.count(Sometimes::GuardBackLate);
-    }
-
-    /// The agent learns only now that its lock is shorter, as the guard was told before: a guard
-    /// that has come back after the end of that lock came back too late.
-    pub fn lock_is_cut(&mut self, site: usize) {
-        let over = self.lock_over(site).unwrap_or(0);
-        let place = &self.sites[site];
-        if place.away_since.is_none() && place.well_since >= over {
-            self.guard_is_back(site, place.away_before);
-        }
     }
 
     /// What is left when nobody is there must end the service in time.

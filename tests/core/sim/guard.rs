@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{
-    Grant, GrantTimes, GuardReport, ServiceState, Stake, StopOrder, ToGuard,
-};
+use putex::core::protocol::{Grant, GuardReport, ServiceState, Stake, StopOrder, ToGuard};
 use putex::core::service::ServiceAction;
 use putex::core::service_report::ServiceReport;
+use putex::core::timing::Timing;
 
 use super::clock::{MS, True};
 use super::commands::Task;
@@ -57,8 +56,8 @@ impl GuardEvent {
 pub struct Note {
     /// The service is down.
     pub down: bool,
-    /// Those of the last grant.
-    pub times: Option<GrantTimes>,
+    /// The times under which it may run.
+    pub times: Option<Timing>,
     pub processes: [Option<usize>; 4],
 }
 
@@ -82,8 +81,9 @@ pub struct GuardProcess {
     pub emptying: bool,
     /// It knows what is to become of the service.
     pub informed: bool,
-    /// When it was told last how it is set up.
+    /// When it was told last how it is set up, and with which times.
     pub greeted_at: True,
+    pub timing: Option<Timing>,
     /// When it went on after a pause.
     pub resumed_at: True,
     /// The last grant that was valid when it was heard.
@@ -123,6 +123,7 @@ impl World<'_> {
             emptying: false,
             informed: false,
             greeted_at: 0,
+            timing: None,
             resumed_at: 0,
             granted: None,
             ordered: false,
@@ -254,11 +255,7 @@ impl World<'_> {
                 guard.informed = true;
             }
             // It tells how long a service may run that the previous guard has left.
-            ToGuard::Grant(grant) => {
-                // Or it is shorter than the one before: its pause is over.
-                if guard.granted.as_ref().is_some_and(|it| it.context.term == grant.context.term) {
-                    guard.granted = Some(grant.clone());
-                }
+            ToGuard::Grant(_) => {
                 guard.informed = true;
                 self.count(Sometimes::GrantTooLate);
             }
@@ -266,7 +263,9 @@ impl World<'_> {
                 let order = order.clone();
                 self.on_order(id, &order);
             }
-            ToGuard::Hello(_) => {
+            ToGuard::Hello(config) => {
+                let before = guard.timing.replace(config.timing);
+                guard.ordered |= before.is_some_and(|before| before != config.timing);
                 guard.greeted_at = self.now;
                 self.expect_decision(id);
             }

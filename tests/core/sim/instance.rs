@@ -67,7 +67,6 @@ impl World<'_> {
             known_key: 0,
             marks: Vec::new(),
             paused_until: None,
-            valid_until: None,
             told_to_end: None,
         });
         let wait = begin_time(&mut self.chance);

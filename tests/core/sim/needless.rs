@@ -6,9 +6,8 @@ use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
 
-use super::clock::MS;
 use super::faults::Kind;
-use super::world::{Acked, World};
+use super::world::World;
 
 impl World<'_> {
     /// An agent has decided that the service must go; whether the store lost something.
@@ -122,21 +121,7 @@ impl World<'_> {
 
     fn lock_is_over(&self, site: usize) -> bool {
         let Some(over) = self.lock_over(site) else { return true };
-        let agent = self.sites[site].agent.map(|id| &self.agents[id]);
-        let cut = agent.and_then(|agent| agent.valid_until);
-        let over = cut.map_or(over, |at| over.min(self.host(site).clock.when(at)));
-        // A longer lock is of whole milliseconds.
-        let is_long = |acked: Acked| acked.lock > self.sites[site].timing.lock_time();
-        let spare = if self.sites[site].acked.is_some_and(is_long) { MS } else { 0 };
-        self.now + spare >= over
-    }
-
-    /// A lock that is longer than else is cut.
-    pub fn cut_lock(&mut self, id: usize) {
-        let site = self.agents[id].site;
-        let (now, validity) = (self.clock(site), self.sites[site].timing.validity());
-        let agent = &mut self.agents[id];
-        agent.valid_until = agent.valid_until.map(|at| at.min(now.after(validity)));
+        self.now >= over
     }
 
     fn check_is_over(&self, id: usize, event: &Event) -> bool {

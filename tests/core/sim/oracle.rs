@@ -64,8 +64,8 @@ impl World<'_> {
 
     /// Returns the same when only the last renewal counts.
     pub fn dead_by_renewal(&self, site: usize) -> Option<True> {
-        let Acked { sent, lock, timing } = self.sites[site].acked?;
-        Some(sent + nanos(lock) + shortest_grace(timing))
+        let Acked { sent, timing } = self.sites[site].acked?;
+        Some(sent + nanos(timing.lock_time()) + shortest_grace(timing))
     }
 
     /// Returns by when it must be down for all that its guard knows.
@@ -79,9 +79,8 @@ impl World<'_> {
     /// Returns V in true time.
     pub fn lock_over(&self, site: usize) -> Option<True> {
         let clock = self.host(site).clock;
-        let Acked { sent, lock, timing } = self.sites[site].acked?;
-        let validity = timing.validity_of(lock);
-        Some(clock.when(clock.at(sent).after(validity)))
+        let Acked { sent, timing } = self.sites[site].acked?;
+        Some(clock.when(clock.at(sent).after(timing.validity())))
     }
 
     pub fn service_up(&mut self, site: usize) {
@@ -216,13 +215,11 @@ impl World<'_> {
     pub fn unknowable(&self, older: usize, newer: usize) -> bool {
         let since = self.sites[older].term_at;
         let agent = self.sites[newer].agent;
-        // Lock times differ, of agents or in a pause.
-        let long_from = self.sites[older].long_from;
-        let mixed = self.lock_times_differ || long_from.is_some();
+        let mixed = self.lock_times_differ;
         // putex 0.2.0 takes at once what is blank, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         // Whose times are its own was known, if its record was shown before.
-        let own = long_from.unwrap_or(self.sites[older].term)..=self.sites[older].written;
+        let own = self.sites[older].term..=self.sites[older].written;
         let shown = |at: True| {
             let marks = agent.map_or(&[][..], |agent| &self.agents[agent].marks);
             let mut marks = marks.iter();

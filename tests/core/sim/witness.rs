@@ -24,8 +24,6 @@ pub struct Writing {
     /// When its first copy was sent.
     first: True,
     last: True,
-    /// The lock time that it publishes.
-    lock: Duration,
     releases: bool,
     /// The term that it wrote last.
     term: Option<Revision>,
@@ -81,7 +79,6 @@ impl World<'_> {
             writing.first = now;
         }
         writing.last = now;
-        writing.lock = lease.lock_time;
         let term = std::mem::replace(&mut writing.term, lease.term);
         if term.is_some() && lease.term.is_some() && term != lease.term {
             let text = format!("{site} writes {:?} after {term:?}", lease.term);
@@ -135,24 +132,10 @@ impl World<'_> {
     fn acked(&mut self, id: usize, sent: True) {
         let site = self.agents[id].site;
         self.check_outlived(site);
-        let Writing { lock, seat, .. } = self.agents[id].writing;
-        self.sites[site].seat = seat.unwrap_or(Seat::FIRST);
-        let timing = self.sites[site].timing;
-        let lock_time = timing.lock_time();
-        let acked = &mut self.sites[site].acked;
-        let was_long = acked.is_some_and(|before| before.lock > lock_time);
-        if acked.is_none_or(|acked| acked.sent < sent) {
-            *acked = Some(Acked { sent, lock, timing });
-            let clock = self.host(site).clock;
-            let valid_until = clock.at(sent).after(timing.validity_of(lock));
-            self.agents[id].valid_until = Some(valid_until);
-            if lock > lock_time {
-                self.count(Sometimes::LongLock);
-            }
-            if was_long && lock <= lock_time {
-                self.lock_is_cut(site);
-            }
-            let place = &mut self.sites[site];
+        let place = &mut self.sites[site];
+        place.seat = self.agents[id].writing.seat.unwrap_or(Seat::FIRST);
+        if place.acked.is_none_or(|acked| acked.sent < sent) {
+            place.acked = Some(Acked { sent, timing: place.timing });
             place.lost_at = None;
             place.losing = None;
         }
@@ -194,10 +177,6 @@ impl World<'_> {
         let again = !self.store.losses.is_empty() && self.agents.iter().any(seen);
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
-        let lock = record.value.lease().map(|lease| lease.lock_time);
-        let is_long = lock > Some(self.sites[site].timing.lock_time());
-        let place = &mut self.sites[site];
-        place.long_from = place.long_from.or(Some(revision)).filter(|_| is_long);
         if let KeyValue::Record(Record { lease: Some(lease), .. }) = &record.value
             && lease.term.is_none()
         {
@@ -239,15 +218,10 @@ impl World<'_> {
                 continue;
             };
             let (clock, timing) = (self.host(older).clock, acked.timing);
-            let validity = timing.validity_of(acked.lock);
+            let validity = timing.validity();
             let budget = timing.stop_budget();
             let within = if holds { validity } else { validity + budget };
-            let mut valid = clock.when(clock.at(acked.sent).after(within));
-            if let Some(acts_until) =
-                self.acts_until(older).filter(|_| acked.lock > timing.lock_time())
-            {
-                valid = valid.min(acts_until);
-            }
+            let valid = clock.when(clock.at(acked.sent).after(within));
             // One that stops may still be up, which is judged when another is.
             let early = self.now + 10 < valid && !self.spreads_unknown(older, newer);
             if early && holds && believed {
@@ -256,18 +230,6 @@ impl World<'_> {
                 self.fail("two-locks", text);
             }
         }
-    }
-
-    /// Returns until when the agent of a site counts on its lock, and its guards act on it: once
-    /// the pause is over that is earlier than a longer lock allows.
-    fn acts_until(&self, site: usize) -> Option<True> {
-        let place = &self.sites[site];
-        let pump = place.agent.and_then(|agent| self.agents[agent].pump.as_ref());
-        let of_agent = pump.and_then(|pump| pump.moment().1);
-        let guards = place.guards.iter().map(|id| &self.guards[*id]);
-        let granted = guards.filter(|guard| guard.alive).filter_map(|guard| guard.granted.as_ref());
-        let all = of_agent.into_iter().chain(granted.map(|grant| grant.valid_until));
-        Some(self.host(site).clock.when(all.max()?))
     }
 
     /// The guard lets a start begin.

@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
@@ -74,8 +73,6 @@ pub struct Host {
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     pub sent: True,
-    /// The lock time that it has published.
-    pub lock: Duration,
     /// The times of the agent that wrote it.
     pub timing: Timing,
 }
@@ -99,15 +96,12 @@ pub struct Site {
     /// When the last guard went whose service was excused then.
     pub excused_until: True,
     pub well_since: True,
-    /// Since when no guard was there that could act, before the present one.
-    pub away_before: True,
     /// The last renewal that the agent knows to be acknowledged.
     pub acked: Option<Acked>,
     /// Its lock was written over a record that it was never shown.
     pub blind: bool,
-    /// The last revision that it wrote, and since which one its lock time is longer than T.
+    /// The last revision that it wrote.
     pub written: u64,
-    pub long_from: Option<u64>,
     /// When the agent learnt that the lock is another's; when the guard was told.
     pub losing: Option<True>,
     pub lost_at: Option<True>,
@@ -196,11 +190,9 @@ impl<'a> World<'a> {
             away_since: Some(0),
             excused_until: 0,
             well_since: 0,
-            away_before: 0,
             acked: None,
             blind: false,
             written: 0,
-            long_from: None,
             losing: None,
             lost_at: None,
             late_said_at: None,

@@ -107,7 +107,6 @@ impl Story {
         let (config, id) = parse::agent(words)?;
         let host = Host::new(words, &config)?;
         let pump = Pump::new(config.clone(), id.clone(), ms(0));
-        let pump = pump.recall_times(parse::previous_times(words)?);
         let mut story = Story { pump: Some(pump), config, id, agent_frozen: false, host };
         if !story.host.is_told() {
             story.host.events.push_back(Event::Tick);

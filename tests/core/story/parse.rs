@@ -9,7 +9,7 @@ use putex::core::event::{
     SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
-use putex::core::protocol::{DeviceUse, GrantTimes, ServiceState, StartState};
+use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
@@ -103,12 +103,6 @@ impl<'a> Words<'a> {
         let letter = self.get("inc").unwrap_or("b");
         Incarnation(u128::from(letter.as_bytes()[0]))
     }
-}
-
-/// Reads the times that the guard of the previous instance has noted, if it has.
-pub(super) fn previous_times(words: &Words<'_>) -> Result<Option<GrantTimes>, String> {
-    let renewal = words.duration("previous-r", 0)?;
-    Ok((!renewal.is_zero()).then_some(GrantTimes { renewal, stop_budget: renewal }))
 }
 
 /// Reads how an agent is set up.

@@ -70,7 +70,7 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
             renewal: Duration::from_millis(500),
             failures: 3,
             confirmations: 2,
-            lock_time: Duration::from_secs(3600),
+            lock_time: Duration::from_millis(1500),
             grace: Duration::from_secs(1),
             term,
             state: RecordState::Active,
