@@ -22,9 +22,12 @@
 //! 3. Only a listing that reaches the last write of the ticket says who is absent.
 //! 4. Another revision of the own key, another bucket, or a bucket that has gone back is the loss
 //!    of a granted ticket at once. A ticket that waits begins anew.
-//! 5. A ticket of others is removed when its revision was not seen to move for its lifetime, with
+//! 5. So does a ticket whose last acknowledged write was sent V or more ago, whatever stands under
+//!    its key: others may have removed it, and a server that is killed restores what the marker of
+//!    an end has replaced, once it has removed that marker.
+//! 6. A ticket of others is removed when its revision was not seen to move for its lifetime, with
 //!    the drift, on this host's clock.
-//! 6. A granted ticket is ended only when its command has ended.
+//! 7. A granted ticket is ended only when its command has ended.
 
 mod notes;
 mod results;
@@ -80,7 +83,7 @@ enum Phase {
     Listing,
     /// The names are probed: there is no own ticket.
     Probing,
-    /// The own ticket, which is not granted, is ended for now.
+    /// The own ticket, which is not granted, is ended; another one follows.
     Withdrawing,
     /// These are to be heard of; then nothing is done until this instant.
     Watching(BTreeSet<String>, Instant),
@@ -257,7 +260,7 @@ impl TicketOwner {
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Probing => Step::List(EarlierKeys::default(), by),
-            Phase::Withdrawing => self.next_withdrawal(by),
+            Phase::Withdrawing => self.next_end(by),
             Phase::Watching(keys, _) => Step::Watch(keys.clone()),
             Phase::Removing(dead) => match dead.last() {
                 Some(dead) => Step::Remove(dead.clone(), by),
@@ -272,17 +275,16 @@ impl TicketOwner {
 
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
-        let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
         if matches!(self.goal, Goal::End(..)) {
             return match self.attempt {
                 Some(_) => Step::ReadOwn(by),
-                None => Step::End(expected, by),
+                None => self.next_end(by),
             };
         }
-        if self.key_is_used(now) {
-            (self.attempt, self.ticket.slot) = (None, None);
-            self.nonce.1 += 1;
+        if self.own.is_none() && self.has_run_out(now) {
+            self.take_new_key();
         }
+        let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
         let number = self.ticket.attempt + 1;
         let attempt = *self.attempt.get_or_insert(Attempt { expected, number, first_sent: now });
         self.ticket.attempt = attempt.number;
@@ -302,7 +304,7 @@ impl TicketOwner {
         self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
     }
 
-    fn next_withdrawal(&self, by: Instant) -> Step {
+    fn next_end(&self, by: Instant) -> Step {
         Step::End(self.own.as_ref().map_or(Revision(0), |own| own.revision), by)
     }
 
@@ -438,12 +440,18 @@ impl TicketOwner {
         self.tell(ToFront::Lost(why.to_owned()));
     }
 
+    /// The next ticket has another key. A key is used once: its tombstone is the last entry that
+    /// any owner knows of, wherever it is read.
+    fn take_new_key(&mut self) {
+        (self.own, self.attempt, self.ticket.slot) = (None, None, None);
+        self.nonce.1 += 1;
+    }
+
     /// The own ticket does not stand any more, or not as it was.
     fn gone(&mut self, why: &str, now: Instant) {
         match self.goal {
             Goal::Get(_) => {
-                (self.own, self.attempt, self.ticket.slot) = (None, None, None);
-                self.nonce.1 += 1;
+                self.take_new_key();
                 self.begin(now);
             }
             Goal::Keep => self.lose(why, now),

@@ -8,16 +8,33 @@ use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::{EarlierKeys, Input, Mark, Seen, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
+/// How long the marker of the end of a ticket stays, in microseconds.
+pub(super) const MARKER_STAYS: u64 = 1_000_000;
+
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) number: u64,
     pub(super) ticket: Option<Ticket>,
+    /// What the marker of an end has superseded; of such a marker only.
+    pub(super) superseded: Option<Box<Entry>>,
+    /// When a marker is removed, in microseconds of true time; `None` for what stays.
+    pub(super) removed_at: Option<u64>,
+    /// The ticket had ended, and was restored.
+    pub(super) is_restored: bool,
+}
+
+impl Entry {
+    fn would_be_restored(&self, now: u64) -> bool {
+        self.superseded.is_some() && self.removed_at.is_some_and(|at| at <= now)
+    }
 }
 
 #[derive(Clone)]
 pub(super) struct Bucket {
     pub(super) id: u64,
+    /// Microseconds of true time.
+    pub(super) now: u64,
     pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
@@ -46,7 +63,28 @@ impl Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
         let listed = (Vec::new(), Revision(0));
         let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
-        Bucket { id, last: 0, entries, mark, notes, listed }
+        Bucket { id, now: 0, last: 0, entries, mark, notes, listed }
+    }
+
+    /// Returns the last entry of a key, unless it is a marker that was removed.
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        let entry = self.entries.get(key)?;
+        entry.removed_at.is_none_or(|at| self.now < at).then_some(entry)
+    }
+
+    /// Returns whether a kill of the server would change something at this time.
+    pub(super) fn would_restore(&self, now: u64) -> bool {
+        self.entries.values().any(|entry| entry.would_be_restored(now))
+    }
+
+    /// The server is killed at this time, and starts again: it restores what a marker has
+    /// superseded that was removed since.
+    pub(super) fn restore_superseded(&mut self, now: u64) {
+        for entry in self.entries.values_mut().filter(|entry| entry.would_be_restored(now)) {
+            if let Some(superseded) = entry.superseded.take() {
+                *entry = Entry { is_restored: true, ..*superseded };
+            }
+        }
     }
 
     pub(super) fn listing(&self) -> (Vec<StoredTicket>, Revision) {
@@ -83,20 +121,27 @@ impl Bucket {
         number: Option<Revision>,
         ticket: Option<Ticket>,
     ) -> (Written, Changed) {
-        let current = self.entries.get(key).map_or(0, |entry| entry.revision);
+        let current = self.entry(key);
+        let is_restored = number.is_some() && current.is_some_and(|entry| entry.is_restored);
+        let current = current.map_or(0, |entry| entry.revision);
         if current != at.0 {
             return (Written::Moved(Some(Revision(current))), None);
         }
         self.last += 1;
         let (revision, number) = (self.last, number.map_or(self.last, |number| number.0));
-        self.entries.insert(key.to_owned(), Entry { revision, number, ticket });
+        let (superseded, removed_at) = (None, None);
+        let entry = Entry { revision, number, ticket, superseded, removed_at, is_restored };
+        self.entries.insert(key.to_owned(), entry);
         (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
     }
 
     fn end(&mut self, key: &str, at: Revision, is_purged: bool) -> (Written, Changed) {
+        let superseded = self.entry(key).filter(|entry| entry.ticket.is_some()).cloned();
         let (written, changed) = self.write(key, at, None, None);
-        if is_purged && changed.is_some() {
-            self.entries.remove(key);
+        let stays = if is_purged { 0 } else { MARKER_STAYS };
+        if let Some(marker) = self.entries.get_mut(key).filter(|_| changed.is_some()) {
+            marker.superseded = superseded.map(Box::new);
+            marker.removed_at = Some(self.now + stays);
         }
         (written, changed)
     }
@@ -114,7 +159,7 @@ impl Bucket {
             Step::Open(_) => return (Input::Opened(Ok(self.info())), None),
             Step::ReadMark(_) => return (Input::Mark(Ok(self.mark.clone())), None),
             Step::ReadOwn(_) => {
-                let entry = self.entries.get(element);
+                let entry = self.entry(element);
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
                 return (Input::Own(Ok(read.unwrap_or((Revision(0), None)))), None);
             }

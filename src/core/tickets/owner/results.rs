@@ -6,6 +6,8 @@ use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
 use crate::core::time::Instant;
 
+const HAS_GONE_BACK: &str = "the bucket has gone back";
+
 impl TicketOwner {
     pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
         if let Err(why) = info.retires {
@@ -23,7 +25,7 @@ impl TicketOwner {
             (_, _) => Phase::Writing,
         };
         if !is_same || has_gone_back {
-            let why = if is_same { "the bucket has gone back" } else { "the bucket was made anew" };
+            let why = if is_same { HAS_GONE_BACK } else { "the bucket was made anew" };
             self.gone(why, now);
             if matches!(self.goal, Goal::Get(_)) {
                 self.phase = Phase::ReadingMark;
@@ -120,6 +122,10 @@ impl TicketOwner {
                 Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Writing),
             },
             (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => match written {
+                Written::Stored(revision) if revision <= self.last => {
+                    self.refuse(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned(), now);
+                    self.gone(HAS_GONE_BACK, now);
+                }
                 Written::Stored(revision) => self.stored(revision, sent, now),
                 // By another, or by an earlier copy of this write.
                 Written::Moved(_) => self.phase = Phase::ReadingOwn,
@@ -144,32 +150,36 @@ impl TicketOwner {
         self.attempt.is_some_and(|attempt| attempt.first_sent == sent)
     }
 
-    /// Returns whether the first write under the key may have been stored, and others may have
-    /// removed the ticket. Then a copy of that write could be stored a second time. A key is used
-    /// once: its tombstone is the last entry that any owner knows of, wherever it is read.
-    pub(super) fn key_is_used(&self, now: Instant) -> bool {
-        let first = self.attempt.filter(|_| self.own.is_none());
-        first.is_some_and(|it| now >= it.first_sent.after(self.timing.validity()))
+    /// Returns whether others may have removed the ticket since its last acknowledged write, or
+    /// since a first write that may have been stored. Then a later write may find its revision all
+    /// the same: that was restored, or the key has no entry any more.
+    pub(super) fn has_run_out(&self, now: Instant) -> bool {
+        let own = self.own.as_ref().map(|own| own.sent);
+        let sent = own.or(self.attempt.map(|attempt| attempt.first_sent));
+        sent.is_some_and(|sent| now >= sent.after(self.timing.validity()))
     }
 
     /// A write of the own ticket that was sent at this instant stands.
     pub(super) fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
-        if self.key_is_used(now) {
-            return self.gone("its ticket was stored too late", now);
-        }
-        self.attempt = None;
+        let has_run_out = self.has_run_out(now);
+        let first_sent = self.attempt.take().map_or(sent, |attempt| attempt.first_sent);
         let own = self.own.get_or_insert_with(|| Own {
             number: revision,
             revision,
-            sent,
+            sent: first_sent,
             earlier_keys: EarlierKeys::default(),
         });
-        (own.revision, own.sent) = (revision, sent);
+        own.revision = revision;
+        if !has_run_out {
+            own.sent = sent;
+        }
         self.last = self.last.max(revision);
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);
         match self.goal {
+            Goal::Get(_) if has_run_out => self.phase = Phase::Withdrawing,
             Goal::Get(_) => self.phase = Phase::Listing,
+            Goal::Keep if has_run_out => self.lose("it was renewed too late", now),
             Goal::Keep => self.granted(),
             Goal::Lost(_) => {}
             Goal::End(..) => self.phase = Phase::Writing,

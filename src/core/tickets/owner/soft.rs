@@ -83,8 +83,7 @@ impl TicketOwner {
 
     /// The own ticket was withdrawn.
     pub(super) fn withdrawn(&mut self, now: Instant) {
-        (self.own, self.attempt) = (None, None);
-        self.nonce.1 += 1;
+        self.take_new_key();
         self.quiet_since = None;
         self.rest(now, Phase::Probing);
     }

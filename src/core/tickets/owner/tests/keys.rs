@@ -24,5 +24,67 @@ fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
     // Nor does the answer to a write count that comes too late.
     let late = begin.after(validity * 2);
     owner.handle(Input::Written(Written::Stored(Revision(7)), begin.after(validity)), late);
-    assert!(owner.valid_until().is_none() && owner.key_element() != next);
+    ends_and_begins_anew(&mut owner, 7, late);
+}
+
+/// Expects that the own ticket is ended at this revision, and another one is written.
+fn ends_and_begins_anew(owner: &mut TicketOwner, revision: u64, now: Instant) {
+    let key = owner.key_element();
+    let Step::End(at, ..) = owner.next(now) else { panic!("{:?}", owner.phase) };
+    assert_eq!(at, Revision(revision));
+    owner.handle(Input::Written(Written::Stored(Revision(revision + 1)), now), now);
+    owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
+    let now = now.after(Duration::from_secs(1));
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(revision + 1)))), now);
+    let Step::WriteAndList(Revision(0), None, ..) = owner.next(now) else {
+        panic!("{:?}", owner.phase)
+    };
+    assert_ne!(owner.key_element(), key);
+}
+
+/// Others had removed it, and were granted the lock. A server that was killed restored it: the
+/// renewal was stored, and its owner was granted the lock beside them.
+#[test]
+fn a_renewal_whose_answer_comes_after_v_of_the_one_before_does_not_count() {
+    let timing = waiting().0.timing;
+    let (early, late) = (timing.renewal(), timing.validity());
+    for (sent, answered) in [(early, early * 2), (early, late), (late, late)] {
+        let is_late = answered >= late;
+        let (mut owner, begin) = waiting();
+        let (sent, now) = (begin.after(sent), begin.after(answered));
+        owner.handle(Input::Rested, sent);
+        assert!(matches!(owner.next(sent), Step::WriteAndList(..)));
+        owner.handle(Input::Written(Written::Stored(Revision(9)), sent), now);
+        match is_late {
+            true => ends_and_begins_anew(&mut owner, 9, now),
+            false => assert!(matches!(owner.next(now), Step::List(..))),
+        }
+    }
+}
+
+#[test]
+fn a_holder_has_lost_its_lock_if_a_renewal_is_answered_after_v_of_the_one_before() {
+    let timing = waiting().0.timing;
+    for (after, is_late) in [(timing.validity(), true), (timing.renewal() * 2, false)] {
+        let (mut owner, begin) = waiting();
+        let sent = begin.after(timing.renewal());
+        (owner.goal, owner.phase) = (Goal::Keep, Phase::Writing);
+        assert!(matches!(owner.next(sent), Step::Write(..)));
+        owner.handle(Input::Written(Written::Stored(Revision(9)), sent), begin.after(after));
+        let told = owner.take_messages().pop();
+        assert_eq!(matches!(told, Some(ToFront::Lost(_))), is_late, "{told:?}");
+    }
+}
+
+/// It was restored from a backup, or what was stored last is lost.
+#[test]
+fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
+    for (revision, is_refused) in [(8, true), (9, false)] {
+        let (mut owner, begin) = opened();
+        owner.last = Revision(8);
+        assert!(matches!(owner.next(begin), Step::WriteAndList(..)));
+        owner.handle(Input::Written(Written::Stored(Revision(revision)), begin), begin);
+        let refused = matches!(owner.goal, Goal::End(End::Refused(..), _));
+        assert_eq!(refused, is_refused, "{:?}", owner.goal);
+    }
 }

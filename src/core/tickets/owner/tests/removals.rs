@@ -10,12 +10,12 @@ fn behind_dead(nonce: u128, count: u64) -> (TicketOwner, Instant) {
     let wait = owner.timing.removal_wait(owner.timing.lifetime());
     let dead_at = begin.after(wait);
     let (number, mut revision) = (Revision(100), Revision(100));
-    for now in [begin, dead_at] {
+    for now in [begin, begin.after(wait / 2), dead_at] {
         owner.phase = Phase::Writing;
         assert!(matches!(owner.next(now), Step::WriteAndList(..)));
         owner.handle(Input::Written(Written::Stored(revision), now), now);
         owner.handle(listed(&owner, (number, revision), count), now);
-        revision = Revision(101);
+        revision = Revision(revision.0 + 1);
     }
     (owner, dead_at)
 }
@@ -81,6 +81,6 @@ fn what_has_moved_is_not_removed_again_because_an_old_listing_shows_it_unmoved()
     assert!(matches!(owner.next(now), Step::Remove(..)));
     owner.handle(Input::Written(Written::Moved(None), now), now);
     assert!(matches!(owner.next(now), Step::List(..)));
-    owner.handle(listed(&owner, (Revision(100), Revision(101)), 1), now);
+    owner.handle(listed(&owner, (Revision(100), Revision(102)), 1), now);
     assert!(!matches!(owner.next(now), Step::Remove(..)));
 }

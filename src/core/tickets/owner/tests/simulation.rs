@@ -39,6 +39,8 @@ enum Event {
     /// The client notices that its bucket is lost.
     Gone(usize),
     Wipe,
+    /// The server is killed, and starts again.
+    Kill,
 }
 
 pub(super) struct Client {
@@ -80,6 +82,8 @@ pub(super) struct Simulation {
     pub(super) clients: Vec<Client>,
     requests: u64,
     pub(super) grants: u32,
+    /// How many kills have restored a ticket.
+    pub(super) restored: u32,
     is_wiped: bool,
 }
 
@@ -174,6 +178,7 @@ impl Simulation {
             clients,
             requests: 0,
             grants: 0,
+            restored: 0,
             is_wiped,
         }
     }
@@ -306,6 +311,7 @@ impl Simulation {
         if self.random.one_in(4) {
             self.bucket.keep_listing();
         }
+        self.bucket.now = self.now;
         let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
         let chances = Chances { is_old, is_before, is_purged: false };
         let (answer, changed) = self.bucket.answer(step, element, sent, chances);
@@ -372,12 +378,24 @@ impl Simulation {
             Event::Wipe => {
                 self.show(format_args!("wipe"));
                 self.bucket = Bucket::new(self.bucket.id + 1);
-                // A connection need not end with a bucket that is removed and made anew.
-                for client in 0..self.clients.len() {
-                    if self.random.one_in(2) {
-                        self.tell(client, Input::Gone("wiped".to_owned()));
-                    }
-                }
+                self.lose_connections("wiped");
+            }
+            Event::Kill => {
+                let restores = self.bucket.would_restore(self.now);
+                self.bucket.restore_superseded(self.now);
+                self.show(format_args!("kill, restores something: {restores}"));
+                self.restored += u32::from(restores);
+                self.lose_connections("killed");
+            }
+        }
+    }
+
+    /// Some clients notice at once. A connection need not end with a bucket that is removed and made
+    /// anew, or with one of several servers.
+    fn lose_connections(&mut self, why: &str) {
+        for client in 0..self.clients.len() {
+            if self.random.one_in(2) {
+                self.tell(client, Input::Gone(why.to_owned()));
             }
         }
     }
@@ -422,6 +440,10 @@ impl Simulation {
         if self.is_wiped {
             let at = self.random.below(CALM);
             self.at(at, Event::Wipe);
+        }
+        for _ in 0..self.random.below(4) {
+            let at = self.random.below(CALM);
+            self.at(at, Event::Kill);
         }
         while let Some(Reverse((time, id))) = self.queue.pop() {
             assert!(time < END, "somebody does not end");

@@ -28,7 +28,8 @@ pub(super) fn fold(state: &State, scope: &Scope) -> u128 {
         let is_ready = request.served_at == state.now && *at == state.now;
         scope.is_split || !is_ready || client.paused_until > state.now
     };
-    let is_calm = state.faults == 0 && !state.clients.iter().any(waits);
+    let goes_wrong = state.faults + state.kills > 0;
+    let is_calm = !goes_wrong && !state.clients.iter().any(waits);
     let (hash, newest) = fold_as(state, scope, is_calm);
     // Revisions of a bucket that is lost may come again.
     if is_calm && newest > state.bucket.last { fold_as(state, scope, false).0 } else { hash }
@@ -190,7 +191,9 @@ impl Form<'_> {
         let may_matter = |(key, entry): &(&String, &Entry)| {
             let client = &state.clients[owner_of(key).0];
             let is_own = !client.is_gone() && client.owner.key_element() == **key;
-            entry.ticket.is_some() || !self.is_calm || !state.late.is_empty() || is_own
+            let may_be_back = state.kills > 0 && entry.superseded.is_some();
+            let is_marked = !self.is_calm || !state.late.is_empty() || is_own;
+            entry.ticket.is_some() || is_marked || may_be_back
         };
         let mut entries: Vec<_> = state.bucket.entries.iter().filter(may_matter).collect();
         entries.sort_by_key(|(key, entry)| {
@@ -202,11 +205,25 @@ impl Form<'_> {
         for (key, entry) in entries {
             self.key(key);
             self.revision_of(key, Revision(entry.revision));
-            self.option(entry.ticket.as_ref(), |form, ticket| {
-                form.number(Revision(entry.number));
-                form.ticket(ticket);
+            self.entry(entry);
+        }
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        let Entry { revision: _, number, ticket, superseded, removed_at, is_restored } = entry;
+        self.option(ticket.as_ref(), |form, ticket| {
+            form.number(Revision(*number));
+            form.ticket(ticket);
+        });
+        self.add(i64::from(*is_restored));
+        if self.state.kills > 0 {
+            self.option(superseded.as_ref(), |form, superseded| {
+                form.revision(Revision(superseded.revision));
+                form.entry(superseded);
             });
         }
+        // Whether the marker is removed matters, no more.
+        self.option(*removed_at, |form, at| form.time(at.max(form.state.now)));
     }
 
     fn mark(&mut self, Mark { revision, epoch, lifetime }: &Mark) {
@@ -225,11 +242,12 @@ impl Form<'_> {
 
     fn state(&mut self, scope: &Scope) {
         let state = self.state;
-        let State { now, faults, clients, bucket, past, late } = state;
+        let State { now, faults, kills, clients, bucket, past, late } = state;
         // The clocks that drift show other differences at other times, by their rounding.
         let is_exact = clients.iter().all(|client| client.ppm == 0);
         self.add(if is_exact { 0 } else { *now as i64 });
         self.add(i64::from(*faults));
+        self.add(i64::from(*kills));
         for place in 0..clients.len() {
             let at = self.places.iter().position(|it| *it == place).expect("each has one");
             self.add(-1);

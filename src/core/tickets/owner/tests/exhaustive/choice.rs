@@ -32,6 +32,8 @@ pub(super) enum Choice {
     Pause(usize, Time),
     Crash(usize),
     BucketLost,
+    /// The server is killed, and starts again.
+    Kill,
 }
 
 impl State {
@@ -70,15 +72,19 @@ impl State {
             }
             let serves =
                 |choice: &Choice| matches!(choice, Choice::Serve(..) | Choice::ServeLate(_));
-            if self.bucket.id == 1 && due.iter().any(serves) {
+            let serves = due.iter().any(serves);
+            if self.bucket.id == 1 && serves {
                 faults.push(Choice::BucketLost);
+            }
+            if self.kills > 0 && serves && self.bucket.would_restore(self.now) {
+                due.push(Choice::Kill);
             }
         }
         if due.is_empty() {
             return self.next_time().map(Choice::Pass).into_iter().collect();
         }
         if self.faults > 0 {
-            due.extend(faults);
+            due.extend(faults.into_iter().filter(scope.goes_wrong));
         }
         due
     }
@@ -226,6 +232,7 @@ impl State {
                     self.act(at, counts)?;
                 }
             }
+            Choice::Kill => self.kill(),
             Choice::RequestLost(_)
             | Choice::RequestLate(..)
             | Choice::ResultLost(_)
@@ -247,6 +254,13 @@ impl State {
         if self.faults == 0 {
             self.past.clear();
         }
+    }
+
+    /// Clients keep their connections, as if another server had the bucket then: what they do when
+    /// they open it again is in the simulation.
+    fn kill(&mut self) {
+        self.kills -= 1;
+        std::rc::Rc::make_mut(&mut self.bucket).restore_superseded(self.now);
     }
 
     fn serve_now(&mut self, at: usize, is_before: bool, writes_old: usize, counts: &mut Counts) {
@@ -296,6 +310,7 @@ impl State {
             | Choice::GivenUp(_)
             | Choice::Rested(_)
             | Choice::Event(_)
+            | Choice::Kill
             | Choice::ListingOld(..) => {}
         }
     }

@@ -100,6 +100,8 @@ pub(super) struct State {
     pub(super) now: Time,
     /// How much may still go wrong.
     pub(super) faults: u8,
+    /// How often the server may still be killed.
+    pub(super) kills: u8,
     pub(super) clients: Vec<Rc<Client>>,
     pub(super) bucket: Rc<Bucket>,
     /// The listings before the last writes, the latest first.
@@ -193,6 +195,7 @@ impl State {
         State {
             now: BEGIN,
             faults: scope.faults,
+            kills: scope.kills,
             clients: clients.collect(),
             bucket: Rc::new(bucket),
             past: Vec::new(),
@@ -230,6 +233,7 @@ impl State {
     ) -> Input {
         let before = (self.faults > 0).then(|| (self.bucket.last, self.bucket.listing()));
         let bucket = Rc::make_mut(&mut self.bucket);
+        bucket.now = self.now;
         if writes_old > 0 {
             bucket.listed = (*self.past[writes_old - 1]).clone();
         }
@@ -397,7 +401,8 @@ impl State {
         let is_of_this = epoch == self.bucket.id.to_string();
         let (mut earlier, mut beside) = (0, 0);
         for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
-            let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
+            let is_earlier = entry.number < term && !entry.is_restored;
+            let Some(other) = entry.ticket.as_ref().filter(|_| is_earlier) else {
                 continue;
             };
             if other.conflicts(own) {

@@ -44,7 +44,8 @@ impl Simulation {
         let is_of_this = epoch == self.bucket.id.to_string();
         let (mut earlier, mut beside) = (0, 0);
         for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
-            let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
+            let is_earlier = entry.number < term && !entry.is_restored;
+            let Some(other) = entry.ticket.as_ref().filter(|_| is_earlier) else {
                 continue;
             };
             let conflicts = other.conflicts(&own);
