@@ -90,23 +90,7 @@ impl TicketOwner {
             }
             (Phase::Removing(dead), _) => {
                 let key = dead.last().map(|dead| dead.key.clone()).unwrap_or_default();
-                match written {
-                    Written::Stored(_) => self.next_removal(now),
-                    // It was renewed, or others have removed it. What has shown it unmoved was old.
-                    Written::Moved(_) => {
-                        self.unmoved.remove(&key);
-                        self.next_removal(now);
-                    }
-                    // Others may remove it, or this owner later: the store says the same again
-                    // soon.
-                    Written::Denied(why) => {
-                        self.unmoved.remove(&key);
-                        if !self.gave_up(&why, now) {
-                            self.rest(now, self.listing_phase());
-                        }
-                    }
-                    Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
-                }
+                self.removed(&key, written, now);
             }
             (Phase::Withdrawing, Goal::Get(_)) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),
@@ -142,6 +126,26 @@ impl TicketOwner {
                     self.failed(why, Phase::Writing, now);
                 }
             },
+        }
+    }
+
+    /// Takes the answer to the removal of a dead ticket.
+    fn removed(&mut self, key: &str, written: Written, now: Instant) {
+        match written {
+            Written::Stored(_) => self.next_removal(now),
+            // It was renewed, or others have removed it. What has shown it unmoved was old.
+            Written::Moved(_) => {
+                self.unmoved.remove(key);
+                self.next_removal(now);
+            }
+            // Others may remove it, or this owner later: the store says the same again soon.
+            Written::Denied(why) => {
+                self.unmoved.remove(key);
+                if !self.gave_up(&why, now) {
+                    self.rest(now, self.listing_phase());
+                }
+            }
+            Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
         }
     }
 

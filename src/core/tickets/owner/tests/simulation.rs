@@ -390,8 +390,8 @@ impl Simulation {
         }
     }
 
-    /// Some clients notice at once. A connection need not end with a bucket that is removed and made
-    /// anew, or with one of several servers.
+    /// Some clients notice at once. A connection need not end with a bucket that is removed and
+    /// made anew, or with one of several servers.
     fn lose_connections(&mut self, why: &str) {
         for client in 0..self.clients.len() {
             if self.random.one_in(2) {
