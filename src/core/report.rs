@@ -158,7 +158,7 @@ pub enum Report {
     CheckKilled,
     /// the health check takes longer than R = {0}
     CheckSlow(Ms),
-    /// start still runs, {0} after it was asserted: while the lock is renewed, nothing ends it
+    /// start has run for {0}: nothing ends it while the lock is renewed
     StartRuns(Ms),
     /// health check failed: {0}; {1}
     CheckExcused(String, Excuse),
@@ -242,7 +242,7 @@ pub enum Reason {
     Free(Holder),
     /// from {0}, not renewed for {1}
     NotRenewed(Holder, Ms),
-    /// from {0}, seen so for {1}
+    /// from {0}, watched for {1}
     WithoutHolder(Holder, Ms),
     /// from this agent's previous instance, term {0}
     Predecessor(Revision),
@@ -268,7 +268,7 @@ pub enum Reason {
     TakeUnanswered(Ms),
     /// the take was acknowledged too late to count
     TakeTooLate,
-    /// any holder before had {0} to stop
+    /// waited {0} for a previous holder to stop
     Confirmed(Ms),
     /// lost: {0}
     LostUnconfirmed(LockLoss),
@@ -360,7 +360,7 @@ pub enum Holder {
     Gone,
     /// nobody (the key never existed)
     Never,
-    /// nobody (the key does not exist, in a bucket not watched for long yet)
+    /// nobody (no record yet)
     Unwatched,
     /// {0}, in a bucket that has rolled back
     InRollback(String),

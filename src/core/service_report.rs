@@ -26,7 +26,7 @@ pub enum ServiceReport {
     OtherTimes,
     /// the service runs here, term {0}
     Started(Revision),
-    /// start failed: {0}; asserted again in every stroke
+    /// start failed: {0}; it is run again every R
     StartFailed(Outcome),
     /// stop failed: {0}
     ///
@@ -106,8 +106,8 @@ mod tests {
                     service";
         let over = "the lock has run out and the agent is gone: the guard stops the service";
         let dead = "the guard before this one is dead: the service may have run until now";
-        let start_failed = "start failed: it did not end in time and was killed; asserted again \
-                            in every stroke";
+        let start_failed = "start failed: it did not end in time and was killed; it is run again \
+                            every R";
         let in_time = "the service is down, 355 ms before it had to be";
         let may_run = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
                        start it now; stop it by hand";

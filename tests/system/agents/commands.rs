@@ -287,7 +287,7 @@ fn a_first_start_that_hangs_is_told_and_shown() {
     let sandbox = Sandbox::new("hung");
     let agent = start(&sandbox, "500ms", "exec sleep 600", "true");
     agent.log.set_reading(true);
-    agent.wait_for_any(&["warning: start still runs, "]);
+    agent.wait_for_any(&["warning: start has run for "]);
     // An agent on a directory writes what it says into a file, in its own time.
     until_true("its line", || {
         let mut status = sandbox.putex();

@@ -64,8 +64,8 @@ fn a_new_directory_is_not_old_for_an_agent_with_another_clock_or_another_name_of
         observer.wait_for_any(&["the bucket is open"]);
         observer.kill();
         let agent = site.agent_within(other);
-        agent.wait_for_any(&["the key does not exist, in a bucket not watched for long yet"]);
-        agent.wait_for_any(&["any holder before had 500 ms to stop"]);
+        agent.wait_for_any(&["no record yet"]);
+        agent.wait_for_any(&["waited 500 ms for a previous holder to stop"]);
     }
 }
 

@@ -54,7 +54,7 @@ fn each_change_is_told_in_order_with_its_reason_and_the_term() {
         format!("on-change standby: looking>standby term= {common} the bucket is open"),
         format!("on-change taking: standby>taking term= {common} from nobody "),
         format!("on-change confirming: taking>confirming term=1 {common} taken as revision 1, "),
-        format!("on-change active: confirming>active term=1 {common} any holder before had "),
+        format!("on-change active: confirming>active term=1 {common} waited "),
         format!("on-change stopping: active>stopping term=1 {common} SIGTERM: ending"),
         "on-change ended: stopping>ended term=1 web/one role= ms=1000: SIGTERM: ending".to_owned(),
     ];
