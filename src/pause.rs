@@ -322,7 +322,7 @@ fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
         if holder.state == HolderState::Unreadable || holder.term.is_none() {
             Some("is an agent of another version, which observes no pause")
         } else if holder.renewed_age_seconds.is_none() {
-            Some("its server does not tell the time; a pause needs nats-server 2.10 or later")
+            Some("its store does not tell the age of its record, which a pause needs")
         } else {
             None
         }

@@ -171,7 +171,7 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
         }
     };
     if holder.renewed_age_seconds.is_none() {
-        let why = "its server does not tell the time; a switchover needs nats-server 2.10 or later";
+        let why = "its store does not tell the age of its record, which a switchover needs";
         return Err(refuse(why.to_owned()));
     }
     let to = candidate(request, &from, agents)?.token.clone();

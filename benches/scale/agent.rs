@@ -246,6 +246,7 @@ fn store(shared: &Shared, urls: &str, key: &str, token: &str) -> Result<LockKey,
         bucket: BUCKET.to_owned(),
         replicas: shared.replicas,
         allow_memory: false,
+        for_locks: false,
         api: API.to_owned(),
     };
     let bucket = Box::new(NatsStore::new(client, settings));

@@ -117,6 +117,8 @@ pub struct StoreSettings {
     pub replicas: u32,
     /// Whether a bucket in memory is accepted.
     pub allow_memory: bool,
+    /// Whether tickets and leases are kept in it.
+    pub for_locks: bool,
     /// The name of the connection, for people who look at the server.
     pub name: String,
     /// R: an answer that takes longer comes too late.
@@ -160,6 +162,7 @@ impl StoreSettings {
             bucket: bucket.clone(),
             replicas: *replicas,
             allow_memory: *allow_memory,
+            for_locks: false,
             name: format!("putex {name}"),
             renewal,
             service: None,
@@ -173,9 +176,9 @@ impl StoreSettings {
 ///
 /// As of [`lock_store`].
 pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let GrabArgs { bucket, request } = args;
+    let request = &args.request;
     let name = format!("grab {} {}", request.name, request.who);
-    complete_store(bucket, &name, request.answer_time(), var)
+    complete_store(&args.bucket, &name, request.answer_time(), true, var)
 }
 
 /// Returns the store for `putex lease` and `putex put`, not yet opened.
@@ -188,7 +191,7 @@ pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>,
         Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
         Action::Put(put) => format!("put {} {}", put.key, put.holder),
     };
-    complete_store(&args.bucket, &name, REQUEST_MAX, var)
+    complete_store(&args.bucket, &name, REQUEST_MAX, true, var)
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -220,7 +223,7 @@ pub fn store(
 pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     let LockArgs { bucket, request } = args;
     let name = format!("lock {} {}", request.name, request.token);
-    complete_store(bucket, &name, request.timing.renewal(), var)
+    complete_store(bucket, &name, request.timing.renewal(), true, var)
 }
 
 /// Returns the store for `putex status`, not yet opened.
@@ -229,7 +232,7 @@ pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, R
 ///
 /// As of [`lock_store`].
 pub fn status_store(args: &StatusArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    complete_store(&args.bucket, "status", ANSWER_MAX, var)
+    complete_store(&args.bucket, "status", ANSWER_MAX, false, var)
 }
 
 /// Returns the store for `putex switchover`, not yet opened.
@@ -242,7 +245,7 @@ pub fn switchover_store(
     var: Lookup<'_>,
 ) -> Result<Box<dyn Bucket>, Refusal> {
     let name = format!("switchover {}", args.request.key);
-    complete_store(&args.bucket, &name, ANSWER_MAX, var)
+    complete_store(&args.bucket, &name, ANSWER_MAX, false, var)
 }
 
 /// Returns the store for `putex pause` and `putex resume`, not yet opened.
@@ -252,7 +255,7 @@ pub fn switchover_store(
 /// As of [`lock_store`].
 pub fn pause_store(args: &PauseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
     let name = format!("pause {}", args.request.key);
-    complete_store(&args.bucket, &name, ANSWER_MAX, var)
+    complete_store(&args.bucket, &name, ANSWER_MAX, false, var)
 }
 
 /// Returns the settings of the store for `putex doctor`. An answer that takes longer than R comes
@@ -276,12 +279,16 @@ fn complete_store(
     args: &BucketArgs,
     name: &str,
     renewal: Duration,
+    for_locks: bool,
     var: Lookup<'_>,
 ) -> Result<Box<dyn Bucket>, Refusal> {
     let location = args.location.complete(var)?;
     match location.faults().into_iter().next() {
         Some(fault) => Err(fault.into()),
-        None => Ok(bucket(location, StoreSettings::new(args, name, renewal))),
+        None => {
+            let settings = StoreSettings { for_locks, ..StoreSettings::new(args, name, renewal) };
+            Ok(bucket(location, settings))
+        }
     }
 }
 
@@ -294,9 +301,10 @@ fn bucket(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
 
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
-    let StoreSettings { bucket, replicas, allow_memory, name, renewal, service } = settings;
+    let StoreSettings { bucket, replicas, allow_memory, for_locks, name, renewal, service } =
+        settings;
     let api = access.api.unwrap_or_else(|| API.to_owned());
-    let settings = NatsSettings { bucket, replicas, allow_memory, api };
+    let settings = NatsSettings { bucket, replicas, allow_memory, for_locks, api };
     let login = access.login.unwrap_or_default();
     let mut options = ConnectOptions::new(login, name, renewal);
     options.tls = access.tls;

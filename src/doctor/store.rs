@@ -11,7 +11,7 @@ use super::finding::{
 };
 use super::sample::{Samples, describe};
 use crate::core::{ELECTION_T_MIN, Ms, Timing};
-use crate::nats::bucket::{check_replicas, is_since};
+use crate::nats::bucket::{AGENTS_SINCE, LOCKS_SINCE, is_since};
 use crate::store::nats::cluster::{ClusterServer, SyncMode};
 use crate::store::nats::inspect::Inspection;
 
@@ -26,16 +26,14 @@ const SEE_PAGE: &str = "FSYNC in the page of putex help doctor says how to find 
 
 /// Returns what a server of this version lacks, and the version that has it.
 fn defect(version: &str, replicas: u32) -> Option<(Level, String)> {
-    if let Err(why) = check_replicas(replicas, version) {
-        return Some((Level::Critical, why));
-    }
     let is_from = |since: [u64; 3]| is_since(version, since);
-    let why = if !is_from([2, 10, 0]) {
-        "older than 2.10: no switchover, no ages in putex status"
-    } else if is_from([2, 10, 20]) && !is_from([2, 10, 23]) {
+    if !is_from(AGENTS_SINCE) {
+        return Some((Level::Critical, "older than 2.10, which putex needs".to_owned()));
+    }
+    let why = if is_from([2, 10, 20]) && !is_from([2, 10, 23]) {
         "a crash of the process can lose the bucket; repaired in 2.10.23"
-    } else if replicas > 1 && !is_from([2, 11, 0]) {
-        "copies can differ after a snapshot; repaired in 2.11.0"
+    } else if !is_from(LOCKS_SINCE) {
+        "older than 2.11: no locks and no leases, and copies can differ after a snapshot"
     } else if replicas > 1 && (!is_from([2, 11, 12]) || is_from([2, 12, 0]) && !is_from([2, 12, 4]))
     {
         "two servers can lead the bucket at once; repaired in 2.11.12, 2.12.4"

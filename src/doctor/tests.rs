@@ -86,9 +86,10 @@ fn versions_with_known_defects_are_named() {
         ("2.12.3", 1, Level::Ok),
         ("2.11.11", 3, Level::Warning),
         ("2.10.26", 3, Level::Warning),
-        ("2.10.26", 1, Level::Ok),
+        ("2.11.0", 1, Level::Ok),
+        ("2.10.26", 1, Level::Warning),
         ("2.10.22", 1, Level::Warning),
-        ("2.9.10", 1, Level::Warning),
+        ("2.9.10", 1, Level::Critical),
         ("2.9.10", 3, Level::Critical),
         ("new", 3, Level::Critical),
     ] {
@@ -98,7 +99,7 @@ fn versions_with_known_defects_are_named() {
     let mixed = [server("n1", "2.15.1", None), server("n2", "2.9.10", None)];
     let finding = store::servers(&mixed, 3);
     assert_eq!(finding.level, Level::Critical);
-    assert!(finding.text.starts_with("nats-server 2.15.1 (n1), 2.9.10 (n2): num_replicas 3"));
+    assert!(finding.text.starts_with("nats-server 2.15.1 (n1), 2.9.10 (n2): older than 2.10"));
 }
 
 #[test]

@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use super::HINT_PREFIX;
 use crate::core::sanitize;
 
-/// First version whose replicated compare-and-set has exactly one winner. On older
-/// versions six contenders have won the same revision.
-const REPLICATED_CAS_SINCE: [u64; 3] = [2, 9, 21];
+/// First version that putex works with: an older one tells no time, and its replicated
+/// compare-and-set may have several winners.
+pub const AGENTS_SINCE: [u64; 3] = [2, 10, 0];
 
-/// A pre-release up to this version may lack that fix.
-const PRERELEASES_DOUBTED_TO: [u64; 3] = [2, 10, 0];
+/// First version with conditions on other keys and with entries that the server removes.
+pub const LOCKS_SINCE: [u64; 3] = [2, 11, 0];
+
+/// Level of JetStream's API since [`LOCKS_SINCE`].
+pub const LOCKS_LEVEL: u64 = 1;
 
 /// Smallest limit of the message size, in bytes, that every record fits in: about 600
 /// bytes of headers and a short token. Below it the server refuses every write.
@@ -54,9 +57,6 @@ const REMARKS: [Rule; 5] = [
     ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
 ];
 
-/// First level of JetStream's API whose servers read several keys for one request.
-const BATCH_LEVEL: u64 = 1;
-
 /// A bucket that is safe for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SafeBucket {
@@ -68,8 +68,6 @@ pub struct SafeBucket {
     pub retirement: Option<Retirement>,
     /// Whether the server removes an entry after the time in its header.
     pub has_ttl: bool,
-    /// Whether each copy answers requests to read several keys.
-    pub reads_directly: bool,
     /// Its shortcomings, one line each.
     pub remarks: Vec<String>,
 }
@@ -83,15 +81,9 @@ pub enum Retirement {
     Purge,
 }
 
-/// First version that removes a message after the time in its header.
-const MESSAGE_TTL_SINCE: [u64; 3] = [2, 11, 0];
-
-/// Returns the body of the request to create `bucket`.
-///
-/// Servers from 2.9.10 to 2.15.1 know every field but `allow_msg_ttl`; from 2.12 on they refuse a
-/// request with an unknown field. `version` is that of the server.
+/// Returns the body of the request to create `bucket`. `version` is that of the server: from
+/// [`LOCKS_SINCE`] on it knows `allow_msg_ttl`, and from 2.12 on it refuses an unknown field.
 pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
-    let has_ttl = parse_version(version).is_some_and(|(numbers, _)| numbers >= MESSAGE_TTL_SINCE);
     let mut config = json!({
         "name": format!("KV_{bucket}"),
         "subjects": [format!("$KV.{bucket}.>")],
@@ -115,23 +107,18 @@ pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
             "dest": format!("{HINT_PREFIX}{bucket}.>"),
         },
     });
-    if has_ttl {
+    if is_since(version, LOCKS_SINCE) {
         config["allow_msg_ttl"] = true.into();
     }
     config.to_string()
 }
 
-/// Checks the configuration of a bucket, as the server reports it, and the server's version.
+/// Checks the configuration of a bucket, as the server reports it.
 ///
 /// # Errors
 ///
 /// All reasons for which the bucket is not safe for a lock, on one line.
-pub fn check(
-    bucket: &str,
-    config: &Value,
-    version: &str,
-    allow_memory: bool,
-) -> Result<SafeBucket, String> {
+pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBucket, String> {
     let mut faults = subject_faults(bucket, config);
     if config["storage"] == "memory" && !allow_memory {
         let why = "storage memory: the lock is forgotten when the server stops (--allow-memory \
@@ -147,8 +134,9 @@ pub fn check(
         }
     }
     let replicas = config["num_replicas"].as_u64().and_then(|count| count.try_into().ok());
-    let replicated = replicas.ok_or_else(|| "num_replicas: it is not a number".to_owned());
-    faults.extend(replicated.and_then(|count| check_replicas(count, version)).err());
+    if replicas.is_none() {
+        faults.push("num_replicas: it is not a number".to_owned());
+    }
     let level = &config["metadata"]["_nats.level"];
     let level = if level.is_null() { Some("0") } else { level.as_str() };
     let level = level.and_then(|level| level.parse().ok());
@@ -171,8 +159,7 @@ pub fn check(
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
     }
     let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
-    let reads_directly = level >= BATCH_LEVEL && is_true(&config["allow_direct"]);
-    Ok(SafeBucket { replicas, level, retirement, has_ttl, reads_directly, remarks })
+    Ok(SafeBucket { replicas, level, retirement, has_ttl, remarks })
 }
 
 /// Returns the reasons why the stream is not the one of the bucket, does not have its keys
@@ -252,33 +239,6 @@ fn is_default(value: &Value) -> bool {
 /// Returns whether a limit of the message size, in bytes, leaves room for a record.
 fn fits_record(limit: &Value) -> bool {
     limit.is_null() || limit.as_i64().is_some_and(|bytes| !(1..MESSAGE_BYTES_MIN).contains(&bytes))
-}
-
-/// Checks that compare-and-set has one winner with this number of replicas on a server
-/// of this version.
-///
-/// # Errors
-///
-/// The reason why it may have several.
-pub fn check_replicas(replicas: u32, version: &str) -> Result<(), String> {
-    if replicas <= 1 {
-        return Ok(());
-    }
-    let Some((numbers, released)) = parse_version(version) else {
-        return Err(format!(
-            "num_replicas {replicas}: server version {version:?} is not understood, so nobody \
-             knows whether a compare-and-set has one winner there"
-        ));
-    };
-    let repaired = numbers >= REPLICATED_CAS_SINCE;
-    if repaired && (released || numbers > PRERELEASES_DOUBTED_TO) {
-        return Ok(());
-    }
-    let [major, minor, patch] = REPLICATED_CAS_SINCE;
-    Err(format!(
-        "num_replicas {replicas}: on nats-server {version}, older than {major}.{minor}.{patch}, \
-         a replicated compare-and-set can have several winners"
-    ))
 }
 
 /// Returns whether a version is a release from `since` on, or a pre-release of a later one.

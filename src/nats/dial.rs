@@ -1,79 +1,232 @@
-//! Resolves a name, and connects to an address, by a deadline.
+//! Gets a connection to one of the servers by a deadline: lookups and handshakes, each in a thread
+//! of its own, begun as the pool says.
 //!
-//! A lookup of a name has no deadline of its own, so another thread performs it and
-//! keeps running when the deadline passes first. The next attempt for the same name
-//! waits for the same thread: a dead name service costs one thread per name, not one
-//! per attempt.
+//! What is under way when the deadline passes goes on, and the next call takes its result: a
+//! dead name service costs one thread for each name, and a slow login is not begun again.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use super::io_error_text;
+use super::connect_options::ConnectOptions;
+use super::link::Link;
+use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, Next};
 use super::task::Task;
-use crate::core::Instant;
+use super::{io_error_text, no_timer, random};
+use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Most lookups at a time. Bounds the threads that a dead name service can occupy,
-/// however many names a server advertises.
-const LOOKUPS_MAX: usize = 16;
+/// Greatest age of a result, counted from the start of its attempt.
+const RESULT_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Greatest age of an answer, counted from the start of its lookup. An answer that was
-/// too late for its attempt serves the next one, but not an attempt much later.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(60);
-
-/// The lookups under way, at most one per name.
-#[derive(Default)]
-pub(super) struct Dialer {
-    lookups: Vec<Lookup>,
+/// What the thread of a handshake and its owner tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Handshake {
+    /// The server has sent INFO.
+    pub(super) is_greeted: AtomicBool,
+    /// Its connection is not wanted any more.
+    pub(super) is_given_up: AtomicBool,
 }
 
-struct Lookup {
-    host: String,
-    began_at: Instant,
-    task: Task<io::Result<Vec<IpAddr>>>,
+/// A lookup or a handshake under way.
+struct Attempt {
+    id: u64,
+    began: Instant,
+    work: Work,
 }
 
-impl Dialer {
-    /// Returns the addresses of a name, at least one and at most [`ADDRESSES_MAX`].
-    pub(super) fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
-        let index = self.begin(host)?;
-        let done = (self.lookups[index].task.done(), PollFlags::IN);
-        let waited = Alarm::new().and_then(|alarm| alarm.wait([done], Some(deadline)));
-        if matches!(waited, Ok([false])) {
-            return Err("its name was not looked up in time".to_owned());
-        }
-        let lookup = self.lookups.swap_remove(index);
-        let answer = lookup.task.into_result().ok_or("the lookup of its name failed")?;
-        match answer.map_err(|error| io_error_text(&error))? {
-            none if none.is_empty() => Err("its name has no address".to_owned()),
-            addresses => Ok(addresses),
+enum Work {
+    Lookup(Task<io::Result<Vec<IpAddr>>>),
+    Handshake {
+        task: Task<Result<Link, (Failure, StoreError)>>,
+        progress: Arc<Handshake>,
+        has_password: bool,
+    },
+}
+
+impl Attempt {
+    /// Returns a descriptor that is readable when it has ended.
+    fn done(&self) -> BorrowedFd<'_> {
+        match &self.work {
+            Work::Lookup(task) => task.done(),
+            Work::Handshake { task, .. } => task.done(),
         }
     }
 
-    /// Starts the lookup of a name unless it is under way; returns its index.
-    fn begin(&mut self, host: &str) -> Result<usize, String> {
-        let began = sys::now();
-        let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
-        self.lookups.retain(|lookup| !lookup.task.is_done() || !old(lookup));
-        if let Some(known) = self.lookups.iter().position(|lookup| lookup.host == host) {
-            return Ok(known);
+    fn is_done(&self) -> bool {
+        match &self.work {
+            Work::Lookup(task) => task.is_done(),
+            Work::Handshake { task, .. } => task.is_done(),
         }
-        if self.lookups.len() == LOOKUPS_MAX {
-            return Err("too many names are being looked up".to_owned());
+    }
+}
+
+/// The servers, and what is under way to reach them.
+pub(super) struct Dialer {
+    pub(super) pool: Candidates,
+    options: Arc<ConnectOptions>,
+    attempts: Vec<Attempt>,
+}
+
+impl Dialer {
+    /// Returns a dialer under which nothing is under way.
+    pub(super) fn new(pool: Candidates, options: Arc<ConnectOptions>) -> Dialer {
+        Dialer { pool, options, attempts: Vec::new() }
+    }
+
+    /// Returns a connection: the first that is ready. Nothing else is under way then but lookups.
+    ///
+    /// # Errors
+    ///
+    /// At the deadline, or when all servers were tried in vain. The text has their reasons.
+    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
+        let (began, mut kind) = (sys::now(), Kind::Unreachable);
+        self.drop_old_results(began);
+        loop {
+            let now = sys::now();
+            if let Some(index) = self.attempts.iter().position(Attempt::is_done) {
+                let attempt = self.attempts.swap_remove(index);
+                match self.finish(attempt, now) {
+                    Ok(Some(link)) => return Ok(link),
+                    Ok(None) => {}
+                    Err(failed) => kind = kind.max(failed),
+                }
+                continue;
+            }
+            self.note_steps();
+            if now >= deadline {
+                break;
+            }
+            match self.pool.next(began, now) {
+                Next::Begin(candidate) => self.begin(candidate, now, deadline),
+                Next::Wait(until) => self.wait(until.map_or(deadline, |at| at.min(deadline)))?,
+                Next::Over => break,
+            }
         }
-        let name = host.to_owned();
-        let task = Task::start("lookup", move || look_up(&name));
-        let task = task.map_err(|error| format!("no lookup: {}", io_error_text(&error)))?;
-        self.lookups.push(Lookup { host: host.to_owned(), began_at: began, task });
-        Ok(self.lookups.len() - 1)
+        let kind = if kind == Kind::Unfit { Kind::Unreachable } else { kind };
+        Err(kind.error(self.pool.faults()))
+    }
+
+    /// Begins a lookup or a handshake.
+    fn begin(&mut self, candidate: Candidate, now: Instant, deadline: Instant) {
+        let id = candidate.id;
+        let work = match candidate.address {
+            Some(address) => self.handshake(candidate, address, now, deadline),
+            None => {
+                let task = Task::start("lookup", move || look_up(&candidate.server.host));
+                task.map(Work::Lookup)
+            }
+        };
+        match work {
+            Ok(work) => self.attempts.push(Attempt { id, began: now, work }),
+            Err(error) => {
+                let why = io_error_text(&error);
+                self.pool.failed(id, Failure::Unreached, why, now, random());
+            }
+        }
+    }
+
+    fn handshake(
+        &self,
+        candidate: Candidate,
+        address: IpAddr,
+        now: Instant,
+        deadline: Instant,
+    ) -> io::Result<Work> {
+        let has_password = self.options.login_of(&candidate.server).has_password();
+        let progress = Arc::new(Handshake::default());
+        let (options, shared) = (Arc::clone(&self.options), Arc::clone(&progress));
+        let make = move |by| Link::make(&candidate, address, &options, &shared, by);
+        let by = now.after(HANDSHAKE_LIMIT);
+        // A file with credentials may hang. Where the service has used up all threads, nothing is
+        // tried beside.
+        let task = Task::start("connect", {
+            let make = make.clone();
+            move || make(by)
+        });
+        let task = task.or_else(|_| Task::ended(make(by.min(deadline))))?;
+        Ok(Work::Handshake { task, progress, has_password })
+    }
+
+    /// Tells the pool which servers have sent INFO.
+    fn note_steps(&mut self) {
+        for Attempt { id, work, .. } in &self.attempts {
+            if let Work::Handshake { progress, has_password, .. } = work
+                && progress.is_greeted.load(Ordering::Relaxed)
+            {
+                let step =
+                    if *has_password { HandshakeStep::Hashing } else { HandshakeStep::Greeted };
+                self.pool.reached(*id, step);
+            }
+        }
+    }
+
+    /// Waits until an attempt has ended.
+    fn wait(&self, until: Instant) -> Result<(), StoreError> {
+        let alarm = Alarm::new().map_err(no_timer)?;
+        let done = self.attempts.iter().map(Attempt::done);
+        let mut fds: Vec<_> = done.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        alarm.poll(&mut fds, Some(until)).map(drop).map_err(no_timer)
+    }
+
+    /// Takes the result of an attempt that has ended: its connection, or the kind of its failure.
+    fn finish(&mut self, attempt: Attempt, now: Instant) -> Result<Option<Link>, Kind> {
+        let Attempt { id, began, work } = attempt;
+        let died = || Kind::Unreachable.error("its thread ended");
+        let (failure, StoreError { kind, text }) = match work {
+            Work::Lookup(task) => match task.into_result() {
+                Some(Ok(addresses)) if !addresses.is_empty() => {
+                    self.pool.resolved(id, &addresses, now);
+                    return Ok(None);
+                }
+                Some(Ok(_)) => {
+                    (Failure::Unreached, Kind::Unreachable.error("its name has no address"))
+                }
+                Some(Err(error)) => {
+                    (Failure::Unreached, Kind::Unreachable.error(io_error_text(&error)))
+                }
+                None => (Failure::Unreached, died()),
+            },
+            Work::Handshake { task, .. } => match task.into_result() {
+                Some(Ok(link)) => {
+                    self.pool.connected(id, now.since(began), now);
+                    self.give_up_handshakes(now);
+                    return Ok(Some(link));
+                }
+                Some(Err(failed)) => failed,
+                None => (Failure::Unreached, died()),
+            },
+        };
+        self.pool.failed(id, failure, text, now, random());
+        Err(kind)
+    }
+
+    fn give_up_handshakes(&mut self, now: Instant) {
+        let is_handshake = |it: &mut Attempt| matches!(it.work, Work::Handshake { .. });
+        for Attempt { id, work, .. } in self.attempts.extract_if(.., is_handshake) {
+            if let Work::Handshake { progress, .. } = work {
+                progress.is_given_up.store(true, Ordering::Relaxed);
+            }
+            self.pool.gave_up(id, now);
+        }
+    }
+
+    /// Drops what an earlier call has begun and what has ended long ago.
+    fn drop_old_results(&mut self, now: Instant) {
+        let is_old = |it: &mut Attempt| it.is_done() && now.since(it.began) > RESULT_AGE_MAX;
+        for Attempt { id, .. } in self.attempts.extract_if(.., is_old) {
+            self.pool.gave_up(id, now);
+        }
     }
 }
 
@@ -126,8 +279,6 @@ fn start(address: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use std::net::TcpListener;
 
-    use crossbeam_channel::{Sender, bounded};
-
     use super::*;
 
     fn alarm() -> Alarm {
@@ -142,9 +293,7 @@ mod tests {
     fn a_name_and_its_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let mut dialer = Dialer::default();
-        let addresses = dialer.resolve("localhost", give_up()).expect("a name of each host");
-        assert!(dialer.lookups.is_empty());
+        let addresses = look_up("localhost").expect("a name of each host");
         let address = addresses.into_iter().find(IpAddr::is_ipv4).expect("127.0.0.1");
         let stream =
             connect(SocketAddr::new(address, port), &alarm(), give_up()).expect("accepted");
@@ -153,48 +302,5 @@ mod tests {
         let refused = connect(SocketAddr::new(address, port), &alarm(), give_up());
         let refused = refused.expect_err("nobody listens");
         assert_eq!(io_error_text(&refused), "connection refused");
-    }
-
-    /// A lookup that ends when the test sends its answer.
-    fn pending(host: &str) -> (Lookup, Sender<io::Result<Vec<IpAddr>>>) {
-        let (sender, answer) = bounded(1);
-        let died = || io::Error::other("the test is over");
-        let wait = move || answer.recv().unwrap_or_else(|_| Err(died()));
-        let task = Task::start("lookup", wait).expect("a thread");
-        (Lookup { host: host.to_owned(), began_at: sys::now(), task }, sender)
-    }
-
-    #[test]
-    fn a_lookup_that_hangs_is_waited_for_again_and_not_repeated() {
-        let (lookup, sender) = pending("slow.example");
-        let lookups = vec![lookup];
-        let mut dialer = Dialer { lookups };
-        for _ in 0..3 {
-            let deadline = sys::now().after(Duration::from_millis(10));
-            let late = dialer.resolve("slow.example", deadline).expect_err("hangs");
-            assert_eq!(late, "its name was not looked up in time");
-            assert_eq!(dialer.lookups.len(), 1);
-        }
-        sender.send(Ok(Vec::new())).expect("room");
-        let none = dialer.resolve("slow.example", give_up());
-        assert_eq!(none.expect_err("no address"), "its name has no address");
-        assert!(dialer.lookups.is_empty());
-    }
-
-    #[test]
-    fn hanging_lookups_are_counted_and_old_answers_dropped() {
-        let hanging: Vec<_> = (0..LOOKUPS_MAX).map(|i| pending(&format!("h{i}.example"))).collect();
-        let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
-        let mut dialer = Dialer { lookups };
-        let refused = dialer.resolve("localhost", give_up()).expect_err("no room");
-        assert_eq!(refused, "too many names are being looked up");
-        senders[3].send(Ok(Vec::new())).expect("room");
-        let done = (dialer.lookups[3].task.done(), PollFlags::IN);
-        assert_eq!(alarm().wait([done], Some(give_up())).expect("a timer"), [true]);
-        dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
-        if sys::now().since_boot() > ANSWER_AGE_MAX {
-            assert!(dialer.resolve("localhost", give_up()).is_ok());
-            assert_eq!(dialer.lookups.len(), LOOKUPS_MAX - 1);
-        }
     }
 }

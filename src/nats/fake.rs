@@ -204,14 +204,6 @@ impl Peer {
         self.send(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
     }
 
-    /// Sends a message of the reply to this request: these lines are its header block.
-    pub(crate) fn reply_with_headers(&mut self, request: &Frame, lines: &[&str], payload: &str) {
-        let (reply, inbox) = (request.reply(), &self.inbox);
-        let block = format!("{}\r\n\r\n", lines.join("\r\n"));
-        let (head, all) = (block.len(), block.len() + payload.len());
-        self.send(&format!("HMSG {reply} {inbox} {head} {all}\r\n{block}{payload}\r\n"));
-    }
-
     /// Returns whether the client sends nothing new before it hears more.
     pub(crate) fn is_waited_for(&mut self) -> bool {
         let short = Some(Duration::from_millis(50));

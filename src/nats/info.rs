@@ -2,15 +2,10 @@
 
 use serde_json::Value;
 
-use super::bucket;
 use crate::core::sanitize;
 
 /// Largest payload assumed for a server that names none: the server's default.
 const PAYLOAD_BYTES_DEFAULT: usize = 1024 * 1024;
-
-/// First version that answers a read of a stream which is being created. nats-server 2.9.10 ends
-/// with a fault then.
-const READS_ANY_STREAM_SINCE: [u64; 3] = [2, 10, 0];
 
 /// The fields of INFO that this client uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,12 +39,6 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Returns whether it can be sent the read of a stream that is perhaps being created. Without
-    /// JetStream it passes the read on, to a server whose version is not known.
-    pub fn reads_any_stream(&self) -> bool {
-        self.jetstream && bucket::is_since(&self.version, READS_ANY_STREAM_SINCE)
-    }
-
     /// Reads the JSON of an INFO. A field of another type counts as absent.
     ///
     /// # Errors
@@ -101,26 +90,6 @@ mod tests {
         assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
         assert!(info.headers && info.jetstream && info.lame_duck);
         assert!(!info.tls_required);
-    }
-
-    #[test]
-    fn a_read_of_any_stream_needs_a_version_that_is_known_to_answer_it() {
-        for (version, jetstream, reads) in [
-            ("2.10.0", true, true),
-            ("v2.15.1", true, true),
-            ("3.0.0-RC.1", true, true),
-            ("2.15.1", false, false),
-            ("2.10.0-beta.1", true, false),
-            ("2.9.25", true, false),
-            ("1.99.0", true, false),
-            ("", true, false),
-            ("2.10", true, false),
-            ("new", true, false),
-        ] {
-            let version = version.to_owned();
-            let info = ServerInfo { version, jetstream, ..ServerInfo::default() };
-            assert_eq!(info.reads_any_stream(), reads, "{info:?}");
-        }
     }
 
     #[test]

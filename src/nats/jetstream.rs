@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The creation time that nats-server 2.9 reports while it creates a stream.
+/// The creation time that a server reports while it creates a stream.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// A leader hears its replicas every second. They elect another one when they have not heard
@@ -118,7 +118,7 @@ pub struct StreamInfo {
     pub subjects: Vec<String>,
     /// The name of its leader, which is the server that answered.
     pub leader: String,
-    /// The time of the server when it answered; nats-server 2.10 or later tells it.
+    /// The time of the server when it answered; nats-server before 2.10 does not tell it.
     pub time: Option<SystemTime>,
     /// The name of the cluster, if the stream is in one.
     pub cluster: Option<String>,

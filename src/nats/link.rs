@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::client::{Early, Outgoing};
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode::{self, EncodeError};
 use super::headers::Headers;
@@ -73,30 +72,6 @@ pub(super) enum Received {
     Elapsed,
 }
 
-/// What was sent with the login.
-#[derive(Debug, Default)]
-pub(super) struct SentEarly {
-    pub(super) subscriptions: Vec<String>,
-    pub(super) requests: Vec<EarlyRequest>,
-}
-
-/// A request that was sent with the login.
-#[derive(Debug)]
-pub(super) struct EarlyRequest {
-    subject: String,
-    payload: String,
-    /// The subject of its reply.
-    pub(super) reply: String,
-}
-
-impl EarlyRequest {
-    /// Returns whether it is the same request.
-    pub(super) fn is(&self, other: &Outgoing<'_>) -> bool {
-        let is_plain = other.repeats && other.headers.is_empty();
-        is_plain && other.subject == self.subject && other.payload == self.payload.as_bytes()
-    }
-}
-
 /// An open connection.
 pub(super) struct Link {
     stream: Stream,
@@ -119,7 +94,6 @@ pub(super) struct Link {
     pub(super) inbox: String,
     /// The number of the last subscription.
     last_sid: u64,
-    pub(super) sent_early: SentEarly,
     /// Number of requests, each of which has a reply subject of its own.
     requests: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.

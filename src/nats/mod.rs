@@ -8,12 +8,12 @@
 //! | module | its one job |
 //! |---|---|
 //! | [`client`] | a connection to one of several servers, requests, hints |
-//! | `pool` | the servers: which one is tried next, for how long, when one is left |
+//! | `pool` | the servers: which one is tried next and beside which, when one is left |
 //! | `link` | one connection: handshake, frames in and out, liveness, queue |
 //! | `connect_options` | the options of all connections |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
-//! | `dial` | resolves a name, and connects to an address, by a deadline |
+//! | `dial` | gets a connection: lookups and handshakes beside each other |
 //! | `task` | a call in a thread of its own |
 //! | `info` | the INFO of a server |
 //! | `server_error` | the meaning of a `-ERR` |
@@ -64,7 +64,7 @@ pub(crate) mod fake;
 use crate::core::{StoreError, StoreErrorKind};
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Client, ClientEvent, Early, Outgoing, RequestError};
+pub use client::{Client, ClientEvent, Outgoing, RequestError};
 pub use connect_options::ConnectOptions;
 pub use decode::Message;
 pub use headers::Headers;
@@ -72,6 +72,11 @@ pub use info::ServerInfo;
 pub(crate) use link::HINT_PREFIX;
 pub use tls::Tls;
 pub use url::Server;
+
+/// Returns a random number, 0 when the kernel has none: then no connection is made either.
+fn random() -> u64 {
+    crate::sys::random().unwrap_or(0) as u64
+}
 
 /// Returns the error for a wait that the kernel refuses.
 fn no_timer(error: std::io::Error) -> StoreError {

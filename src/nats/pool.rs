@@ -1,19 +1,21 @@
-//! The order of the servers and their addresses, the time for each attempt, and the pauses
-//! between them. Pure: every event carries its instant, and every pause its random number.
+//! The order of the servers and their addresses, which of them are tried beside each other, and
+//! the pauses between attempts. Pure: every event carries its instant, and every pause its random
+//! number.
 //!
-//! 1. Each address of a name is a candidate, and so is the lookup of the name: an address that
-//!    is of no use does not hide the others.
-//! 2. Of the candidates that are due, the one that was tried longest ago is next. At first that
+//! 1. Each address of a name is a candidate, and so is the lookup of the name. Lookups go on beside
+//!    each other and beside connections: a dead name server delays only what needs it, and an
+//!    address that is of no use does not hide the others.
+//! 2. The next address is begun [`NEXT_AFTER`] after the last one, or as soon as that has failed
+//!    (RFC 8305). The first whose handshake ends is taken, and the others are given up: a server
+//!    that is off, or accepts connections and hangs, delays nobody for longer.
+//! 3. Of the candidates that are due, the one that was tried longest ago is next. At first that
 //!    is the last one that answered as the leader, then come the configured ones, then the
 //!    advertised ones, at last those of them that were tried in vain before. One that refuses
 //!    connections, or that was left, has another turn after each wait for a silent one.
-//! 3. The limit of an attempt belongs to its candidate, and doubles when it was too short. So
-//!    the number of servers takes no time from an attempt, and a slow link connects.
-//! 4. A server that has sent INFO has longer to answer CONNECT, and a long pause if it does not.
-//!    So one that hashes the passwords of a herd of clients can finish.
-//! 5. A handshake that takes much longer than the last one goes on, and another candidate is
-//!    tried beside it. So a server that hangs after INFO costs no lock.
-//! 6. Only an answer of the stream's leader counts as an answer. So a server that is cut off
+//! 4. No other is begun beside a server that has sent INFO and may hash the password: of a herd of
+//!    clients each would make two servers work. Such a server has a long time to answer CONNECT,
+//!    and a long pause if it does not.
+//! 5. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
 use std::net::IpAddr;
@@ -22,26 +24,31 @@ use std::time::Duration;
 use super::url::Server;
 use crate::core::Instant;
 
-/// Longest time for the first attempt to reach a server. A caller with short intervals gives
-/// less: it has to try the next server sooner.
-const FIRST_LIMIT_MAX: Duration = Duration::from_secs(2);
+/// After how long the next address is begun beside one that has not answered: the Connection
+/// Attempt Delay of RFC 8305.
+const NEXT_AFTER: Duration = Duration::from_millis(250);
 
-/// Shortest time for the first attempt, however short the intervals of the caller are.
-const FIRST_LIMIT_MIN: Duration = Duration::from_millis(250);
+/// Longest time until INFO. A round trip around the world takes 0.3 s, and a lost packet is sent
+/// again after 1 s; INFO needs two round trips, and two more inside TLS.
+pub(super) const INFO_LIMIT: Duration = Duration::from_secs(4);
 
-/// Longest time until INFO: a round trip around the world takes 0.3 s, INFO needs two of
-/// them, and a lost packet is sent again after 1 s.
-const INFO_LIMIT_MAX: Duration = Duration::from_secs(2);
-
-/// The whole handshake has as many times the limit: a server that hashes passwords makes a
-/// herd of clients wait, and goes on with the password of a client that has given up.
-const HANDSHAKE_LIMITS: u32 = 8;
+/// Longest time for the whole handshake. A server that hashes the passwords of a herd of clients
+/// needs long, and goes on with the password of a client that has given up.
+pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(32);
 
 /// A server that hashes passwords takes longer for each. The tools of NATS choose 0.1 s.
 const HASHING_MIN: Duration = Duration::from_millis(20);
 
-/// Largest limit.
-const LIMIT_MAX: Duration = Duration::from_secs(4);
+/// Most lookups at a time: each that a dead name service keeps occupies a thread.
+const LOOKUPS_MAX: usize = 16;
+
+/// Most connections that are begun at a time.
+const HANDSHAKES_MAX: usize = 8;
+
+/// Bounds of the time without an answer after which one of several servers is left. A caller with
+/// short intervals has to try the next server sooner.
+const ANSWER_LIMIT_MIN: Duration = Duration::from_millis(250);
+const ANSWER_LIMIT_MAX: Duration = Duration::from_secs(2);
 
 /// Longest pause after the first failure at a candidate.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -67,7 +74,7 @@ const LOOKUP_AGE: Duration = Duration::from_secs(5);
 /// Longest time without an answer of the leader, after all servers were left for that.
 const UNANSWERED_MAX: Duration = Duration::from_secs(16);
 
-/// How many first limits the only server has to answer.
+/// How many answer limits the only server has to answer.
 const ONLY_LIMITS: u32 = 8;
 
 /// Most servers that are taken from INFO. Larger clusters exist, but a client needs no
@@ -90,6 +97,35 @@ pub(super) enum Failure {
     Slow,
 }
 
+/// What is to be done to get a connection.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// To connect to this address, or to look this name up.
+    Begin(Candidate),
+    /// To wait for what is under way, until this instant at the latest if there is one.
+    Wait(Option<Instant>),
+    /// Nothing: all were tried since the call began, or one of them would be waited for again.
+    Over,
+}
+
+/// How far a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandshakeStep {
+    /// No INFO has come.
+    Silent,
+    /// INFO has come.
+    Greeted,
+    /// INFO has come, and the server may hash a password.
+    Hashing,
+}
+
+/// An attempt under way.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    since: Instant,
+    step: HandshakeStep,
+}
+
 /// A server to connect to at one address, or a name to look up.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -104,8 +140,8 @@ pub(super) struct Candidate {
     tried_at: Option<Instant>,
     /// Whether its last attempt failed without a wait, or it was left: another one costs no time.
     is_quick: bool,
-    pub(super) not_before: Instant,
-    limit: Duration,
+    not_before: Instant,
+    under_way: Option<UnderWay>,
     /// The failures since it last connected for longer than [`LASTING`].
     failures: u32,
     /// The reason of its last failure.
@@ -113,19 +149,21 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the limit of the lookup, or until INFO.
-    pub(super) fn info_within(&self) -> Duration {
-        self.limit.min(INFO_LIMIT_MAX)
-    }
-
     /// Returns whether it is an advertised one that was tried in vain: it may never be reachable.
     fn was_in_vain(&self) -> bool {
         !self.is_configured && self.failures > 0
     }
 
-    /// Returns the limit of the whole handshake.
-    pub(super) fn within(&self) -> Duration {
-        self.limit * HANDSHAKE_LIMITS
+    /// Returns why there is no connection to it, if it was tried.
+    fn fault(&self) -> Option<&str> {
+        let Some(under_way) = self.under_way else { return self.fault.as_deref() };
+        Some(match (self.address, under_way.step) {
+            (None, _) => "its name was not looked up in time",
+            (Some(_), HandshakeStep::Silent) => "it does not answer: it sent no INFO in time",
+            (Some(_), HandshakeStep::Greeted | HandshakeStep::Hashing) => {
+                "it did not answer CONNECT in time"
+            }
+        })
     }
 }
 
@@ -134,10 +172,11 @@ impl Candidate {
 pub(super) struct Candidates {
     list: Vec<Candidate>,
     last_id: u64,
-    first_limit: Duration,
-    /// How long the last successful attempt took.
-    took: Duration,
-    /// The end of the last attempt that took its whole limit.
+    /// How long one of several servers has to answer.
+    answer_limit: Duration,
+    /// How long the last successful handshake took.
+    took: Option<Duration>,
+    /// The end of the last wait for a silent server.
     waited_at: Option<Instant>,
     /// The start of the first request without an answer since the last answer.
     unanswered_since: Option<Instant>,
@@ -149,12 +188,11 @@ impl Candidates {
     /// Returns the configured servers as candidates, in this order. The caller makes a request
     /// every `interval`.
     pub(super) fn new(servers: Vec<Server>, interval: Duration) -> Candidates {
-        let first_limit = interval.clamp(FIRST_LIMIT_MIN, FIRST_LIMIT_MAX);
         let mut candidates = Candidates {
             list: Vec::new(),
             last_id: 0,
-            first_limit,
-            took: first_limit / HANDSHAKE_LIMITS,
+            answer_limit: interval.clamp(ANSWER_LIMIT_MIN, ANSWER_LIMIT_MAX),
+            took: None,
             waited_at: None,
             unanswered_since: None,
             leaves: 0,
@@ -178,37 +216,105 @@ impl Candidates {
             tried_at: None,
             is_quick: false,
             not_before: Instant::from_boot(Duration::ZERO),
-            limit: self.first_limit,
+            under_way: None,
             failures: 0,
             fault: None,
         }
     }
 
-    /// Returns the candidate to try next, `None` if there are no servers.
-    pub(super) fn next(&self, now: Instant) -> Option<Candidate> {
+    /// Returns what is to be done now for a call that began at `since`. A candidate that is to be
+    /// begun counts as under way.
+    pub(super) fn next(&mut self, since: Instant, now: Instant) -> Next {
+        let waited = self.list.iter().filter_map(|it| Some(it.under_way?.since.after(NEXT_AFTER)));
+        self.waited_at = self.waited_at.max(waited.filter(|at| *at <= now).max());
+        if let Some(name) = self.unknown_name() {
+            return self.begin(name, now);
+        }
+        let Some(next) = self.next_idle(now) else { return Next::Wait(None) };
+        let was_tried = |it: &Candidate| it.tried_at >= Some(since);
+        let is_over = was_tried(next) && (next.not_before > now || self.list.iter().all(was_tried));
+        match self.next_at(next) {
+            _ if is_over && !self.is_any_under_way() => Next::Over,
+            Some(at) if at <= now => self.begin(next.id, now),
+            at => Next::Wait(at),
+        }
+    }
+
+    /// Returns the candidates that may be begun: neither one that is under way, nor a name while
+    /// too many are looked up.
+    fn idle(&self) -> impl Iterator<Item = &Candidate> {
+        let lookups = self.list.iter().filter(|it| it.address.is_none() && it.under_way.is_some());
+        let has_room = lookups.count() < LOOKUPS_MAX;
+        let is_idle =
+            move |it: &&Candidate| it.under_way.is_none() && (it.address.is_some() || has_room);
+        self.list.iter().filter(is_idle)
+    }
+
+    /// Returns a name without an address that was not looked up yet.
+    fn unknown_name(&self) -> Option<u64> {
+        let has_address = |name: &Candidate| {
+            self.list.iter().any(|it| it.address.is_some() && it.server == name.server)
+        };
+        let is_new = |it: &Candidate| it.address.is_none() && it.tried_at.is_none();
+        self.idle().find(|it| is_new(it) && !has_address(it)).map(|name| name.id)
+    }
+
+    /// Returns the candidate that is next.
+    fn next_idle(&self, now: Instant) -> Option<&Candidate> {
         // One that refuses connections may be back after each wait for another one.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;
         let order = |it: &&Candidate| {
             let is_last = (it.was_in_vain(), !it.is_last_good);
             (it.not_before.max(now), !is_next_quick(it), it.tried_at, is_last)
         };
-        self.list.iter().min_by_key(order).cloned()
+        self.idle().min_by_key(order)
+    }
+
+    /// Returns when this candidate may be begun beside those under way; `None` if one of these has
+    /// to end before.
+    fn next_at(&self, next: &Candidate) -> Option<Instant> {
+        let handshakes = self.list.iter().filter(|it| it.address.is_some());
+        let handshakes: Vec<UnderWay> = handshakes.filter_map(|it| it.under_way).collect();
+        let may_hash = self.took.is_none_or(|took| took >= HASHING_MIN);
+        let hashes = handshakes.iter().any(|it| it.step == HandshakeStep::Hashing);
+        if hashes && may_hash || handshakes.len() >= HANDSHAKES_MAX {
+            return None;
+        }
+        let free_at = handshakes.iter().map(|it| it.since.after(NEXT_AFTER));
+        free_at.chain([next.not_before]).max()
+    }
+
+    fn is_any_under_way(&self) -> bool {
+        self.list.iter().any(|it| it.under_way.is_some())
+    }
+
+    fn begin(&mut self, id: u64, now: Instant) -> Next {
+        let Some(candidate) = self.find(id) else { return Next::Wait(Some(now)) };
+        candidate.under_way = Some(UnderWay { since: now, step: HandshakeStep::Silent });
+        Next::Begin(candidate.clone())
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Candidate> {
         self.list.iter_mut().find(|candidate| candidate.id == id)
     }
 
+    /// Notes how far a handshake is.
+    pub(super) fn reached(&mut self, id: u64, step: HandshakeStep) {
+        if let Some(under_way) = self.find(id).and_then(|it| it.under_way.as_mut()) {
+            under_way.step = step;
+        }
+    }
+
     /// Replaces the addresses of a name by those that were found. Known addresses keep their
-    /// limits and pauses.
+    /// pauses.
     pub(super) fn resolved(&mut self, id: u64, addresses: &[IpAddr], now: Instant) {
         let Some(at) = self.list.iter().position(|candidate| candidate.id == id) else { return };
         let name = &mut self.list[at];
         (name.tried_at, name.not_before) = (Some(now), now.after(LOOKUP_AGE));
-        (name.failures, name.fault) = (0, None);
+        (name.failures, name.fault, name.under_way) = (0, None, None);
         let (server, is_configured) = (name.server.clone(), name.is_configured);
-        let of_name = |it: &mut Candidate| it.address.is_some() && it.server == server;
-        let mut known: Vec<_> = self.list.extract_if(.., of_name).collect();
+        let is_of_name = |it: &Candidate| it.address.is_some() && it.server == server;
+        let mut known: Vec<_> = self.list.extract_if(.., |it| is_of_name(it)).collect();
         for address in addresses.iter().rev() {
             let old = known.iter().position(|candidate| candidate.address == Some(*address));
             let candidate = match old {
@@ -217,23 +323,8 @@ impl Candidates {
             };
             self.list.insert(at + 1, candidate);
         }
-    }
-
-    /// Returns after how long another candidate is tried beside the handshake with this one. A
-    /// second handshake would double the work of servers that hash passwords.
-    pub(super) fn beside_after(&self, candidate: &Candidate, has_password: bool) -> Duration {
-        let may_hash = has_password && self.took >= HASHING_MIN;
-        match self.has_another(candidate.id) && !may_hash {
-            true => (self.took * HANDSHAKE_LIMITS).max(self.first_limit / 2),
-            false => candidate.within(),
-        }
-    }
-
-    /// Notes that the handshake with this candidate goes on until `by` at the latest.
-    pub(super) fn goes_on(&mut self, id: u64, by: Instant) {
-        if let Some(candidate) = self.find(id) {
-            candidate.not_before = by;
-        }
+        // The attempts at addresses that the name has lost go on.
+        self.list.extend(known.into_iter().filter(|candidate| candidate.under_way.is_some()));
     }
 
     /// Notes the failure of an attempt. `random` decides the pause.
@@ -245,10 +336,6 @@ impl Candidates {
         now: Instant,
         random: u64,
     ) {
-        let has_waited = matches!(failure, Failure::Silent | Failure::Slow);
-        if has_waited {
-            self.waited_at = Some(now);
-        }
         let Some(candidate) = self.find(id) else { return };
         let doubled = BACKOFF_MIN * 2u32.saturating_pow(candidate.failures.min(16));
         let pause_max = match failure {
@@ -257,26 +344,33 @@ impl Candidates {
             }
             Failure::Unreached | Failure::Silent | Failure::Refused => doubled.min(BACKOFF_MAX),
             // The server may go on with its work for as long as the client waited.
-            Failure::Slow => candidate.within().min(BACKOFF_MAX),
+            Failure::Slow => BACKOFF_MAX,
         };
         candidate.failures += 1;
         candidate.fault = Some(fault);
+        candidate.under_way = None;
         candidate.tried_at = Some(now);
         candidate.is_quick = matches!(failure, Failure::Unreached);
         let pause = u64::try_from(pause_max.as_micros()).unwrap_or(u64::MAX);
         candidate.not_before = now.after(Duration::from_micros(random % (pause + 1)));
-        if has_waited {
-            candidate.limit = (candidate.limit * 2).min(LIMIT_MAX);
+    }
+
+    /// Notes that an attempt was given up. Its server may go on with its work for as long as the
+    /// client waited.
+    pub(super) fn gave_up(&mut self, id: u64, now: Instant) {
+        let Some(candidate) = self.find(id) else { return };
+        if let Some(UnderWay { since, .. }) = candidate.under_way.take() {
+            (candidate.tried_at, candidate.is_quick) = (Some(now), false);
+            candidate.not_before = now.after(now.since(since).min(BACKOFF_MAX));
         }
     }
 
     /// Notes that an attempt succeeded after `took`.
     pub(super) fn connected(&mut self, id: u64, took: Duration, now: Instant) {
-        let first = self.first_limit;
-        (self.unanswered_since, self.took) = (None, took);
+        (self.unanswered_since, self.took) = (None, Some(took));
         let Some(candidate) = self.find(id) else { return };
-        candidate.limit = took.clamp(first, candidate.limit);
         (candidate.tried_at, candidate.fault, candidate.not_before) = (Some(now), None, now);
+        candidate.under_way = None;
     }
 
     /// Notes the end of a connection that was open for `age`.
@@ -298,10 +392,6 @@ impl Candidates {
             if candidate.id == id {
                 candidate.failures = candidate.failures.min(ANSWERED_FAILURES_MAX);
             }
-            // One that could not be reached must not take longer at the next loss.
-            if candidate.failures > 0 && candidate.id != id {
-                candidate.limit = self.first_limit;
-            }
         }
     }
 
@@ -312,7 +402,7 @@ impl Candidates {
         // During an election no server answers: when all were left, each stays longer.
         let rounds = self.leaves / self.list.len().max(1);
         let limit = match self.has_another(id) {
-            true => self.first_limit * 2u32.saturating_pow(rounds.min(8) as u32),
+            true => self.answer_limit * 2u32.saturating_pow(rounds.min(8) as u32),
             false => self.only_limit(),
         };
         now.since(*self.unanswered_since.get_or_insert(began)) >= limit.min(UNANSWERED_MAX)
@@ -322,7 +412,7 @@ impl Candidates {
     /// new connection helps only if something between has lost the old one. If thousands of clients
     /// leave a slow server, the work of all their connections makes it slower.
     pub(super) fn only_limit(&self) -> Duration {
-        self.first_limit * ONLY_LIMITS
+        self.answer_limit * ONLY_LIMITS
     }
 
     /// Notes that the client leaves this candidate: all others are tried first.
@@ -335,11 +425,6 @@ impl Candidates {
             // after each wait for one of them.
             candidate.is_quick = true;
         }
-    }
-
-    /// Returns whether all candidates are among these.
-    pub(super) fn are_all(&self, ids: &[u64]) -> bool {
-        self.list.iter().all(|candidate| ids.contains(&candidate.id))
     }
 
     /// Returns whether there is another server or address than this candidate.
@@ -381,7 +466,7 @@ impl Candidates {
             let Candidate { server, address, .. } = it;
             let address = address.filter(|address| address.to_string() != server.host);
             let address = address.map(|address| format!(" ({address})")).unwrap_or_default();
-            it.fault.as_ref().map(|fault| format!("{server}{address}: {fault}"))
+            it.fault().map(|fault| format!("{server}{address}: {fault}"))
         };
         let mut faults: Vec<String> = self.list.iter().filter_map(fault).collect();
         faults.sort();

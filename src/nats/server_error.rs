@@ -16,7 +16,7 @@ pub(super) enum ServerError {
     Closing,
 }
 
-/// The beginning of each text and its kind. The texts of 2.9 and of 2.15 are the same.
+/// The beginning of each text and its kind.
 const KINDS: [(&str, ServerError); 12] = [
     ("authorization violation", ServerError::Credentials),
     ("user authentication expired", ServerError::Credentials),

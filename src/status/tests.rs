@@ -123,9 +123,9 @@ impl Bucket for Scripted {
         unreachable!("nothing is written")
     }
 
-    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<bool> {
+    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         self.requests = 0;
-        Ok(true)
+        Ok(())
     }
 
     fn announce(&mut self, key: &str, content: &Content) {

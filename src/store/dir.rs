@@ -281,10 +281,10 @@ impl Bucket for DirStore {
         written
     }
 
-    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool> {
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
         let keys = keys.iter().map(|key| (*key).to_owned());
         self.open.as_mut().ok_or_else(not_open)?.subscribed.extend(keys);
-        Ok(false)
+        Ok(())
     }
 
     fn announce(&mut self, key: &str, content: &Content) {

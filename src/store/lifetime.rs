@@ -23,7 +23,7 @@ pub(super) fn lifetime_up_to(most: Duration, content: &Content) -> Option<Durati
 
 /// Returns for how much longer an entry stands that lasts so long after it was written, by the
 /// clock of the store: it may be read long after that. `None` if it is over, also where the store
-/// does not tell: servers before nats-server 2.10.
+/// does not tell.
 ///
 /// # Errors
 ///

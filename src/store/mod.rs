@@ -21,8 +21,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Entries are written by [`Bucket::compare_and_set`] only; [`Bucket::forget`] says of a key
-//!    that it is not used again.
+//! 1. Entries are written by compare-and-set only.
 //! 2. A write has three results. A store answers [`Written::Unknown`] whenever the write
 //!    may have been stored, and it never sends a write after its answer.
 //! 3. Every call returns at its deadline at the latest.
@@ -166,13 +165,6 @@ fn is_below(key: &str, prefix: &str) -> bool {
 pub struct Selection<'a> {
     /// The keys `prefix.…` of each of these; all keys of the bucket for a blank one.
     pub prefixes: &'a [String],
-    /// One of them that has an entry in all likelihood: it is read with the names of the others.
-    pub likely: Option<&'a str>,
-    /// Those that are used once and have ended in all likelihood: they are read with the names too.
-    pub ended: &'a [String],
-    /// Whether an earlier entry of a key than the last one does no harm: then any copy of the
-    /// bucket may be asked for it.
-    pub used_once: &'a dyn Fn(&str) -> bool,
     /// And those of them only for which this is true.
     pub wanted: &'a dyn Fn(&str) -> bool,
 }
@@ -180,8 +172,7 @@ pub struct Selection<'a> {
 impl<'a> Selection<'a> {
     /// Returns all keys below these prefixes.
     pub fn all(prefixes: &'a [String]) -> Selection<'a> {
-        let (used_once, wanted) = (&|_: &str| false, &|_: &str| true);
-        Selection { prefixes, likely: None, ended: &[], used_once, wanted }
+        Selection { prefixes, wanted: &|_| true }
     }
 }
 
@@ -249,8 +240,8 @@ impl<'a> FirstKeys<'a> {
 /// A bucket of keys. Each write gives its entry a higher revision than all before.
 pub trait Bucket: Send {
     /// Connects where needed, creates the bucket when it does not exist, checks it, subscribes to
-    /// keys, and reads some as [`Bucket::get`] does: together that takes fewer round trips. Returns
-    /// their entries in the order of the keys. Subscriptions of an earlier connection are gone.
+    /// keys, and reads some at once as [`Bucket::get`] does. Returns their entries in the order of
+    /// the keys. Subscriptions of an earlier connection are gone.
     ///
     /// # Errors
     ///
@@ -356,21 +347,12 @@ pub trait Bucket: Send {
         deadline: Instant,
     ) -> Written;
 
-    /// Says that nobody uses a retired key again: listings may leave out its entry from now on.
-    /// Best effort.
-    fn forget(&mut self, _key: &str) {}
-
-    /// Has the hints of all keys below these prefixes come, until the next [`Bucket::subscribe`] or
-    /// [`Bucket::wait`]: those of the keys that are subscribed to then are returned. Best effort.
-    fn subscribe_below(&mut self, _prefixes: &[String]) {}
-
-    /// Subscribes to the hints and announcements of keys until the store is opened again. Returns
-    /// whether their hints have come since [`Bucket::subscribe_below`].
+    /// Subscribes to the hints and announcements of keys until the store is opened again.
     ///
     /// # Errors
     ///
     /// When the store is not open.
-    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool>;
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()>;
 
     /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
     /// the key.

@@ -8,7 +8,6 @@
 //! | `$KV.<bucket>.<key>` | the entry of a key, written by compare-and-set only |
 //! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
 //! | `$KV.<bucket>.putex.read` | written under the condition that a key has not changed |
-//! | `$KV.<bucket>.<ticket>.ended` | a note that nobody writes the key of a ticket again |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
 //! | `$SRV.<request>…` | requests to the agent as a micro service, see `micro` |
@@ -17,8 +16,7 @@
 //!
 //! 1. Every write of an entry carries the revision that it expects, which cannot be empty:
 //!    `NatsStore::publish_expected`, in `write`. So does `confirm`, which writes an entry that
-//!    nobody reads. Only the note of an ended ticket, in `retire`, has no condition: its owner
-//!    alone writes it, after the ticket's last write.
+//!    nobody reads.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.
@@ -79,6 +77,9 @@ pub struct NatsSettings {
     pub replicas: u32,
     /// Whether a bucket in memory is accepted.
     pub allow_memory: bool,
+    /// Whether tickets and leases are kept in it. Servers before nats-server 2.11 do not know the
+    /// conditions that they need.
+    pub for_locks: bool,
     /// The prefix of JetStream's API: [`API`], or that of another domain or account.
     pub api: String,
 }
@@ -91,8 +92,6 @@ pub struct NatsStore {
     stream: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
-    /// The subscriptions to all keys below some prefixes.
-    below: Vec<u64>,
     /// The revision that the last listing reaches.
     listed: Revision,
     /// The open bucket, or the reason to make no request.
@@ -107,14 +106,10 @@ pub struct NatsStore {
 struct OpenBucket {
     created: String,
     replicated: bool,
-    /// The level of the API of the stream's leader.
-    level: u64,
     /// How the last entry of a key is removed.
     retirement: Option<Retirement>,
     /// Whether the server removes an entry after the time in its header.
     has_ttl: bool,
-    /// Whether the copies are asked for several entries at once.
-    reads_directly: bool,
 }
 
 impl NatsStore {
@@ -134,7 +129,6 @@ impl NatsStore {
             client,
             settings,
             subscribed: Vec::new(),
-            below: Vec::new(),
             listed: Revision(0),
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
@@ -159,12 +153,8 @@ impl NatsStore {
 
     /// Returns the subjects of the hints and announcements of a key.
     fn hint_subjects(&self, key: &str) -> [String; 2] {
-        [self.hint_subject(key), format!("putex.twin.{}.{key}", self.settings.bucket)]
-    }
-
-    /// Returns the subject of the hints of a key, which may end in a wildcard.
-    fn hint_subject(&self, key: &str) -> String {
-        format!("{HINT_PREFIX}{}.{key}", self.settings.bucket)
+        let bucket = &self.settings.bucket;
+        [format!("{HINT_PREFIX}{bucket}.{key}"), format!("putex.twin.{bucket}.{key}")]
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
@@ -366,30 +356,17 @@ impl Bucket for NatsStore {
         written
     }
 
-    fn forget(&mut self, key: &str) {
-        self.forget_now(key);
-    }
-
-    fn subscribe_below(&mut self, prefixes: &[String]) {
-        if self.below.is_empty() {
-            let subjects: Vec<_> =
-                prefixes.iter().map(|it| self.hint_subject(&format!("{it}.>"))).collect();
-            self.below = self.client.subscribe(&subjects, &[]).unwrap_or_default();
-        }
-    }
-
-    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool> {
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
         for key in keys {
             name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
         }
         let new = keys.iter().filter(|key| !self.subscribed.iter().any(|it| it == *key));
         let new: Vec<String> = new.map(|key| (*key).to_owned()).collect();
         let subjects: Vec<_> = new.iter().flat_map(|key| self.hint_subjects(key)).collect();
-        let below = std::mem::take(&mut self.below);
-        let subscribed = self.client.subscribe(&subjects, &below);
+        let subscribed = self.client.subscribe(&subjects, &[]);
         subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
         self.subscribed.extend(new);
-        Ok(!below.is_empty())
+        Ok(())
     }
 
     fn announce(&mut self, key: &str, content: &Content) {
@@ -409,10 +386,6 @@ impl Bucket for NatsStore {
             return Hint::Gone(why.clone());
         }
         self.subscribe_micro();
-        if !self.below.is_empty() {
-            // A connection that fails is noticed below.
-            let _ = self.client.subscribe(&[], &std::mem::take(&mut self.below));
-        }
         loop {
             match self.client.wait(wake, deadline) {
                 ClientEvent::Message(message) => {

@@ -78,7 +78,7 @@ pub(crate) struct CurrentPause {
 }
 
 /// Returns the pause that stands in an entry, by the clock of the store; `None` if it is over, also
-/// where the store does not tell: servers before nats-server 2.10.
+/// where the store does not tell.
 ///
 /// # Errors
 ///

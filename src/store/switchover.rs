@@ -87,7 +87,7 @@ pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
 }
 
 /// Returns the request in an entry, and how long it lasts still, by the clock of the store; `None`
-/// if it is over, also where the store does not tell: servers before nats-server 2.10.
+/// if it is over, also where the store does not tell.
 ///
 /// # Errors
 ///

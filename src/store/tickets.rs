@@ -42,8 +42,6 @@ pub struct Tickets {
     prefix: String,
     /// The key of the notes.
     notes_key: String,
-    /// The keys whose hints are waited for.
-    watched: Vec<String>,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
 }
@@ -61,7 +59,6 @@ impl Tickets {
             replicas: 1,
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
-            watched: Vec::new(),
             mark: None,
         }
     }
@@ -116,9 +113,6 @@ impl Tickets {
                 Input::Written(self.write(element, *at, *number, ticket, *by), now)
             }
             Step::WriteAndList(at, number, ticket, earlier_keys, by) => {
-                if *at == Revision(0) {
-                    self.bucket.subscribe_below(&self.prefixes);
-                }
                 let (written, listed) =
                     self.write_and_list(element, (*at, *number), ticket, earlier_keys, *by);
                 Input::WrittenAndListed(written, now, listed.map_err(text))
@@ -129,7 +123,7 @@ impl Tickets {
                 Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
             }
             Step::Watch(keys) => match self.watch(keys.iter().map(|key| &**key)) {
-                Ok(missed_none) => Input::Subscribed { missed_none },
+                Ok(()) => Input::Subscribed,
                 Err(error) => Input::Gone(error.text),
             },
             Step::Remove(other, by) => Input::Written(self.remove(other, who, *by), now),
@@ -169,7 +163,7 @@ impl Tickets {
         let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = selection(&self.prefixes, None, &[], &wanted);
+            let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
         let own_number = match written {
@@ -200,15 +194,9 @@ impl Tickets {
         }))
     }
 
-    /// Ends the own ticket that stands at this revision. Listings leave it out from then on: nobody
-    /// writes it again.
+    /// Ends the own ticket that stands at this revision.
     pub fn end(&mut self, element: &str, at: Revision, deadline: Instant) -> Written {
-        let key = self.key(element);
-        let written = self.retire(&key, at, RELEASED, deadline);
-        if matches!(written, Written::Stored(_)) && is_used_once(&key) {
-            self.bucket.forget(&key);
-        }
-        written
+        self.retire(&self.key(element), at, RELEASED, deadline)
     }
 
     /// Ends the ticket of another that has not moved for too long. Its owner may write it once
@@ -254,11 +242,9 @@ impl Tickets {
         element: &str,
         deadline: Instant,
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        // After that listing the own ticket has been written.
-        let own = earlier_keys.are_learned().then(|| self.key(element));
         let listing = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
+            let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
         let key = self.key(element);
@@ -319,38 +305,19 @@ impl Tickets {
         }
     }
 
-    /// Subscribes to the hints of tickets. Returns whether none of them was missed since the last
-    /// listing.
+    /// Subscribes to the hints of tickets.
     ///
     /// # Errors
     ///
     /// When the store is not open.
-    pub fn watch<'a>(&mut self, keys: impl Iterator<Item = &'a str>) -> StoreResult<bool> {
-        let keys: Vec<&str> = keys.collect();
-        // Of several that are watched, one has ended.
-        self.watched = match &keys[..] {
-            [key] if is_used_once(key) => vec![(*key).to_owned()],
-            _ => Vec::new(),
-        };
-        self.bucket.subscribe(&keys)
+    pub fn watch<'a>(&mut self, keys: impl Iterator<Item = &'a str>) -> StoreResult<()> {
+        self.bucket.subscribe(&keys.collect::<Vec<_>>())
     }
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
         self.bucket.wait(wake, Some(deadline))
     }
-}
-
-/// Returns the tickets to list. An entry of a key that is used once may be an earlier one: its
-/// number, name and mode stay, so a ticket that has ended since only delays, and a tombstone is
-/// the last entry.
-fn selection<'a>(
-    prefixes: &'a [String],
-    likely: Option<&'a str>,
-    ended: &'a [String],
-    wanted: &'a dyn Fn(&str) -> bool,
-) -> Selection<'a> {
-    Selection { prefixes, likely, ended, used_once: &is_used_once, wanted }
 }
 
 /// Returns which keys have to be read for this name.

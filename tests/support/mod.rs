@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `PUTEX_UNDER_TEST` | the putex, instead of the one just built |
 //! | `NATS_SERVER` | nats-server, instead of the one that is found |
-//! | `NATS_SERVER_OLD` | a nats-server of 2.9.10, instead of the one that is found |
+//! | `NATS_SERVER_OLD` | a nats-server of 2.10, instead of the one that is found |
 //! | `PUTEX_020` | the binary of putex 0.2.0 |
 //! | `PUTEX_DEBUG` | a debug build of putex, for a release build of the tests |
 //! | `PUTEX_REQUIRE_TOOLS` | 1: a missing tool is a failure instead of a skipped test |

@@ -56,13 +56,14 @@ pub(crate) fn nats_server() -> Option<PathBuf> {
     named("NATS_SERVER").or_else(|| tool("nats-server"))
 }
 
-/// Returns a nats-server of 2.9: `$NATS_SERVER_OLD`, or as [`tool`] does.
+/// Returns a nats-server of 2.10, the oldest that putex works with: `$NATS_SERVER_OLD`, or as
+/// [`tool`] does.
 ///
 /// # Panics
 ///
 /// As [`tool`].
 pub(crate) fn old_nats_server() -> Option<PathBuf> {
-    named("NATS_SERVER_OLD").or_else(|| tool("nats-server-2.9"))
+    named("NATS_SERVER_OLD").or_else(|| tool("nats-server-2.10"))
 }
 
 /// Returns every nats-server at hand.

@@ -183,9 +183,9 @@ impl Server {
         self.log().matches("Client connection created").count()
     }
 
-    /// Returns whether the server is 2.9 and ignores what it does not know.
+    /// Returns whether the server is 2.10 and ignores what it does not know.
     pub(crate) fn is_old(&self) -> bool {
-        self.version().starts_with("2.9.")
+        self.version().starts_with("2.10.")
     }
 
     /// Starts the server on its port and store, and returns when it answered.

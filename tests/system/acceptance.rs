@@ -117,8 +117,6 @@ fn play(name: &str, campaign: &Campaign) -> Vec<Report> {
         let mut reports = b(&setting, campaign);
         reports.extend(c(&setting, campaign.rounds));
         reports.extend(d(&setting, campaign.rounds));
-        let cluster = mixed::replicas_on_an_old_cluster_are_refused;
-        reports.push(repeat(1, || cluster(&setting)));
         return reports;
     }
     let Some(setting) = Setting::new(R) else {

@@ -121,7 +121,7 @@ enum Phase {
     Writing,
     ReadingOwn,
     /// These are to be heard of; then nothing is done until this instant.
-    Watching(BTreeSet<String>, Instant),
+    Watching(BTreeSet<String>),
     /// The last of these is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
     /// The notes of this host are read, and written, before the ticket is withdrawn.
@@ -257,7 +257,7 @@ impl Grabber {
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Watching(keys, _) => Step::Watch(keys.clone()),
+            Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(dead) => match dead.last() {
                 Some(dead) => Step::Remove(dead.clone(), by),
                 None => Step::Rest(now),
@@ -306,14 +306,11 @@ impl Grabber {
             Input::Own(Err(why)) => self.failed(why, Phase::ReadingOwn, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
-            Input::Subscribed { missed_none } => {
-                if let Phase::Watching(keys, until) = &self.phase {
+            Input::Subscribed => {
+                if let Phase::Watching(keys) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
                     // As in `owner`: the write travels behind the subscription.
-                    self.phase = match missed_none {
-                        true => Phase::Resting(*until, Box::new(Phase::Listing)),
-                        false => Phase::Writing,
-                    };
+                    self.phase = Phase::Writing;
                 }
             }
             Input::Hint(revision) => {

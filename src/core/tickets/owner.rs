@@ -85,8 +85,8 @@ enum Phase {
     Probing,
     /// The own ticket, which is not granted, is ended; another one follows.
     Withdrawing,
-    /// These are to be heard of; then nothing is done until this instant.
-    Watching(BTreeSet<String>, Instant),
+    /// These are to be heard of.
+    Watching(BTreeSet<String>),
     /// The last of these is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
     /// Why the lock is not had in time; another process may have noted more of what is waited for.
@@ -261,7 +261,7 @@ impl TicketOwner {
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Probing => Step::List(EarlierKeys::default(), by),
             Phase::Withdrawing => self.next_end(by),
-            Phase::Watching(keys, _) => Step::Watch(keys.clone()),
+            Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(dead) => match dead.last() {
                 Some(dead) => Step::Remove(dead.clone(), by),
                 None => Step::Rest(now),
@@ -365,15 +365,12 @@ impl TicketOwner {
             Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
             Input::Listed(Err(why)) => self.failed(why, self.listing_phase(), now),
-            Input::Subscribed { missed_none } => {
-                if let Phase::Watching(keys, until) = &self.phase {
+            Input::Subscribed => {
+                if let Phase::Watching(keys) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
                     // The renewal travels behind the subscription: a change that is stored
                     // later is told, an earlier one is in the listing that follows.
-                    self.phase = match missed_none {
-                        true => Phase::Resting(*until, Box::new(Phase::Listing)),
-                        false => Phase::Writing,
-                    };
+                    self.phase = Phase::Writing;
                 }
             }
             Input::Hint(revision) => {

@@ -166,7 +166,7 @@ impl Releaser {
             }
             Input::Mark(_)
             | Input::WrittenAndListed(..)
-            | Input::Subscribed { .. }
+            | Input::Subscribed
             | Input::Hint(_)
             | Input::Notes(_)
             | Input::Unused

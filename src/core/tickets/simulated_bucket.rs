@@ -210,15 +210,6 @@ fn read(
     (standing, last)
 }
 
-/// Returns the revision that the listing of an answer reaches. The store does not hint at earlier
-/// changes.
-pub(super) fn last_listed(input: &Input) -> Option<Revision> {
-    let (Input::Listed(listed) | Input::WrittenAndListed(_, _, listed)) = input else {
-        return None;
-    };
-    listed.as_ref().ok().map(|(_, last)| *last)
-}
-
 /// Returns what comes of a step without a result.
 pub(super) fn no_result(step: &Step, sent: Instant) -> Input {
     let none = "no answer".to_owned();

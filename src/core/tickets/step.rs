@@ -63,9 +63,7 @@ pub enum Step {
     /// Write the own ticket, of this number, in the place of this revision:
     /// [`Input::Written`]. The first write has no number.
     Write(Revision, Option<Revision>, Ticket, Instant),
-    /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`]. From before
-    /// a first write on, until the next `Watch` or `Rest`, the hints of all tickets that may
-    /// conflict come: those of the ones to watch are handed on then.
+    /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`].
     WriteAndList(Revision, Option<Revision>, Ticket, EarlierKeys, Instant),
     /// End the own ticket, which stands at this revision: [`Input::Written`].
     End(Revision, Instant),
@@ -143,10 +141,7 @@ pub enum Input {
     /// The notes were read: their revision, 0 without any.
     Notes(Result<(Revision, Seen), String>),
     /// The hints of the tickets come from now on.
-    Subscribed {
-        /// They have come since before the last listing: none was missed.
-        missed_none: bool,
-    },
+    Subscribed,
     /// A ticket has changed; its new revision, if that is known.
     Hint(Option<Revision>),
     /// The wait is over.

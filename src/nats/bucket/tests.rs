@@ -3,9 +3,9 @@
 use super::*;
 
 const V15: &str = include_str!("../../../tests/data/nats-2.15.1/info.json");
-const V9: &str = include_str!("../../../tests/data/nats-2.9.10/info.json");
+const V10: &str = include_str!("../../../tests/data/nats-2.10.26/info.json");
 const OLD_V15: &str = include_str!("../../../tests/data/nats-2.15.1/info_0.2.0.json");
-const OLD_V9: &str = include_str!("../../../tests/data/nats-2.9.10/info_0.2.0.json");
+const OLD_V10: &str = include_str!("../../../tests/data/nats-2.10.26/info_0.2.0.json");
 const CLI_V15: &str = include_str!("../../../tests/data/nats-2.15.1/info_cli.json");
 
 fn config(info: &str) -> Value {
@@ -13,20 +13,20 @@ fn config(info: &str) -> Value {
     value["config"].clone()
 }
 
-fn judge(bucket: &str, config: &Value, version: &str) -> Result<Vec<String>, String> {
-    check(bucket, config, version, false).map(|found| found.remarks)
+fn judge(bucket: &str, config: &Value) -> Result<Vec<String>, String> {
+    check(bucket, config, false).map(|found| found.remarks)
 }
 
 #[test]
 fn a_bucket_of_our_own_making_lacks_nothing_on_both_servers() {
-    assert_eq!(judge("locks", &config(V15), "2.15.1"), Ok(vec![]));
-    assert_eq!(judge("locks", &config(V9), "2.9.10"), Ok(vec![]));
+    assert_eq!(judge("locks", &config(V15)), Ok(vec![]));
+    assert_eq!(judge("locks", &config(V10)), Ok(vec![]));
 }
 
 #[test]
 fn what_is_asked_for_passes_the_check_itself() {
     let created: Value = serde_json::from_str(&create("b-1", 3, "2.10.0")).expect("JSON");
-    assert_eq!(judge("b-1", &created, "2.15.1"), Ok(vec![]));
+    assert_eq!(judge("b-1", &created), Ok(vec![]));
     assert_eq!(created["num_replicas"], 3);
     assert_eq!(created["storage"], "file");
 }
@@ -38,10 +38,10 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks() {
         "bucket old: deny_purge false: a client that may purge the stream can drop a held lock",
         "bucket old: no republish to putex.hint.old.>: changes are noticed by reading every R only",
     ];
-    for (info, version) in [(OLD_V15, "2.15.1"), (OLD_V9, "2.9.10")] {
-        assert_eq!(judge("old", &config(info), version), Ok(expected.map(str::to_owned).to_vec()));
+    for info in [OLD_V15, OLD_V10] {
+        assert_eq!(judge("old", &config(info)), Ok(expected.map(str::to_owned).to_vec()));
     }
-    let cli = judge("cli", &config(CLI_V15), "2.15.1").expect("safe");
+    let cli = judge("cli", &config(CLI_V15)).expect("safe");
     assert_eq!(cli.len(), 3, "{cli:?}");
 }
 
@@ -74,7 +74,7 @@ fn every_unsafe_field_is_refused_by_its_name() {
     for (field, value, reason) in cases {
         let mut config = config(V15);
         config[field] = value.clone();
-        let refused = judge("locks", &config, "2.15.1").expect_err(field);
+        let refused = judge("locks", &config).expect_err(field);
         let start = format!("bucket locks: {reason}: ");
         assert!(refused.starts_with(&start) || field == "mirror", "{field} {value}: {refused}");
         assert!(refused.contains(reason), "{field} {value}: {refused}");
@@ -88,12 +88,12 @@ fn dropping_old_messages_is_refused_only_where_a_limit_can_make_it_happen() {
     for limit in ["max_msgs", "max_bytes"] {
         let mut config = config(V15);
         config["discard"] = json!("old");
-        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+        assert_eq!(judge("locks", &config), Ok(vec![]));
         config[limit] = json!(1000);
-        let refused = judge("locks", &config, "2.15.1").expect_err(limit);
+        let refused = judge("locks", &config).expect_err(limit);
         assert!(refused.contains(&format!("discard old with {limit} 1000")), "{refused}");
         config["discard"] = json!("new");
-        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+        assert_eq!(judge("locks", &config), Ok(vec![]));
     }
 }
 
@@ -102,7 +102,7 @@ fn all_faults_are_told_at_once() {
     let mut config = config(V15);
     config["no_ack"] = json!(true);
     config["max_age"] = json!(1_000_000);
-    let refused = judge("locks", &config, "2.15.1").expect_err("unsafe");
+    let refused = judge("locks", &config).expect_err("unsafe");
     assert!(refused.contains("no_ack") && refused.contains("max_age 1 ms"), "{refused}");
 }
 
@@ -110,7 +110,7 @@ fn all_faults_are_told_at_once() {
 fn memory_is_taken_when_allowed_and_remarked_upon() {
     let mut value = config(V15);
     value["storage"] = json!("memory");
-    let remarks = check("locks", &value, "2.15.1", true).expect("allowed").remarks;
+    let remarks = check("locks", &value, true).expect("allowed").remarks;
     assert_eq!(remarks.len(), 1, "{remarks:?}");
     assert!(remarks[0].contains("storage memory"), "{remarks:?}");
 }
@@ -135,15 +135,15 @@ fn what_is_not_understood_is_not_trusted() {
     for (field, value) in kinds {
         let mut config = config(V15);
         config[field] = value;
-        let refused = judge("locks", &config, "2.15.1").expect_err(field);
+        let refused = judge("locks", &config).expect_err(field);
         assert!(refused.contains(field), "{field}: {refused}");
     }
-    assert!(judge("locks", &Value::Null, "2.15.1").is_err());
+    assert!(judge("locks", &Value::Null).is_err());
     for discard in [json!("old"), json!("other"), Value::Null] {
         for limit in [json!("9"), json!(1e3), json!(u64::MAX)] {
             let mut config = config(V15);
             (config["discard"], config["max_bytes"]) = (discard.clone(), limit.clone());
-            let refused = judge("locks", &config, "2.15.1").expect_err("a limit of another kind");
+            let refused = judge("locks", &config).expect_err("a limit of another kind");
             assert!(refused.contains("with max_bytes"), "{refused}");
         }
     }
@@ -156,7 +156,7 @@ fn what_is_not_understood_is_not_trusted() {
     for (field, value) in shortcomings {
         let mut config = config(V15);
         config[field] = value;
-        let remarks = judge("locks", &config, "2.15.1").expect(field);
+        let remarks = judge("locks", &config).expect(field);
         assert!(remarks.len() == 1 && remarks[0].contains(field), "{remarks:?}");
     }
 }
@@ -189,33 +189,26 @@ fn an_absent_field_counts_as_its_default() {
                 fields.insert(field.to_owned(), Value::Null);
             }
         }
-        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+        assert_eq!(judge("locks", &config), Ok(vec![]));
     }
     let mut config = config(V15);
     for field in ["deny_purge", "deny_delete", "max_msgs_per_subject", "republish"] {
         config[field] = Value::Null;
     }
-    assert_eq!(judge("locks", &config, "2.15.1").expect("safe").len(), 4);
+    assert_eq!(judge("locks", &config).expect("safe").len(), 4);
 }
 
 #[test]
-fn replicas_need_a_server_whose_compare_and_set_has_one_winner() {
-    for good in
-        ["2.9.21", "2.9.25", "2.10.0", "2.10.26", "v2.15.1", "3.0.0", "2.11.0-RC.1", "2.9.100"]
-    {
-        assert_eq!(check_replicas(3, good), Ok(()), "{good}");
+fn a_version_is_since_another_if_it_is_a_release_from_it_on_or_later() {
+    for good in ["2.11.0", "2.11.3", "v2.15.1", "3.0.0", "2.12.0-RC.1", "2.100.0"] {
+        assert!(is_since(good, LOCKS_SINCE), "{good}");
     }
     for bad in [
-        "2.9.20", "2.9.10", "2.9.9", "2.8.99", "1.99.99", "2.9.21-RC.1", "2.10.0-beta.3", "",
-        "2.10", "2.10.x", "latest", "2.10.0.1", "2..21",
+        "2.10.99", "2.9.25", "1.99.99", "2.11.0-RC.1", "", "2.11", "2.11.x", "latest", "2.11.0.1",
+        "2..21",
     ] {
-        assert!(check_replicas(3, bad).is_err(), "{bad}");
-        assert_eq!(check_replicas(1, bad), Ok(()), "{bad} with one copy");
+        assert!(!is_since(bad, LOCKS_SINCE), "{bad}");
     }
-    let mut config = config(V9);
-    config["num_replicas"] = json!(3);
-    let refused = judge("locks", &config, "2.9.10").expect_err("unsafe");
-    assert!(refused.contains("num_replicas 3: on nats-server 2.9.10"), "{refused}");
 }
 
 #[test]
@@ -223,7 +216,7 @@ fn the_level_of_the_api_is_that_of_the_metadata() {
     let level = |value: Value| {
         let mut config = config(V15);
         config["metadata"] = value;
-        check("locks", &config, "2.15.1", false).map(|found| found.level)
+        check("locks", &config, false).map(|found| found.level)
     };
     for (metadata, expected) in [
         (Value::Null, 0),
@@ -244,7 +237,7 @@ fn a_history_is_remarked_upon() {
     for (history, text) in [(5, "max_msgs_per_subject 5"), (-1, "max_msgs_per_subject without")] {
         let mut config = config(V15);
         config["max_msgs_per_subject"] = json!(history);
-        let remarks = judge("locks", &config, "2.15.1").expect("safe");
+        let remarks = judge("locks", &config).expect("safe");
         assert_eq!(remarks.len(), 1, "{remarks:?}");
         assert!(remarks[0].contains(text), "{remarks:?}");
     }
@@ -259,7 +252,7 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
             value[name] = json!(text);
         }
         value["num_replicas"] = json!(1);
-        let refusal = judge("locks", &value, "2.15.1").expect_err("it is not safe");
+        let refusal = judge("locks", &value).expect_err("it is not safe");
         assert!(!refusal.contains(char::is_control), "{refusal:?}");
     }
 }
@@ -277,19 +270,16 @@ fn entries_that_have_ended_go_where_the_bucket_lets_them() {
     ] {
         let mut config = config(V15);
         (config["allow_msg_ttl"], config["deny_purge"]) = (ttl, deny_purge);
-        let found = check("locks", &config, "2.15.1", false).expect("safe");
+        let found = check("locks", &config, false).expect("safe");
         assert_eq!(found.retirement, expected, "{config}");
     }
 }
 
 #[test]
 fn a_new_bucket_lets_entries_go_by_time_where_the_server_knows_that() {
-    for (version, expected) in [
-        ("2.9.10", Value::Null),
-        ("2.10.29", Value::Null),
-        ("2.11.0", json!(true)),
-        ("2.15.1", json!(true)),
-    ] {
+    for (version, expected) in
+        [("2.10.29", Value::Null), ("2.11.0", json!(true)), ("2.15.1", json!(true))]
+    {
         let config: Value = serde_json::from_str(&create("b-1", 1, version)).expect("JSON");
         assert_eq!(config["allow_msg_ttl"], expected, "{version}");
     }

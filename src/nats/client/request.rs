@@ -62,8 +62,6 @@ struct Pending<'a> {
     sent: &'a Outgoing<'a>,
     /// The subject of its reply.
     reply: String,
-    /// Whether it was sent with the login.
-    is_sent: bool,
     frame: Vec<u8>,
     /// The messages before the last one, at most so many, where the reply has several.
     parts: Option<(usize, Vec<Message>)>,
@@ -110,22 +108,16 @@ impl Client {
         by: Instant,
     ) -> Result<Vec<Message>, RequestError> {
         let began = sys::now();
-        // Only now is their answer new.
-        let mut sent_early = std::mem::take(&mut self.link()?.sent_early.requests);
         let mut pending = Vec::with_capacity(sent.len());
         for sent in sent {
-            let early = sent_early.iter().position(|early| early.is(sent));
-            let early = early.map(|index| sent_early.swap_remove(index).reply);
-            let is_sent = early.is_some();
-            let reply = early.map_or_else(|| self.next_reply(), Ok)?;
+            let reply = self.next_reply()?;
             let frame = self.frame(sent, Some(&reply))?;
-            pending.push(Pending { sent, reply, is_sent, frame, parts: None, answer: None });
+            pending.push(Pending { sent, reply, frame, parts: None, answer: None });
         }
         if began >= by {
             return Err(RequestError::NotSent("no time is left".to_owned()));
         }
-        let unsent = pending.iter().filter(|pending| !pending.is_sent);
-        let frames: Vec<_> = unsent.map(|pending| &*pending.frame).collect();
+        let frames: Vec<_> = pending.iter().map(|pending| &*pending.frame).collect();
         self.send(&frames.concat(), by)?;
         let ping_after = self.options.repeat_after();
         let mut repeat_after = ping_after;
@@ -166,34 +158,6 @@ impl Client {
         Ok(pending.into_iter().filter_map(|pending| pending.answer).collect())
     }
 
-    /// Sends a message and waits for its reply of several messages, at most so many, and a last one
-    /// with a status. Returns that one first. The message is sent once.
-    ///
-    /// # Errors
-    ///
-    /// See [`RequestError`].
-    pub fn batch(
-        &mut self,
-        sent: &Outgoing<'_>,
-        most: usize,
-        by: Instant,
-    ) -> Result<(Message, Vec<Message>), RequestError> {
-        let reply = self.next_reply()?;
-        let frame = self.frame(sent, Some(&reply))?;
-        self.send(&frame, by)?;
-        let parts = Some((most, Vec::new()));
-        let mut pending = [Pending { sent, reply, is_sent: true, frame, parts, answer: None }];
-        while pending[0].answer.is_none() {
-            if sys::now() >= by {
-                return Err(RequestError::TimedOut);
-            }
-            self.receive_reply(&mut pending, by)?;
-        }
-        let [Pending { answer, parts, .. }] = pending;
-        let parts = parts.map(|(_, parts)| parts).unwrap_or_default();
-        Ok((answer.ok_or(RequestError::TimedOut)?, parts))
-    }
-
     /// Sends a message, and returns the replies of all that answer until this instant, at most so
     /// many. The message is sent once.
     ///
@@ -210,7 +174,7 @@ impl Client {
         let frame = self.frame(sent, Some(&reply))?;
         self.send(&frame, until)?;
         let parts = Some((most, Vec::new()));
-        let mut pending = [Pending { sent, reply, is_sent: true, frame, parts, answer: None }];
+        let mut pending = [Pending { sent, reply, frame, parts, answer: None }];
         // Messages that mean nothing must not extend the time.
         while pending[0].answer.is_none() && sys::now() < until {
             self.receive_reply(&mut pending, until)?;

@@ -29,7 +29,7 @@ fn in_ms(ms: u64) -> Instant {
 fn client_of(servers: Vec<Server>, interval: Duration) -> Client {
     let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
     let mut client = Client::new(servers.clone(), options);
-    client.candidates = Candidates::new(servers, INTERVAL);
+    client.dialer.pool = Candidates::new(servers, INTERVAL);
     client
 }
 
@@ -40,7 +40,7 @@ fn give_up() -> Instant {
 impl Client {
     /// Puts the first request without an answer so much earlier.
     pub(crate) fn age(&mut self, by: Duration) {
-        self.candidates.age(by);
+        self.dialer.pool.age(by);
     }
 }
 
@@ -298,45 +298,6 @@ fn wake_deadline_and_publish() {
         .publish(&Outgoing { subject: "putex.notice", payload: b"hi", ..Outgoing::default() })
         .expect("connected");
     fake.finish();
-}
-
-/// What the login has brought is of use for the call that connected, and for its first requests.
-#[test]
-fn answers_to_what_was_sent_with_the_login_do_not_grow_old() {
-    let early = Early {
-        subscriptions: vec!["hint.>".to_owned()],
-        requests: vec![("read".to_owned(), "it".to_owned())],
-    };
-    for is_connected_to_again in [false, true] {
-        let fake = FakeServer::once(move |peer| {
-            let info = INFO.replace('}', ",\"jetstream\":true}");
-            peer.send(&format!("INFO {info}\r\n"));
-            peer.take_handshake();
-            assert_eq!(peer.frame().words, ["SUB", "hint.>", "2"]);
-            let request = peer.frame();
-            peer.send("PONG\r\n");
-            peer.reply_to(&request, "early");
-            if is_connected_to_again {
-                peer.answer("late");
-            }
-            peer.answer("last");
-            assert_eq!(peer.rest(), "");
-        });
-        let mut client = client_of(vec![fake.server()], INTERVAL);
-        client.connect_with(&early, give_up()).expect("let in");
-        if is_connected_to_again {
-            client.connect_with(&early, give_up()).expect("connected");
-        }
-        client.subscribe(&["hint.>".to_owned()], &[]).expect("it is subscribed to");
-        let (subject, payload) = ("read", &b"it"[..]);
-        let read = Outgoing { subject, payload, repeats: true, ..Outgoing::default() };
-        for expected in [if is_connected_to_again { "late" } else { "early" }, "last"] {
-            let reply = client.request(&read, give_up()).expect("a reply");
-            assert_eq!(reply.payload, expected.as_bytes());
-        }
-        drop(client);
-        fake.finish();
-    }
 }
 
 #[test]

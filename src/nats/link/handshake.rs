@@ -1,38 +1,44 @@
 //! Opening a link: INFO, then TLS, CONNECT, PING and PONG.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::nats::auth::Credentials;
 use crate::nats::connect_options::ConnectOptions;
-use crate::nats::dial;
-use crate::nats::pool::{Candidate, Failure};
+use crate::nats::dial::{self, Handshake};
+use crate::nats::pool::{Candidate, Failure, INFO_LIMIT};
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Session, Tls};
 
 impl Link {
     /// Makes a connection to a candidate, with a limit until INFO and one for the whole
-    /// handshake.
+    /// handshake. Nobody logs in for a connection that was given up.
     pub(in crate::nats) fn make(
         next: &Candidate,
         address: IpAddr,
         options: &ConnectOptions,
-        early: &Early,
+        progress: &Handshake,
         by: Instant,
     ) -> Result<Link, (Failure, StoreError)> {
-        let info_by = sys::now().after(next.info_within()).min(by);
+        let info_by = sys::now().after(INFO_LIMIT).min(by);
         let credentials = options.login_of(&next.server).read();
         let credentials = credentials.map_err(|error| (Failure::Unreached, error))?;
         let late = |by, late, failure| if sys::now() >= by { late } else { failure };
         let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
         let mut link =
             Link::open(next, address, options, &credentials, info_by).map_err(unreached)?;
+        progress.is_greeted.store(true, Ordering::Relaxed);
+        if progress.is_given_up.load(Ordering::Relaxed) {
+            let error = Kind::Unreachable.error("another server answered before");
+            return Err((Failure::Unreached, error));
+        }
         let refused = |error: StoreError| {
             // A missing file: the server has refused nothing.
             let is_local = error.kind == Kind::Unreachable;
             let failure = if is_local { Failure::Unreached } else { Failure::Refused };
             (late(by, Failure::Slow, failure), error)
         };
-        link.log_in(options, &credentials, early, by).map_err(refused)?;
+        link.log_in(options, &credentials, by).map_err(refused)?;
         Ok(link)
     }
 
@@ -64,7 +70,6 @@ impl Link {
             pinged_at: None,
             inbox: format!("{}.{random:032x}.", options.inbox),
             last_sid: INBOX_SID,
-            sent_early: SentEarly::default(),
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -78,14 +83,12 @@ impl Link {
         Ok(link)
     }
 
-    /// Performs the handshake after INFO, subscribes to an inbox and sends `early` behind.
-    /// Only the PONG after CONNECT proves success: a server that refuses the login reads no
-    /// further.
+    /// Performs the handshake after INFO, and subscribes to an inbox. Only the PONG after CONNECT
+    /// proves success: a server that refuses the login reads no further.
     fn log_in(
         &mut self,
         options: &ConnectOptions,
         credentials: &Credentials,
-        early: &Early,
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let ConnectOptions { tls, name, .. } = options;
@@ -101,8 +104,7 @@ impl Link {
         let nonce = self.info.nonce.as_deref();
         let connect = encode::connect(name, self.stream.tls.is_some(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
-        let early = self.early_frames(early).map_err(|text| Kind::Unreachable.error(text))?;
-        let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING, &early].concat();
+        let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
         if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
             return Err(match self.final_error() {
                 Some(text) => refusal(&text, credentials),
@@ -114,39 +116,25 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the frames of what is sent behind PING, so that its answers and refusals come
-    /// behind PONG.
-    fn early_frames(&mut self, early: &Early) -> Result<Vec<u8>, EncodeError> {
-        let mut frames = Vec::new();
-        if !self.info.reads_any_stream() {
-            return Ok(frames);
-        }
-        for subject in &early.subscriptions {
-            frames.extend(self.subscription(subject)?.1.into_bytes());
-            self.sent_early.subscriptions.push(subject.clone());
-        }
-        for (subject, payload) in &early.requests {
-            let (subject, payload, reply) = (subject.clone(), payload.clone(), self.next_reply()?);
-            let (frame, _) = encode::publish(&subject, Some(&reply), &[], payload.as_bytes())?;
-            frames.extend(frame);
-            self.sent_early.requests.push(EarlyRequest { subject, payload, reply });
-        }
-        Ok(frames)
-    }
-
     /// Waits for INFO and checks that the server supports headers.
     fn receive_info(&mut self, credentials: &Credentials, by: Instant) -> Result<(), StoreError> {
-        match self.step(None, by).map_err(|error| self.judge(error))? {
+        // A server that waits for TLS says nothing, and closes the connection after some seconds.
+        let hint = if self.stream.tls.is_none() {
+            "; one with handshake_first needs --tlsfirst"
+        } else {
+            ""
+        };
+        let received = self.step(None, by).map_err(|error| {
+            let StoreError { kind, text } = self.judge(error);
+            kind.error(if self.decoder.is_blank() { text + hint } else { text })
+        })?;
+        match received {
             Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
             Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
             Received::Op(_) => {
                 return Err(Kind::Unfit.error("it does not begin with INFO: not a NATS server"));
             }
             Received::Elapsed | Received::Woken => {
-                let hint = match self.stream.tls.is_some() {
-                    true => "",
-                    false => "; one with handshake_first needs --tlsfirst",
-                };
                 return Err(Kind::Unreachable
                     .error(format!("it does not answer: it sent no INFO in time{hint}")));
             }

@@ -87,8 +87,8 @@ impl Bucket for Flooded {
         unreachable!("nothing is written")
     }
 
-    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<bool> {
-        Ok(true)
+    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
+        Ok(())
     }
 
     fn announce(&mut self, _key: &str, _content: &Content) {}

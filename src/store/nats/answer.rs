@@ -2,7 +2,7 @@
 
 use crate::core::{Revision, Written, sanitize};
 use crate::nats::jetstream::{self, Stored, code};
-use crate::nats::{Headers, Message, RequestError};
+use crate::nats::{Headers, RequestError};
 use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 
 /// Converts the answer to a write into its outcome. `replicated`: the bucket has more than
@@ -61,26 +61,6 @@ pub(crate) fn entry(subject: &str, stored: &Stored) -> Entry {
     let key = subject.splitn(3, '.').nth(2).unwrap_or_default().to_owned();
     let content = content(&Headers::parse(&stored.headers), &stored.data);
     Entry { key, revision: Revision(stored.seq), content }
-}
-
-/// The status of the last message of a reply of several.
-pub(crate) const END_OF_BATCH: u16 = 204;
-
-/// Returns whether a reply of several messages, of which these are the headers of the last one, is
-/// complete, and is from a copy of the bucket that has all writes up to this revision.
-pub(crate) fn reaches(end: &Headers, last: Revision) -> bool {
-    let number = |name| server_header(end, name).and_then(|text| text.parse::<u64>().ok());
-    end.status() == Some(END_OF_BATCH)
-        && number("Nats-Num-Pending") == Some(0)
-        && number("Nats-UpTo-Sequence").is_some_and(|up_to| up_to >= last.0)
-}
-
-/// Converts a stored message of `stream`, as a copy of the bucket sends it, into an entry; `None`
-/// if it is none.
-pub(crate) fn direct_entry(message: &Message, stream: &str) -> Option<Entry> {
-    let (subject, revision) = hint(&message.headers, stream)?;
-    let key = subject.splitn(3, '.').nth(2)?.to_owned();
-    Some(Entry { key, revision, content: content(&message.headers, &message.payload) })
 }
 
 /// Returns the subject and the revision of a republished message, `None` when the message

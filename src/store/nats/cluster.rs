@@ -20,9 +20,6 @@ const OF_JETSTREAM: &str = "$SYS.REQ.SERVER.PING.JSZ";
 /// So many servers are listed.
 const SERVERS_MAX: usize = 256;
 
-/// How often nats-server before 2.10 has its files written to disk.
-const SYNC_EVERY_BEFORE_2_10: Duration = Duration::from_secs(60);
-
 /// When a server has what it acknowledges written to its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
@@ -76,10 +73,9 @@ fn server_of(payload: &[u8], cluster: Option<&str>) -> Option<ClusterServer> {
     }
     let config = &value["data"]["config"];
     let every = config["sync_interval"].as_u64().map(Duration::from_nanos);
-    let sync = match (config.is_object(), config["sync_always"].as_bool()) {
-        (false, _) => None,
-        (true, Some(true)) => Some(SyncMode::Always),
-        (true, _) => Some(SyncMode::Every(every.unwrap_or(SYNC_EVERY_BEFORE_2_10))),
+    let sync = match config["sync_always"].as_bool() {
+        Some(true) => Some(SyncMode::Always),
+        _ => every.map(SyncMode::Every),
     };
     Some(ClusterServer { name: text("name")?, version: text("ver")?, sync })
 }
@@ -108,7 +104,7 @@ mod tests {
                 Some(SyncMode::Always),
             ),
             (r#"{"config":{"sync_interval":120000000000}}"#, Some(minutes)),
-            (r#"{"config":{"max_memory":1}}"#, Some(SyncMode::Every(SYNC_EVERY_BEFORE_2_10))),
+            (r#"{"config":{"max_memory":1}}"#, None),
         ] {
             assert_eq!(of(data).sync, sync, "{data}");
         }

@@ -54,7 +54,7 @@ impl NatsStore {
         let bucket = bucket.map_err(|error| Written::Unknown(format!("nothing sent: {error}")))?;
         let replicated = bucket.replicated;
         for (key, at) in keys {
-            let checked = self.check_expected(bucket, Expected::OtherKey(key, *at));
+            let checked = self.check_expected(Expected::OtherKey(key, *at));
             checked.map_err(|text| Written::Denied(format!("nothing sent: {text}")))?;
         }
         let subject = self.target(&self.raw_subject(name::READ_KEY));

@@ -59,7 +59,7 @@ impl NatsStore {
             found.created = Some(info.created);
             found.late = info.late;
         } else {
-            self.check_replicas()?;
+            self.check_version()?;
             let server = self.client.server();
             let cluster = server.and_then(|server| server.cluster.as_ref());
             // A server with JetStream and without a cluster makes only one copy: it would refuse

@@ -1,15 +1,13 @@
 //! Opening: connect, find the bucket or create it, check it, read its epoch and keys.
 
-use std::iter;
 use std::time::Duration;
 
 use super::micro::MicroService;
-use super::read::last_of;
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
 use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
-use crate::nats::{Early, Message, Outgoing, RequestError, ServerInfo};
+use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
     Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, StoreError,
     StoreErrorKind as Kind, StoreResult, name,
@@ -20,7 +18,7 @@ use crate::sys::{self, Alarm};
 /// client keeps deleting the key.
 const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
-/// Longest time for all requests after the connection: one round trip as a rule, and seven that
+/// Longest time for all requests after the connection: two round trips as a rule, and seven that
 /// create the bucket.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
@@ -28,15 +26,13 @@ const OPEN_MAX: Duration = Duration::from_secs(10);
 /// again. A server creates a bucket within a few milliseconds.
 const CREATION_POLL: Duration = Duration::from_millis(5);
 
+/// For whom which version is needed, in a refusal.
+const PUTEX_NEEDS: &str = "putex needs";
+const LOCKS_NEED: &str = "locks and leases need";
+
 /// The header of the epoch with the time when the bucket was created, as STREAM.INFO shows it;
 /// compared for equality only.
 const CREATED: &str = "Putex-Created";
-
-/// The epoch of a bucket with its revision, and the entries of keys, in their order.
-struct EpochAndKeys {
-    epoch: (String, Revision),
-    entries: Vec<Option<Entry>>,
-}
 
 impl NatsStore {
     /// Connects, finds or creates the bucket, checks it, and reads its epoch and keys. The
@@ -48,23 +44,13 @@ impl NatsStore {
     ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         let keys = first.read.iter().map(|key| self.subject(key));
-        let epoch = Ok(self.raw_subject(name::EPOCH_KEY));
-        let subjects = iter::once(epoch).chain(keys).collect::<StoreResult<Vec<_>>>()?;
+        let mut subjects = keys.collect::<StoreResult<Vec<_>>>()?;
+        subjects.push(self.raw_subject(name::EPOCH_KEY));
         self.forget_lost_connection();
-        let requests = self.first_requests(&subjects);
-        let subscriptions = first.subscribed.iter().flat_map(|key| self.hint_subjects(key));
-        let subscriptions = subscriptions.collect();
-        let early = Early { subscriptions, requests };
-        self.client.connect_with(&early, deadline)?;
+        self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(first.subscribed)?;
-        let (info, created, read) = match self.read_at_once(&early.requests, &subjects, deadline)? {
-            Some((info, read)) => (info, false, read),
-            None => {
-                let (info, created) = self.find_or_create(deadline)?;
-                (info, created, None)
-            }
-        };
+        let (info, created) = self.find_or_create(deadline)?;
         let found = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let mut remarks = Vec::from_iter(self.client.server().map(describe_server));
@@ -72,8 +58,10 @@ impl NatsStore {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(found.remarks);
-        let read = read.map_or_else(|| self.read_again(&info, &subjects, deadline), Ok)?;
-        let EpochAndKeys { epoch: (epoch, written), entries } = read;
+        let mut entries = self.read_all(&subjects, deadline)?;
+        let epoch = entries.pop().flatten();
+        let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
+        let (epoch, written) = known.map_or_else(|| self.epoch(&info, deadline), Ok)?;
         let bucket = BucketInfo {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
@@ -89,7 +77,6 @@ impl NatsStore {
     fn forget_lost_connection(&mut self) {
         if !self.client.is_connected() {
             self.subscribed.clear();
-            self.below.clear();
             self.listed = Revision(0);
             self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
@@ -132,97 +119,17 @@ impl NatsStore {
         Err(Kind::Unreachable.error(why))
     }
 
-    /// Returns the requests that open a bucket: its state, and its entries of these subjects.
-    /// None for the API of another domain: the version of its servers is not known.
-    fn first_requests(&self, subjects: &[String]) -> Vec<(String, String)> {
-        let subject = |what: &str| format!("{API}.{what}.{}", self.stream);
-        let read = |of: &String| (subject("STREAM.MSG.GET"), last_of(of));
-        match &*self.settings.api {
-            API => iter::once((subject("STREAM.INFO"), String::new()))
-                .chain(subjects.iter().map(read))
-                .collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Makes the [`NatsStore::first_requests`] at once, which may have been sent with the login.
-    /// Returns the bucket, and its epoch with the entries of the keys unless they have to be read
-    /// again; `None` where STREAM.INFO has to be sent again.
-    ///
-    /// The leader of the stream answers each of the requests, in any order. What it reads beside
-    /// STREAM.INFO is as good as what it reads later:
-    ///
-    /// * Nothing is used unless STREAM.INFO shows a bucket that is made and has a leader whom a
-    ///   majority hears; the caller uses nothing before it has found the bucket safe.
-    /// * If the bucket is made anew between the answers, the epoch that was read may be of the
-    ///   one before. A holder of that would seem to have run out. So the epoch counts only if
-    ///   its entry names the creation time that STREAM.INFO shows.
-    /// * The entry of a key may still be of the bucket before, as it may be when the bucket is
-    ///   made anew before the next write: the compare-and-set of that write decides. A mark
-    ///   names its epoch.
-    /// * A leader that is being replaced may answer a read. So it may later: an entry may always
-    ///   be older than the last write.
-    fn read_at_once(
-        &mut self,
-        requests: &[(String, String)],
-        subjects: &[String],
-        deadline: Instant,
-    ) -> StoreResult<Option<(StreamInfo, Option<EpochAndKeys>)>> {
-        let is_able = self.client.server().is_some_and(ServerInfo::reads_any_stream);
-        let [(info_subject, _), ..] = requests else { return Ok(None) };
-        if !is_able {
-            return Ok(None);
-        }
-        let mut outgoing = Vec::new();
-        for (subject, payload) in requests {
-            let payload = payload.as_bytes();
-            outgoing.push(Outgoing { subject, headers: &[], payload, repeats: true });
-        }
-        let replies = match self.client.requests(&outgoing, self.answer_by(deadline)) {
-            Ok(replies) => replies,
-            // One by one they tell which of them is refused.
-            Err(RequestError::Forbidden(_) | RequestError::NoResponders) => return Ok(None),
-            Err(error) => return Err(self.request_error(info_subject, &error)),
-        };
-        let [info, reads @ ..] = &*replies else { return Ok(None) };
-        let info = jetstream::stream_info(&info.payload);
-        let usable = info.ok().filter(|info| info.is_made() && info.has_leader);
-        let read = |(subject, reply): (&String, &Message)| {
-            let stored = jetstream::stored(&reply.payload, subject);
-            stored.map(|stored| stored.map(|stored| answer::entry(subject, &stored)))
-        };
-        let entries: Result<Vec<_>, _> = subjects.iter().zip(reads).map(read).collect();
-        Ok(usable.map(|info| {
-            let read = entries.ok().and_then(|mut entries| {
-                let epoch = entries.remove(0)?;
-                let is_same = epoch.content.header(CREATED) == Some(&*info.created);
-                let epoch = (epoch_of(&epoch).filter(|_| is_same)?, epoch.revision);
-                Some(EpochAndKeys { epoch, entries })
-            });
-            (info, read)
-        }))
-    }
-
-    /// Reads the epoch of this bucket and the entries of keys, of which these are the subjects;
-    /// writes an epoch when there is none.
-    fn read_again(
-        &mut self,
-        info: &StreamInfo,
-        subjects: &[String],
-        deadline: Instant,
-    ) -> StoreResult<EpochAndKeys> {
-        let mut entries = self.read_all(subjects, deadline)?;
-        let epoch = entries.remove(0);
-        let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
-        let epoch = known.map_or_else(|| self.epoch(info, deadline), Ok)?;
-        Ok(EpochAndKeys { epoch, entries })
-    }
-
     /// Accepts a bucket that is safe for a lock.
     pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> StoreResult<SafeBucket> {
         let NatsSettings { bucket, replicas: wanted, allow_memory, .. } = &self.settings;
-        let mut found = bucket::check(bucket, &info.config, self.version(), *allow_memory)
+        let mut found = bucket::check(bucket, &info.config, *allow_memory)
             .map_err(|text| Kind::Unsafe.error(text))?;
+        if info.time.is_none() {
+            return Err(self.too_old(bucket::AGENTS_SINCE, PUTEX_NEEDS));
+        }
+        if self.settings.for_locks && found.level < bucket::LOCKS_LEVEL {
+            return Err(self.too_old(bucket::LOCKS_SINCE, LOCKS_NEED));
+        }
         let have = found.replicas;
         if have < *wanted {
             found.remarks.push(format!(
@@ -230,17 +137,12 @@ impl NatsStore {
                  it is"
             ));
         }
-        if have > 1 {
-            self.check_leader(info)?;
-        }
         found.remarks.extend(self.hazards(have, info.cluster.as_ref()));
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
             replicated: have > 1,
-            level: found.level,
             retirement: found.retirement,
             has_ttl: found.has_ttl,
-            reads_directly: found.reads_directly,
         });
         Ok(found)
     }
@@ -256,29 +158,6 @@ impl NatsStore {
             )
         };
         retirement.map(drop).ok_or_else(none)
-    }
-
-    /// Checks that the version of the stream's leader is known: the connected server may be
-    /// another one. If it is of the same cluster, it is left: the leader is among the candidates.
-    fn check_leader(&mut self, info: &StreamInfo) -> Result<(), StoreError> {
-        let (bucket, server) = (&self.settings.bucket, self.client.server());
-        let is_connected = |server: &ServerInfo| server.name == info.leader;
-        if info.time.is_some() || server.is_some_and(is_connected) {
-            return Ok(());
-        }
-        let is_peer =
-            info.cluster.is_some() && server.is_some_and(|server| server.cluster == info.cluster);
-        let (leader, connected) = (&info.leader, server.map(describe_server).unwrap_or_default());
-        let text = format!(
-            "bucket {bucket}: its leader {leader} is older than nats-server 2.10: a replicated \
-             compare-and-set can have several winners there; only the version of {connected} is \
-             known"
-        );
-        if !is_peer {
-            return Err(Kind::Unsafe.error(text));
-        }
-        self.client.leave("it is not the leader of the bucket");
-        Err(Kind::Unreachable.error(text))
     }
 
     /// Returns what can go wrong with this number of copies in this cluster, and with the
@@ -348,25 +227,41 @@ impl NatsStore {
         }
     }
 
-    /// Checks that a new bucket with the replicas of the settings would be safe.
-    pub(super) fn check_replicas(&self) -> StoreResult<()> {
-        let NatsSettings { bucket, replicas, .. } = &self.settings;
-        bucket::check_replicas(*replicas, self.version())
-            .map_err(|text| Kind::Unsafe.error(format!("bucket {bucket}: {text}")))
+    /// Checks that a bucket which is made at the connected server would be accepted.
+    pub(super) fn check_version(&self) -> StoreResult<()> {
+        let (since, who) = match self.settings.for_locks {
+            true => (bucket::LOCKS_SINCE, LOCKS_NEED),
+            false => (bucket::AGENTS_SINCE, PUTEX_NEEDS),
+        };
+        match self.client.server() {
+            Some(server) if server.jetstream && !bucket::is_since(&server.version, since) => {
+                Err(self.too_old(since, who))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the refusal of a server that is older than this version.
+    fn too_old(&self, [major, minor, _]: [u64; 3], who: &str) -> StoreError {
+        let bucket = &self.settings.bucket;
+        let connected = self.client.server().map(describe_server).unwrap_or_default();
+        Kind::Unsafe.error(format!(
+            "bucket {bucket}: its server is older than nats-server {major}.{minor}, which {who} \
+             ({connected})"
+        ))
     }
 
     /// Creates the bucket. Returns the server's refusal if another client may have created the
     /// bucket first.
     fn create(&mut self, deadline: Instant) -> StoreResult<Option<StoreError>> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
-        self.check_replicas()?;
+        self.check_version()?;
         let body = bucket::create(bucket, *replicas, self.version());
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
         let refused = self.api_error("creating the bucket", &failure);
         match failure.err_code {
-            // nats-server 2.9 answers SUBJECTS_OVERLAP while it creates that very stream.
-            code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Some(refused)),
+            code::NAME_IN_USE => Ok(Some(refused)),
             _ => Err(refused),
         }
     }

@@ -4,26 +4,17 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::answer::END_OF_BATCH;
-use super::retire::FORGOTTEN;
-use super::{Kind, NatsStore, OpenBucket, answer};
+use super::{Kind, NatsStore, answer};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
 use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
-use crate::sys;
 
 /// How many keys are read at once.
 const READS_AT_ONCE: usize = 128;
 
 /// How long after a write without an answer a read does not count as an answer of the leader.
 const DOUBT_MAX: Duration = Duration::from_secs(2);
-
-/// How many keys that are not found are looked for one by one, rather than in the names of all.
-const GONE_MAX: usize = 8;
-
-/// How long a copy of the bucket is waited for before the leader is asked.
-const COPY_ANSWER_MAX: Duration = Duration::from_millis(250);
 
 /// Returns the body of the request to read a subject.
 pub(super) fn last_of(subject: &str) -> String {
@@ -82,53 +73,6 @@ impl NatsStore {
         Ok(entries)
     }
 
-    /// Reads keys from any copy of the bucket, many for one request, if that has all writes up to
-    /// this revision. Returns the entries that it has: a copy that is being made may have a part
-    /// of the entries, and old ones.
-    fn read_from_any_copy(
-        &mut self,
-        subjects: &[String],
-        last: Revision,
-        deadline: Instant,
-    ) -> Vec<Entry> {
-        let mut entries = Vec::new();
-        for subjects in subjects.chunks(READS_AT_ONCE).filter(|subjects| subjects.len() > 1) {
-            let Ok(OpenBucket { reads_directly: true, .. }) = self.bucket else { break };
-            entries.extend(self.read_from_one_copy(subjects, last, deadline));
-        }
-        entries.sort_by(|a: &Entry, b| a.key.cmp(&b.key));
-        entries.dedup_by(|a, b| a.key == b.key);
-        entries
-    }
-
-    /// Makes one such request.
-    fn read_from_one_copy(
-        &mut self,
-        subjects: &[String],
-        last: Revision,
-        deadline: Instant,
-    ) -> Vec<Entry> {
-        let target = format!("{}.DIRECT.GET.{}", self.settings.api, self.stream);
-        let body = json!({ "multi_last": subjects }).to_string();
-        let payload = body.as_bytes();
-        let request = Outgoing { subject: &target, headers: &[], payload, repeats: false };
-        let by = deadline.min(sys::now().after(COPY_ANSWER_MAX));
-        let found = match self.client.batch(&request, subjects.len(), by) {
-            Ok((end, found)) if answer::reaches(&end.headers, last) => found,
-            Ok((end, _)) if end.headers.status() == Some(END_OF_BATCH) => return Vec::new(),
-            // It may not be asked, or does not know such a request.
-            Ok(_) | Err(_) => {
-                if let Ok(bucket) = &mut self.bucket {
-                    bucket.reads_directly = false;
-                }
-                return Vec::new();
-            }
-        };
-        let entries = found.iter().filter_map(|it| answer::direct_entry(it, &self.stream));
-        let is_asked = |entry: &Entry| subjects.contains(&self.raw_subject(&entry.key));
-        entries.filter(is_asked).collect()
-    }
-
     /// Returns how long ago entries were stored, by the clock of the server.
     pub(super) fn ages_now(
         &mut self,
@@ -182,27 +126,13 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let listing = self.listing_requests(selection.prefixes)?;
-        let beside = selection.likely.into_iter().chain(selection.ended.iter().map(|key| &**key));
-        let beside: Vec<_> = beside.map(|key| self.subject(key)).collect::<StoreResult<_>>()?;
-        let (target, bodies) = (self.read_target(), beside.iter().map(|it| last_of(it)));
-        let bodies: Vec<_> = bodies.collect();
-        let reads = bodies.iter().map(|body| read_request(&target, body));
-        let requests: Vec<_> = listing.outgoing().into_iter().chain(reads).collect();
+        let requests = self.listing_requests(selection.prefixes)?;
         let mut is_first = true;
         loop {
-            let replies = self.client.requests(&requests, self.answer_by(deadline));
-            let mut replies = replies.map_err(|error| self.request_error("listing", &error))?;
-            let read = replies.split_off(requests.len() - beside.len());
-            let mut known = Vec::new();
-            for (subject, reply) in beside.iter().zip(&read) {
-                known.extend(self.entry_in(subject, reply)?);
-            }
-            // Another entry may be from before the names, and its hint would seem to be old.
-            let is_likely = |entry: &Entry| selection.likely == Some(&*entry.key);
-            known.retain(|entry| is_likely(entry) || entry.content.is_tombstone());
+            let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
+            let replies = replies.map_err(|error| self.request_error("listing", &error))?;
             let names = self.names(replies, selection)?;
-            if let Some(listing) = self.read_named(names, known, selection, deadline)? {
+            if let Some(listing) = self.read_named(names, None, selection, deadline)? {
                 return Ok(listing);
             }
             // As a rule the removal of a key is shown by the next listing.
@@ -224,7 +154,6 @@ impl NatsStore {
         let (subjects, last) = self.names(replies, selection)?;
         // Where others have written since, it may have ended.
         let known = Some(written).filter(|written| last <= written.revision);
-        let known = Vec::from_iter(known);
         match self.read_named((subjects, last), known, selection, deadline)? {
             Some(listing) => Ok(listing),
             None => self.list_now(selection, deadline),
@@ -247,20 +176,19 @@ impl NatsStore {
                 let text = format!("listing: {} has no leader", self.stream);
                 return Err(Kind::Unreachable.error(text));
             }
-            // Who grants by a listing of another bucket grants beside the holders of the lost one.
+            // The holders of the tickets of a lost bucket may still run their commands.
             let bucket = self.open_bucket()?;
             if info.is_made() && info.created != bucket.created {
                 let text = format!("the bucket {} was deleted and made anew", self.stream);
                 self.bucket = Err(text.clone());
                 return Err(Kind::Unreachable.error(text));
             }
-            // What is not a key is nobody's entry, and a subject that is not UTF-8 cannot be read.
-            let is_wanted = |subject: &str| {
+            // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
+            let is_wanted = |subject: &String| {
                 let key = subject.get(home..).filter(|key| (selection.wanted)(key));
                 key.is_some_and(|key| name::valid_key(key).is_ok())
             };
-            let names = not_forgotten(&info.subjects, home).filter(|subject| is_wanted(subject));
-            subjects.extend(names.cloned());
+            subjects.extend(info.subjects.into_iter().filter(is_wanted));
             last = last.min(Revision(info.last_seq));
         }
         subjects.sort();
@@ -268,64 +196,55 @@ impl NatsStore {
         Ok((subjects, last))
     }
 
-    /// Reads the named keys but those whose entries are known, and leaves out those that were
-    /// removed meanwhile; `None` when it is not known whether they were.
+    /// Reads the entries of these subjects, which a listing up to `last` has named, but the entry
+    /// that is known. Subjects that were removed since are left out. Returns `None` if it is not
+    /// certain that they were.
     fn read_named(
         &mut self,
         (mut subjects, last): (Vec<String>, Revision),
-        known: Vec<Entry>,
+        known: Option<Entry>,
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<Listing>> {
-        let home = self.raw_subject("").len();
-        let is_named = |entry: &Entry| subjects.iter().any(|it| it[home..] == entry.key);
-        let known: Vec<_> = known.into_iter().filter(is_named).collect();
-        subjects.retain(|subject| known.iter().all(|entry| entry.key != subject[home..]));
+        let known_subject = known.as_ref().map(|entry| self.raw_subject(&entry.key));
         let named = subjects.len();
-        let any: Vec<_> =
-            subjects.extract_if(.., |subject| (selection.used_once)(&subject[home..])).collect();
-        let mut entries = self.read_from_any_copy(&any, last, deadline);
-        let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
-        subjects.extend(any.into_iter().filter(|subject| !is_read(subject)));
-        entries.extend(self.read_all(&subjects, deadline)?.into_iter().flatten());
-        // The purge of an ended ticket may have been lost.
-        let is_left =
-            |entry: &&Entry| (selection.used_once)(&entry.key) && entry.content.is_tombstone();
-        for ended in entries.iter().filter(is_left) {
-            self.purge_if_it_stays(&ended.key, ended.revision);
-        }
-        if entries.len() < named {
-            let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
-            subjects.retain(|subject| !is_read(subject));
-            if !self.are_gone(subjects, last, selection.prefixes, deadline)? {
-                return Ok(None);
+        subjects.retain(|subject| Some(subject) != known_subject.as_ref());
+        let is_named = subjects.len() < named;
+        let mut entries = Vec::from_iter(known.filter(|_| is_named));
+        let mut missing = Vec::new();
+        let read = self.read_all(&subjects, deadline)?;
+        for (subject, entry) in subjects.into_iter().zip(read) {
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => missing.push(subject),
             }
         }
-        entries.extend(known);
+        if !missing.is_empty() && !self.are_gone(&missing, last, selection, deadline)? {
+            return Ok(None);
+        }
+        for entry in &entries {
+            self.purge_if_left(entry);
+        }
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         self.listed = last;
         Ok(Some(Listing { entries, last }))
     }
 
-    /// Returns whether the leader names none of these subjects, which a listing up to this revision
-    /// has named: they have ended and were removed meanwhile. One that only a read did not find may
-    /// be missing at a server that is no leader any more.
+    /// Returns whether the leader names none of these subjects any more, which a listing up to
+    /// `last` has named and a read has not found. A server that is no leader any more may lack an
+    /// entry which stands.
     fn are_gone(
         &mut self,
-        subjects: Vec<String>,
+        subjects: &[String],
         last: Revision,
-        prefixes: &[String],
+        selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<bool> {
-        let listing = match subjects.len() {
-            0..=GONE_MAX => self.info_requests(subjects.iter().cloned()),
-            _ => self.listing_requests(prefixes)?,
-        };
-        let replies = self.client.requests(&listing.outgoing(), self.answer_by(deadline));
+        let requests = self.listing_requests(selection.prefixes)?;
+        let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-        let (named, reached) = self.names(replies, Selection::all(&[]))?;
-        let is_named = subjects.iter().any(|subject| named.contains(subject));
-        Ok(!is_named && reached >= last)
+        let (named, reached) = self.names(replies, selection)?;
+        Ok(reached >= last && !subjects.iter().any(|subject| named.contains(subject)))
     }
 
     /// Returns the requests that list the keys below these prefixes.
@@ -335,29 +254,10 @@ impl NatsStore {
             false => Ok(format!("{}.>", self.subject(prefix)?)),
         };
         let filters: Vec<_> = prefixes.iter().map(filter).collect::<StoreResult<_>>()?;
-        Ok(self.info_requests(filters.into_iter()))
-    }
-
-    /// Returns the requests that name the subjects of these filters.
-    fn info_requests(&self, filters: impl Iterator<Item = String>) -> ListingRequests {
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
         let body = |filter| json!({ "subjects_filter": filter }).to_string();
-        ListingRequests { subject, bodies: filters.map(body).collect() }
+        Ok(ListingRequests { subject, bodies: filters.into_iter().map(body).collect() })
     }
-}
-
-/// Returns the subjects, in their order, without notes that the key of a ticket is not used again,
-/// and without the keys that such a note follows. The key of an agent may look like such a note.
-/// The keys begin at byte `home` of the subjects.
-fn not_forgotten(sorted: &[String], home: usize) -> impl Iterator<Item = &String> {
-    let is_forgotten = move |at: usize, subject: &String| {
-        let root = subject.get(home..).and_then(|key| key.split('.').next());
-        let is_ticket = root == Some(name::TICKET_ROOT);
-        let next = sorted.get(at + 1).and_then(|next| next.strip_prefix(&**subject));
-        is_ticket && (subject.ends_with(FORGOTTEN) || next == Some(FORGOTTEN))
-    };
-    let all = sorted.iter().enumerate();
-    all.filter(move |(at, subject)| !is_forgotten(*at, subject)).map(|(_, subject)| subject)
 }
 
 /// Requests that list keys, one for each prefix.

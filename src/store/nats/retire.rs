@@ -6,7 +6,8 @@ use super::NatsStore;
 use crate::core::Revision;
 use crate::nats::Outgoing;
 use crate::nats::bucket::Retirement;
-use crate::store::{Stays, name};
+use crate::store::name::TICKET_ROOT;
+use crate::store::{Entry, Stays};
 
 /// How long the last entry of a key stays: as short as a server takes it, since a listing reads
 /// it. A write that is under way so long and names a revision is refused all the same.
@@ -14,11 +15,6 @@ const RETIRED_FOR: &str = "1s";
 
 /// How long a note stays: a week, longer than the time between two runs of most jobs.
 const NOTED_FOR: &str = "604800s";
-
-/// What is behind a retired key in the note that nobody uses the key again. Without the notes, a
-/// listing would read the entries of all tickets that ended in the last two seconds: one message
-/// each, where a name of the listing is enough.
-pub(super) const FORGOTTEN: &str = ".ended";
 
 impl NatsStore {
     fn retirement(&self) -> Option<Retirement> {
@@ -34,15 +30,13 @@ impl NatsStore {
         self.bucket.as_ref().ok().filter(|bucket| bucket.has_ttl).map(|_| ttl)
     }
 
-    /// See [`Bucket::forget`](crate::store::Bucket::forget).
-    pub(super) fn forget_now(&mut self, key: &str) {
-        if self.retirement() != Some(Retirement::Ttl) || name::valid_key(key).is_err() {
-            return;
+    /// Has the tombstone of a ticket removed whose owner has had no removal: its request may have
+    /// been lost, and the tombstone would stand for ever.
+    pub(super) fn purge_if_left(&mut self, entry: &Entry) {
+        let root = entry.key.split('.').next();
+        if entry.content.is_tombstone() && root == Some(TICKET_ROOT) {
+            self.purge_if_it_stays(&entry.key, entry.revision);
         }
-        let headers = [("Nats-TTL", RETIRED_FOR), ("Nats-Expected-Stream", &*self.stream)];
-        let subject = self.target(&format!("{}{FORGOTTEN}", self.raw_subject(key)));
-        let note = Outgoing { subject: &subject, headers: &headers, payload: b"", repeats: false };
-        let _ = self.client.publish(&note);
     }
 
     /// Has the retired entry of a key removed that stands at this revision, if the server does not

@@ -1,18 +1,15 @@
-use std::iter;
+use base64ct::{Base64, Encoding as _};
 
 use super::write::expected_headers;
 use super::*;
-use crate::core::tickets::{Mode, Name, Seen, StoredTicket, Ticket, Unreadable};
-use crate::core::{Incarnation, Revision};
+use crate::core::Revision;
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
-use crate::store::tickets::Tickets;
 use crate::sys::PATIENCE;
 
 mod confirm;
-mod copies;
-mod early;
 mod micro;
+mod open;
 
 #[test]
 fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells_it() {
@@ -39,7 +36,7 @@ fn store_of(servers: Vec<Server>) -> NatsStore {
     let options = ConnectOptions::new(Login::None, "test".to_owned(), Duration::from_secs(5));
     let client = Client::new(servers, options);
     let (bucket, api) = ("locks".to_owned(), API.to_owned());
-    let settings = NatsSettings { bucket, replicas: 1, allow_memory: false, api };
+    let settings = NatsSettings { bucket, replicas: 1, allow_memory: false, for_locks: false, api };
     NatsStore::new(client, settings)
 }
 
@@ -62,12 +59,6 @@ fn with_answers<T>(answers: &[&str], call: impl FnOnce(&mut NatsStore, Instant) 
     outcome
 }
 
-/// Returns whether the bucket had to be created.
-fn find_or_create(answers: [&str; 3]) -> Result<bool, StoreError> {
-    let found = with_answers(&answers, NatsStore::find_or_create);
-    found.map(|(_, created)| created)
-}
-
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
     let prefixes = ["lock".to_owned()];
     let selection = Selection::all(&prefixes);
@@ -79,14 +70,7 @@ fn list(answers: &[&str]) -> Result<Listing, StoreError> {
 
 /// The bucket of the answers of [`subjects`].
 fn opened() -> OpenBucket {
-    OpenBucket {
-        created: "now".to_owned(),
-        replicated: false,
-        level: 0,
-        retirement: None,
-        has_ttl: false,
-        reads_directly: false,
-    }
+    OpenBucket { created: "now".to_owned(), replicated: false, retirement: None, has_ttl: false }
 }
 
 /// The answer to STREAM.INFO with these subjects.
@@ -96,6 +80,8 @@ fn subjects(cluster: &str, subjects: &str) -> String {
 }
 
 const LEADER: &str = r#"{"leader":"n1"}"#;
+const NO_STREAM: &str =
+    r#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
 const MISSING: &str = r#"{"error":{"code":404,"err_code":10037,"description":"no message"}}"#;
 
 const B: &str = r#"{"message":{"subject":"$KV.locks.lock.b","seq":6,"data":"dg=="}}"#;
@@ -123,67 +109,6 @@ fn a_listing_whose_key_has_no_entry_and_is_named_again_is_made_again() {
     assert_eq!(list_without_a(&[&a, &both, &read, B]), ["lock.a", "lock.b"]);
     let old = subjects(LEADER, "").replace(r#""last_seq":7"#, r#""last_seq":6"#);
     assert_eq!(list_without_a(&[&old, &both, &read, B]), ["lock.a", "lock.b"]);
-}
-
-#[test]
-fn a_listing_reads_no_entry_of_a_forgotten_key() {
-    let names = ["lock.a", "lock.a.ended", "lock.ab", "lock.c.ended", "lock.d"];
-    assert_eq!(list_of(&names, &["lock.ab", "lock.d"]), ["lock.ab", "lock.d"]);
-}
-
-/// `putex status` showed neither, and said of a lock that is held that it is free.
-#[test]
-fn the_key_of_an_agent_may_look_like_the_note_of_a_forgotten_key() {
-    let names = ["db", "db.ended"];
-    assert_eq!(list_of(&names, &names), names);
-}
-
-/// Lists keys of these names, and returns those that the listing has. These are `read`.
-fn list_of(names: &[&str], read: &[&str]) -> Vec<String> {
-    let names: Vec<_> = names.iter().map(|name| format!(r#""$KV.locks.{name}":1"#)).collect();
-    let entry = |key| {
-        let message = format!(r#"{{"subject":"$KV.locks.{key}","seq":6,"data":"dg=="}}"#);
-        format!(r#"{{"message":{message}}}"#)
-    };
-    let replies = iter::once(subjects(LEADER, &names.join(","))).chain(read.iter().map(entry));
-    let replies: Vec<_> = replies.collect();
-    let listing = list(&replies.iter().map(|reply| &**reply).collect::<Vec<_>>());
-    listing.expect("a listing").entries.into_iter().map(|entry| entry.key).collect()
-}
-
-/// The owner of a ticket that others remove may write it once more: the note hid a holder.
-#[test]
-fn only_the_owner_of_a_ticket_says_that_nobody_writes_it_again() {
-    let fake = FakeServer::once(|peer| {
-        peer.accept_client();
-        for written in ["$KV.locks.lock.a.1f", "$KV.locks.lock.a.2f"] {
-            let write = peer.frame();
-            assert_eq!(write.words[1], written);
-            peer.reply_to(&write, r#"{"stream":"KV_locks","seq":7}"#);
-        }
-        assert_eq!(peer.frame().words[1], "$KV.locks.lock.a.2f.ended");
-    });
-    let mut store = store_of(vec![fake.server()]);
-    let deadline = sys::now().after(PATIENCE);
-    store.client.connect(deadline).expect("the script accepts the client");
-    store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Ttl), has_ttl: true, ..opened() });
-    let own = Ticket {
-        name: Name::parse("a").expect("a name"),
-        mode: Mode::Exclusive,
-        slot: None,
-        lifetime: PATIENCE,
-        token: "vm".to_owned(),
-        incarnation: Incarnation(1),
-        attempt: 1,
-        seen: Seen::default(),
-    };
-    let ticket = Err(Unreadable { why: "it is damaged".to_owned(), lifetime: None });
-    let (key, revision) = ("lock.a.1f".to_owned(), Revision(3));
-    let other = StoredTicket { key, revision, number: revision, ticket };
-    let mut tickets = Tickets::new(Box::new(store), &own);
-    tickets.remove(&other, "vm", deadline);
-    tickets.end("2f", Revision(5), deadline);
-    fake.finish();
 }
 
 /// The holders of the lost bucket may still run their commands.
@@ -280,8 +205,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
     let busy = BUSY.replace("BUSY_CODE", &code::BUSY.to_string());
     for (is_recent, stays) in [(true, false), (false, true)] {
         let connected = with_answers(&[&busy, MISSING, &busy], |store, by| {
-            let (created, replicated, level) = ("now".to_owned(), true, 1);
-            store.bucket = Ok(OpenBucket { created, replicated, level, ..opened() });
+            store.bucket = Ok(OpenBucket { replicated: true, ..opened() });
             let write = |store: &mut NatsStore| {
                 let content = Content::default();
                 store.compare_and_set("web", Expected::Key(Revision(0)), &content, by)
@@ -299,73 +223,80 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
     }
 }
 
-/// The connected server, which is called `fake` and is new, may be a leafnode.
+/// What decides is the leader: the connected server may be a leafnode.
 #[test]
-fn several_copies_need_a_leader_whose_version_is_known() {
-    let accept = |replicas: u32, rest: &str| {
-        let config = bucket::create("locks", replicas, "2.10.0");
+fn a_bucket_whose_leader_is_too_old_is_refused_with_the_version_that_is_needed() {
+    let accept = |for_locks, level: &str, time: &str| {
+        let mut config: serde_json::Value =
+            serde_json::from_str(&bucket::create("locks", 3, "2.10.0")).expect("JSON");
+        config["metadata"]["_nats.level"] = level.into();
         let state = r#""created":"2026-11-22T07:00:00Z","state":{"last_seq":0}"#;
-        let text = format!(r#"{{"config":{config},{state},{rest}}}"#);
+        let text = format!(r#"{{"config":{config},{state}{time}}}"#);
         let info = jetstream::stream_info(text.as_bytes()).expect("an answer");
-        with_answers(&[], |store, _| store.accept_bucket(&info))
+        with_answers(&[], |store, _| {
+            store.settings.for_locks = for_locks;
+            store.accept_bucket(&info)
+        })
     };
-    let time = r#""ts":"2026-11-22T07:00:01Z""#;
-    for (replicas, rest, remarks) in [
-        (3, format!(r#"{time},"cluster":{{"name":"hub","leader":"n1"}}"#), 0),
-        (3, r#""cluster":{"name":"hub","leader":"fake"}"#.to_owned(), 0),
-        (1, r#""cluster":{"leader":"n1"}"#.to_owned(), 0),
-        (1, format!(r#"{time},"cluster":{{"name":"hub","leader":"n1"}}"#), 1),
+    let time = r#","ts":"2026-11-22T07:00:01Z""#;
+    for (for_locks, level, time, needed) in [
+        (false, "0", "", Some("2.10, which putex needs")),
+        (true, "0", "", Some("2.10, which putex needs")),
+        (false, "0", time, None),
+        (true, "0", time, Some("2.11, which locks and leases need")),
+        (true, "1", time, None),
     ] {
-        let found = accept(replicas, &rest).expect("safe").remarks;
-        assert_eq!(found.len(), remarks, "{found:?}");
-        assert!(found.iter().all(|text| text.contains("one copy on cluster hub: ")), "{found:?}");
-    }
-    for leader in [r#""name":"hub","leader":"n1""#, r#""name":"hub""#] {
-        let found = accept(3, &format!(r#""cluster":{{{leader}}}"#));
-        let Err(StoreError { kind: Kind::Unsafe, text }) = found else { panic!("{found:?}") };
-        assert!(text.contains("older than nats-server 2.10: a replicated"), "{text}");
-        assert!(text.ends_with("nats-server 2.15.1, named fake is known"), "{text}");
+        match (accept(for_locks, level, time), needed) {
+            (Ok(_), None) => {}
+            (Err(StoreError { kind: Kind::Unsafe, text }), Some(needed)) => {
+                let expected = format!("its server is older than nats-server {needed} (server ");
+                assert!(text.contains(&expected), "{text}");
+                assert!(text.ends_with("nats-server 2.15.1, named fake)"), "{text}");
+            }
+            (found, _) => panic!("{level}, {time}, for locks: {for_locks}: {found:?}"),
+        }
     }
 }
 
-/// The leader tells its version to those who are connected to it, and the candidates have it.
+/// It would make a bucket that is refused then.
 #[test]
-fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_known() {
-    let fake = FakeServer::once(|peer| {
-        let name = r#""server_name":"n1","cluster":"hub""#;
-        peer.accept_client_as(&format!(
-            r#"{{{name},"version":"2.9.25","headers":true,"max_payload":65536}}"#
-        ));
-        early::frames(peer, early::SUBSCRIPTIONS);
-        let (config, replica) = (bucket::create("locks", 3, "2.10.0"), r#"{"active":1}"#);
-        peer.answer(&format!(
-            r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}},
-                "cluster":{{"name":"hub","leader":"n2","replicas":[{replica},{replica}]}}}}"#
-        ));
-    });
-    let mut store = store_of(vec![fake.server()]);
-    let opened = store.open(early::WEB, sys::now().after(PATIENCE));
-    fake.finish();
-    let Err(StoreError { kind: Kind::Unreachable, text }) = opened else { panic!("{opened:?}") };
-    assert!(text.contains("its leader n2 is older than nats-server 2.10"), "{text}");
-    assert!(!store.client.is_connected());
+fn a_server_that_is_too_old_is_not_asked_to_make_a_bucket() {
+    for (version, for_locks, needed) in
+        [("2.9.25", false, "2.10"), ("2.10.26", true, "2.11"), ("2.11.0-RC.1", true, "2.11")]
+    {
+        let fake = FakeServer::once(move |peer| {
+            let rest = r#""headers":true,"jetstream":true,"max_payload":65536"#;
+            peer.accept_client_as(&format!(
+                r#"{{"server_name":"n1","version":"{version}",{rest}}}"#
+            ));
+            peer.answer(NO_STREAM);
+            assert_eq!(peer.rest(), "", "more was sent");
+        });
+        let mut store = store_of(vec![fake.server()]);
+        store.settings.for_locks = for_locks;
+        let opened = store.open(FirstKeys::read(&[]), sys::now().after(PATIENCE));
+        drop(store);
+        fake.finish();
+        let Err(StoreError { kind: Kind::Unsafe, text }) = opened else { panic!("{opened:?}") };
+        assert!(text.contains(&format!("older than nats-server {needed}, which")), "{text}");
+    }
 }
 
 /// Each is refused before anything is sent: this store has no connection.
 #[test]
-fn a_condition_that_the_servers_do_not_check_is_refused() {
+fn a_condition_that_the_servers_may_not_check_is_refused() {
     let mut store = store_of(Vec::new());
     let key = Expected::Key(Revision(0));
     let other = Expected::OtherKey("lease", Revision(0));
     let wild = Expected::OtherKey("lock.*", Revision(0));
-    for (level, expected, reason) in [
-        (0, other, "older than nats-server 2.11"),
-        (1, wild, "is not allowed in a key"),
-        (0, key, "not connected"),
-        (1, other, "not connected"),
+    for (for_locks, expected, reason) in [
+        (false, other, "needs a store for locks"),
+        (true, wild, "is not allowed in a key"),
+        (false, key, "not connected"),
+        (true, other, "not connected"),
     ] {
-        let created = String::new();
-        store.bucket = Ok(OpenBucket { created, replicated: true, level, ..opened() });
+        store.settings.for_locks = for_locks;
+        store.bucket = Ok(opened());
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {
@@ -380,19 +311,25 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
     }
 }
 
-/// nats-server 2.9 may say so while it makes that very stream for somebody else.
+/// Where the acknowledgement of a release is lost, its tombstone stood in the bucket for ever.
 #[test]
-fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
-    let none = r#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
-    let overlap = r#"{"error":{"code":400,"err_code":10065,"description":"subjects overlap"}}"#;
-    let config = bucket::create("locks", 1, "2.10.0");
-    let stands = format!(
-        r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}}}}"#
-    );
-    let found = find_or_create([none, overlap, &stands]);
-    assert!(!found.expect("the bucket"), "another made it");
-    let Err(StoreError { kind: Kind::Unsafe, text }) = find_or_create([none, overlap, none]) else {
-        panic!("another stream has its subjects");
-    };
-    assert_eq!(text, "creating the bucket: KV_locks: subjects overlap (error 10065)");
+fn whoever_reads_a_tombstone_that_its_owner_has_not_had_purged_has_it_purged() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        peer.answer(&subjects(LEADER, r#""$KV.locks.lock.b":1"#));
+        let headers = Base64::encode_string(b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n");
+        peer.answer(&format!(
+            r#"{{"message":{{"subject":"$KV.locks.lock.b","seq":6,"hdrs":"{headers}"}}}}"#
+        ));
+        let purge = peer.frame();
+        assert_eq!(purge.words[1], "$JS.API.STREAM.PURGE.KV_locks");
+        assert_eq!(purge.body, r#"{"filter":"$KV.locks.lock.b","seq":7}"#);
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    store.client.connect(deadline).expect("the script accepts the client");
+    store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Purge), ..opened() });
+    let prefixes = ["lock".to_owned()];
+    store.list_now(Selection::all(&prefixes), deadline).expect("a listing");
+    fake.finish();
 }

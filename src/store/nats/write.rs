@@ -1,14 +1,10 @@
 //! Writing entries by compare-and-set.
 
-use super::{API, NatsStore, OpenBucket, answer};
+use super::{API, NatsStore, answer};
 use crate::core::{Instant, Written};
 use crate::nats::{Message, Outgoing, RequestError};
 use crate::store::{Content, Expected, name};
 use crate::sys;
-
-/// First level of JetStream's API whose servers check a condition on another subject.
-/// Older servers ignore that header and check the written subject instead.
-const OTHER_SUBJECT_LEVEL: u64 = 1;
 
 impl NatsStore {
     /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
@@ -44,22 +40,14 @@ impl NatsStore {
         Ok((written, replies))
     }
 
-    /// Checks that the servers of this bucket enforce a condition on another key.
-    pub(super) fn check_expected(
-        &self,
-        bucket: &OpenBucket,
-        expected: Expected<'_>,
-    ) -> Result<(), String> {
+    /// Checks a condition. Servers before nats-server 2.11 ignore the name of another key: they
+    /// are refused when a store for locks is opened.
+    pub(super) fn check_expected(&self, expected: Expected<'_>) -> Result<(), String> {
         let Expected::OtherKey(key, _) = expected else { return Ok(()) };
-        name::valid_key(key)?;
-        if bucket.level < OTHER_SUBJECT_LEVEL {
-            return Err(format!(
-                "{}: its server is older than nats-server 2.11 and does not check a condition on \
-                 other keys",
-                self.stream
-            ));
+        match self.settings.for_locks {
+            true => name::valid_key(key),
+            false => Err("a condition on another key needs a store for locks".to_owned()),
         }
-        Ok(())
     }
 
     /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
@@ -74,12 +62,11 @@ impl NatsStore {
         beside: &[Outgoing<'_>],
         deadline: Instant,
     ) -> (Written, Vec<Message>) {
-        let bucket = match &self.bucket {
-            Ok(bucket) => bucket,
-            Err(why) => return (Written::Unknown(format!("nothing sent: {why}")), Vec::new()),
-        };
+        if let Err(why) = &self.bucket {
+            return (Written::Unknown(format!("nothing sent: {why}")), Vec::new());
+        }
         let checked = name::valid_key(key).and_then(|()| content.check());
-        let checked = checked.and_then(|()| self.check_expected(bucket, expected));
+        let checked = checked.and_then(|()| self.check_expected(expected));
         if let Err(text) = checked {
             return (Written::Denied(format!("nothing sent: {text}")), Vec::new());
         }

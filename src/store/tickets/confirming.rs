@@ -70,8 +70,8 @@ impl Bucket for Shown {
         panic!("nothing ends")
     }
 
-    fn subscribe(&mut self, _: &[&str]) -> StoreResult<bool> {
-        Ok(true)
+    fn subscribe(&mut self, _: &[&str]) -> StoreResult<()> {
+        Ok(())
     }
 
     fn announce(&mut self, _: &str, _: &Content) {}

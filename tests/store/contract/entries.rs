@@ -24,12 +24,9 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_tombstone_is_an_entry(make);
     a_retired_key_has_ended_at_once_and_for_its_old_revisions(make);
     a_retirement_over_another_revision_changes_nothing(make);
-    a_listing_leaves_out_no_entry_but_those_of_forgotten_keys(make);
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make);
-    a_listing_is_the_same_whatever_key_is_likely(make);
-    a_listing_is_the_same_from_any_copy(make);
     a_listing_beside_a_write_has_all_that_was_stored_before(make);
     match checks_other_keys {
         true => a_condition_on_another_key_decides(make),
@@ -37,7 +34,6 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     }
     an_opening_reads_its_key_and_subscribes_to_it_before(make);
     a_subscription_is_for_its_key(make);
-    no_hint_is_missed_where_a_subscription_says_so(make);
     a_store_that_is_not_open_does_nothing(make);
     no_call_begins_after_its_deadline(make);
 }
@@ -200,20 +196,6 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
     assert_eq!((entry.revision, entry.content), (second, plain("renewed")));
 }
 
-/// A key below a forgotten one, and one that begins like it, are other keys.
-fn a_listing_leaves_out_no_entry_but_those_of_forgotten_keys(make: Make<'_>) {
-    let mut store = open(make, "forgotten");
-    let keys = ["lock.a.1", "lock.a.1.2", "lock.a.12", "lock.a.2"];
-    let revisions = keys.map(|key| created(&mut *store, key));
-    let end = content(&[("KV-Operation", "DEL")], b"");
-    let written = store.write_for(Stays::Retired, "lock.a.1", revisions[0], &end, soon());
-    assert!(matches!(written, Written::Stored(_)), "{written:?}");
-    store.forget("lock.a.1");
-    let listing = list(&mut *store, "lock", soon()).expect("a listing");
-    let live = listing.entries.iter().filter(|entry| !entry.content.is_tombstone());
-    assert_eq!(live.map(|entry| &*entry.key).collect::<Vec<_>>(), &keys[1..]);
-}
-
 fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
     let mut store = open(make, "listing");
     let none = list(&mut *store, "job", soon()).expect("a listing");
@@ -249,44 +231,6 @@ fn a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make: Make<'_>
     let listing = store.list(selection, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["a.1", "a.1.2", "b.1"]);
-}
-
-fn a_listing_is_the_same_whatever_key_is_likely(make: Make<'_>) {
-    let mut store = open(make, "likely");
-    for key in ["a.1", "a.2", "a.3", "b.1"] {
-        created(&mut *store, key);
-    }
-    let prefixes = ["a".to_owned()];
-    for likely in [None, Some("a.1"), Some("a.2"), Some("a.none"), Some("b.1")] {
-        let selection =
-            Selection { likely, wanted: &|key| key != "a.2", ..Selection::all(&prefixes) };
-        let listing = store.list(selection, soon()).expect("a listing");
-        let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
-        assert_eq!(keys, ["a.1", "a.3"], "{likely:?}");
-    }
-}
-
-fn a_listing_is_the_same_from_any_copy(make: Make<'_>) {
-    let mut store = open(make, "copies");
-    for key in ["a.1", "a.2", "a.3", "a.4", "b.1"] {
-        created(&mut *store, key);
-    }
-    let ended = content(&[("KV-Operation", "DEL")], b"");
-    let at = Expected::Key(get(&mut *store, "a.3").expect("an entry").revision);
-    let written = store.compare_and_set("a.3", at, &ended, soon());
-    assert!(matches!(written, Written::Stored(_)), "{written:?}");
-    let prefixes = ["a".to_owned()];
-    let from_leader = store.list(Selection::all(&prefixes), soon()).expect("a listing");
-    assert_eq!(from_leader.entries.len(), 4);
-    let once: [&dyn Fn(&str) -> bool; 2] = [&|_| true, &|key| key != "a.2"];
-    for used_once in once {
-        let ended = ["a.3".to_owned(), "a.none".to_owned()];
-        for ended in [&[][..], &ended] {
-            let selection = Selection { used_once, ended, ..Selection::all(&prefixes) };
-            let listing = store.list(selection, soon()).expect("a listing");
-            assert_eq!(listing, from_leader);
-        }
-    }
 }
 
 /// It need not have the written entry itself.
@@ -376,14 +320,14 @@ fn a_condition_on_another_key_decides(make: Make<'_>) {
     stored(&mut *store, "data", held, "by the holder");
 }
 
-/// The servers would ignore the condition.
+/// Servers before nats-server 2.11 would ignore the condition.
 fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     let mut store = open(make, "refused");
     created(&mut *store, "lease");
     let expected = Expected::OtherKey("lease", Revision(0));
     let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
     let text = denied(&written);
-    assert!(text.contains("older than nats-server 2.11"), "{text}");
+    assert!(text.contains("needs a store for locks"), "{text}");
     assert_eq!(get(&mut *store, "lock.a"), None);
 }
 
@@ -438,33 +382,6 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
         let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
         assert_eq!(nothing, Hint::Elapsed, "once for {key}");
     }
-}
-
-/// Whoever misses the hint of an end waits until it looks again by itself.
-fn no_hint_is_missed_where_a_subscription_says_so(make: Make<'_>) {
-    let waker = Waker::new().expect("a waker");
-    let (mut store, mut other) = (open(make, "below"), open(make, "below"));
-    let rests = |store: &mut dyn Bucket| store.wait(waker.as_fd(), Some(now().after(QUIET)));
-    store.subscribe_below(&["lock".to_owned()]);
-    let first = created(&mut *other, "lock.a.1");
-    list(&mut *store, "lock", soon()).expect("a listing");
-    let second = created(&mut *other, "lock.a.2");
-    let renewed = stored(&mut *other, "lock.a.1", Expected::Key(first), "renewed");
-    if store.subscribe(&["lock.a.1"]).expect("a subscription") {
-        // Not the change that the listing has shown, nor that of another key.
-        let hint = store.wait(waker.as_fd(), Some(soon()));
-        let revision = Some(renewed);
-        assert_eq!(hint, Hint::Changed { key: "lock.a.1".to_owned(), revision });
-    }
-    while rests(&mut *store) != Hint::Elapsed {}
-    stored(&mut *other, "lock.a.2", Expected::Key(second), "renewed");
-    assert_eq!(rests(&mut *store), Hint::Elapsed);
-    stored(&mut *other, "lock.a.1", Expected::Key(renewed), "again");
-    assert!(matches!(store.wait(waker.as_fd(), Some(soon())), Hint::Changed { .. }));
-    // The wait ends it: of a key that is chosen later, something may have been missed.
-    store.subscribe_below(&["lock".to_owned()]);
-    assert_eq!(rests(&mut *store), Hint::Elapsed);
-    assert!(!store.subscribe(&["lock.a.2"]).expect("a subscription"));
 }
 
 fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {

@@ -14,8 +14,8 @@ use putex::core::event::{Event, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
-use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKeys, LockKey, Stays};
+use putex::store::nats::{NatsSettings, NatsStore};
+use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays};
 use putex::sys::{self, Waker};
 
 use crate::support::clock::until_true;
@@ -58,8 +58,12 @@ fn every_story_of_a_store_holds() {
     on_servers(|binary| {
         let server = Server::start(binary, "");
         let version = server.version();
-        let before_2_11 = version.starts_with("2.9.") || version.starts_with("2.10.");
-        crate::contract::all(&|bucket| server.bucket(bucket), !before_2_11);
+        let for_locks = !version.starts_with("2.10.");
+        let make = |bucket: &str| {
+            let settings = NatsSettings { for_locks, ..server::settings(bucket) };
+            Box::new(NatsStore::new(server.client(None), settings)) as Box<dyn Bucket>
+        };
+        crate::contract::all(&make, for_locks);
     });
 }
 
@@ -90,33 +94,6 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
         };
         let wanted = serde_json::json!({ "$KV.locks.lock.b": 1 });
         until_true("that it is purged", || subjects() == wanted);
-    });
-}
-
-/// Where the server removes it, the note that the key is not used again has gone soon after it.
-#[test]
-fn the_note_of_a_forgotten_key_does_not_stay() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let version = server.version();
-        if version.starts_with("2.9.") || version.starts_with("2.10.") {
-            return;
-        }
-        let mut store = server.bucket("locks");
-        store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
-        let content = Content { headers: Vec::new(), payload: Vec::new() };
-        let written = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &content, soon());
-        let Written::Stored(revision) = written else { panic!("{written:?}") };
-        let ended = store.write_for(Stays::Retired, "lock.a", revision, &content, soon());
-        assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
-        store.forget("lock.a");
-        let mut admin = server.admin();
-        let mut subjects = || {
-            let info = admin.stream("INFO", "locks", r#"{"subjects_filter":"$KV.locks.lock.>"}"#);
-            info["state"]["subjects"].clone()
-        };
-        until_true("the note", || subjects()["$KV.locks.lock.a.ended"] == 1);
-        until_true("that both are gone", || subjects().is_null());
     });
 }
 

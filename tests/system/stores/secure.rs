@@ -36,6 +36,7 @@ fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> LockKey {
         bucket: "locks".to_owned(),
         replicas: 1,
         allow_memory: false,
+        for_locks: false,
         api: api.unwrap_or("$JS.API").to_owned(),
     };
     let bucket = NatsStore::new(client(urls, access), settings);

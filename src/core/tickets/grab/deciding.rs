@@ -134,7 +134,7 @@ impl Grabber {
         let until = removals.chain(believed_at).fold(write_at.min(self.limit), Instant::min);
         self.phase = match watched.is_subset(&self.watched) {
             true => Phase::Resting(until, Box::new(Phase::Listing)),
-            false => Phase::Watching(watched, until),
+            false => Phase::Watching(watched),
         };
     }
 

@@ -51,24 +51,6 @@ fn a_copy_that_was_stored_before_is_recognized() {
     assert_eq!(owner.own.as_ref().map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
 }
 
-/// Where hints of all tickets came before, a ticket is written once until it is granted.
-#[test]
-fn a_ticket_is_renewed_at_once_only_if_a_hint_may_be_missed() {
-    let (owner, begin) = waiting();
-    for missed_none in [true, false] {
-        let mut owner = owner.clone();
-        owner.watched.clear();
-        let watched = BTreeSet::from(["lock.a.first".to_owned()]);
-        let until = begin.after(owner.timing.renewal());
-        owner.phase = Phase::Watching(watched, until);
-        owner.handle(Input::Subscribed { missed_none }, begin);
-        let is_resting = owner.next(begin) == Step::Rest(until);
-        assert_eq!(is_resting, missed_none);
-        owner.handle(Input::Hint(Some(Revision(9))), begin);
-        assert_eq!(matches!(owner.next(begin), Step::List(..)), missed_none);
-    }
-}
-
 /// Returns an owner whose ticket has the number 7 and waits behind another one, and the instant
 /// at which it was written.
 fn waiting() -> (TicketOwner, Instant) {
@@ -92,7 +74,7 @@ fn waiting() -> (TicketOwner, Instant) {
     };
     listing(&mut owner, &first, Revision(7), &ticket);
     assert_eq!(owner.next(begin), Step::Watch(["lock.a.first".to_owned()].into()));
-    owner.handle(Input::Subscribed { missed_none: false }, begin);
+    owner.handle(Input::Subscribed, begin);
     // An end that is stored before the renewal is in the listing behind it.
     let Step::WriteAndList(at, number, ticket, ..) = owner.next(begin) else {
         panic!("it is renewed")

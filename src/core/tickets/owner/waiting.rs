@@ -69,7 +69,7 @@ impl TicketOwner {
         self.phase = if watched.is_subset(&self.watched) {
             Phase::Resting(until, Box::new(Phase::Listing))
         } else {
-            Phase::Watching(watched, until)
+            Phase::Watching(watched)
         };
         self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
     }

@@ -21,7 +21,7 @@ fn a_silent_server_is_asked_and_then_left() {
         let servers = if is_only { vec![fake.server()] } else { fake.beside_another() };
         let mut client = client_of(servers.clone(), interval);
         client.connect(give_up()).expect("let in");
-        client.candidates = Candidates::new(servers, interval);
+        client.dialer.pool = Candidates::new(servers, interval);
         if is_only {
             assert!(matches!(wait(&mut client), ClientEvent::Message(_)));
         }

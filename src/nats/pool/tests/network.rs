@@ -1,15 +1,21 @@
-//! Servers and clients in virtual time: round trips, TLS, hashed passwords, addresses that
-//! nobody serves, servers that are cut off. The same seed gives the same run.
+//! Servers, a name service and clients in virtual time: round trips, TLS, hashed passwords,
+//! addresses that nobody serves, servers that are cut off, name servers that are dead. The same
+//! seed gives the same run.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::super::{Candidate, Candidates, Failure};
+use super::super::{
+    Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, INFO_LIMIT, Next,
+};
 use crate::core::Instant;
 
 /// How long a request waits for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// How long a client pauses after all servers were tried in vain.
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -70,39 +76,52 @@ impl Host {
     }
 }
 
-/// Returns the address to connect to; `None` for a name to look up.
-fn socket_of(plan: &Candidate) -> Option<SocketAddr> {
-    plan.address.map(|address| SocketAddr::new(address, plan.server.port))
-}
-
 pub(super) fn at(ms: u64) -> Instant {
     Instant::from_boot(Duration::from_secs(1000) + Duration::from_millis(ms))
 }
 
 #[derive(Debug)]
 enum Event {
-    /// An attempt begins.
-    Begin,
+    /// Something may be due.
+    Due,
+    /// INFO has come.
+    Greeted(u64),
     /// The password arrives at the server.
-    Check(Instant),
-    Connected,
-    Failed(Failure),
-    Answered,
+    Check(u64),
+    Resolved(u64),
+    Connected(u64),
+    Failed(u64, Failure),
+    Answered(u64),
     /// A request that began then was not answered.
-    Unanswered(Instant),
+    Unanswered(u64, Instant),
+}
+
+/// An attempt, or the connection that has come of it.
+struct Attempt {
+    number: u64,
+    candidate: Candidate,
+    began: Instant,
+}
+
+impl Attempt {
+    /// Returns the address to connect to; `None` for a name to look up.
+    fn to(&self) -> Option<SocketAddr> {
+        let Candidate { address, server, .. } = &self.candidate;
+        address.map(|address| SocketAddr::new(address, server.port))
+    }
 }
 
 pub(super) struct Client {
     candidates: Candidates,
-    /// The candidate of the attempt under way, or of the last one.
-    plan: Option<Candidate>,
-    /// When that attempt began.
-    began: Instant,
-    /// Number of the attempt: events of earlier ones are dropped.
-    attempt: u64,
-    connected_at: Option<Instant>,
+    has_password: bool,
+    /// When the call began that is to connect.
+    since: Instant,
+    under_way: Vec<Attempt>,
+    /// The connection, and since when.
+    connection: Option<(Attempt, Instant)>,
     /// Since when it has answers of the leader.
     pub(super) served_at: Option<Instant>,
+    /// The handshakes that were begun.
     pub(super) attempts: u64,
 }
 
@@ -110,10 +129,13 @@ pub(super) struct Client {
 pub(super) struct Network {
     pub(super) now: Instant,
     pub(super) hosts: BTreeMap<SocketAddr, Host>,
+    /// The addresses of every name but those of `lookups`.
     pub(super) names: Vec<IpAddr>,
+    /// The addresses of some names, and how long their lookup takes.
+    pub(super) lookups: BTreeMap<&'static str, (Duration, IpAddr)>,
     pub(super) clients: Vec<Client>,
-    /// The events by their instants: client, attempt, event.
-    events: BTreeMap<(Instant, u64), (usize, u64, Event)>,
+    /// The events by their instants, with their clients.
+    events: BTreeMap<(Instant, u64), (usize, Event)>,
     count: u64,
     random: u64,
 }
@@ -124,29 +146,29 @@ impl Network {
         hosts: impl IntoIterator<Item = (&'static str, Host)>,
         clients: impl IntoIterator<Item = Candidates>,
     ) -> Network {
+        let hosts: BTreeMap<SocketAddr, Host> =
+            hosts.into_iter().map(|(address, host)| (address.parse().unwrap(), host)).collect();
+        let has_password = hosts.values().any(|host| !host.hashing.is_zero());
         let client = |candidates| Client {
             candidates,
-            plan: None,
-            began: at(0),
-            attempt: 0,
-            connected_at: None,
+            has_password,
+            since: at(0),
+            under_way: Vec::new(),
+            connection: None,
             served_at: None,
             attempts: 0,
         };
-        let hosts = hosts.into_iter().map(|(address, host)| (address.parse().unwrap(), host));
         let mut network = Network {
             now: at(0),
-            hosts: hosts.collect(),
-            names: Vec::new(),
+            names: hosts.keys().map(SocketAddr::ip).collect(),
+            hosts,
+            lookups: BTreeMap::new(),
             clients: clients.into_iter().map(client).collect(),
             events: BTreeMap::new(),
             count: 0,
             random: 1,
         };
-        network.names = network.hosts.keys().map(SocketAddr::ip).collect();
-        for client in 0..network.clients.len() {
-            network.plan(client);
-        }
+        (0..network.clients.len()).for_each(|client| network.schedule(at(0), client, Event::Due));
         network
     }
 
@@ -155,19 +177,14 @@ impl Network {
         self.random >> 24
     }
 
-    fn schedule(&mut self, at: Instant, client: usize, event: Event) {
+    fn number(&mut self) -> u64 {
         self.count += 1;
-        let attempt = self.clients[client].attempt;
-        self.events.insert((at.max(self.now), self.count), (client, attempt, event));
+        self.count
     }
 
-    fn plan(&mut self, client: usize) {
-        let it = &mut self.clients[client];
-        (it.connected_at, it.served_at, it.attempt) = (None, None, it.attempt + 1);
-        let plan = it.candidates.next(self.now).expect("servers");
-        let begin = plan.not_before;
-        it.plan = Some(plan);
-        self.schedule(begin, client, Event::Begin);
+    fn schedule(&mut self, at: Instant, client: usize, event: Event) {
+        let number = self.number();
+        self.events.insert((at.max(self.now), number), (client, event));
     }
 
     /// Lets time pass.
@@ -183,9 +200,7 @@ impl Network {
             self.now = next;
             if let Some((_, to)) = check.filter(|(at, _)| *at == next) {
                 self.finish_checks(to);
-            } else if let Some((_, (client, attempt, event))) = self.events.pop_first()
-                && self.clients[client].attempt == attempt
-            {
+            } else if let Some((_, (client, event))) = self.events.pop_first() {
                 self.handle(client, event);
             }
         }
@@ -199,7 +214,7 @@ impl Network {
             if self.now >= end {
                 return None;
             }
-            self.run_until(self.now.after(Duration::from_millis(50)));
+            self.run_until(self.now.after(Duration::from_millis(10)));
         }
         Some(self.now.since(began))
     }
@@ -215,111 +230,183 @@ impl Network {
         host.state = state;
         host.checks.clear();
         for client in 0..self.clients.len() {
-            let random = self.random();
+            let (now, random) = (self.now, self.random());
             let it = &mut self.clients[client];
-            let plan = it.plan.as_ref().unwrap();
-            if let Some(since) = it.connected_at.take_if(|_| socket_of(plan) == Some(address)) {
-                it.candidates.ended(plan.id, self.now.since(since), "ended", self.now, random);
-                self.plan(client);
+            let is_struck = |(link, _): &mut (Attempt, Instant)| link.to() == Some(address);
+            if let Some((link, since)) = it.connection.take_if(is_struck) {
+                it.candidates.ended(link.candidate.id, now.since(since), "ended", now, random);
+                self.lost(client);
             }
         }
+    }
+
+    /// A client has no connection any more, and connects.
+    fn lost(&mut self, client: usize) {
+        let it = &mut self.clients[client];
+        (it.connection, it.served_at, it.since) = (None, None, self.now);
+        self.schedule(self.now, client, Event::Due);
     }
 
     fn finish_checks(&mut self, address: SocketAddr) {
         let host = self.hosts.get_mut(&address).unwrap();
         let (rtt, done) = (host.rtt, host.check(self.now));
         for (client, attempt) in done {
-            if self.clients[client].attempt == attempt {
-                self.schedule(self.now.after(rtt / 2), client, Event::Connected);
-            }
+            self.schedule(self.now.after(rtt / 2), client, Event::Connected(attempt));
         }
+    }
+
+    /// Removes an attempt that has ended, and returns it.
+    fn end(&mut self, client: usize, number: u64) -> Option<Attempt> {
+        let under_way = &mut self.clients[client].under_way;
+        let at = under_way.iter().position(|attempt| attempt.number == number)?;
+        Some(under_way.swap_remove(at))
     }
 
     fn handle(&mut self, client: usize, event: Event) {
         let (now, random) = (self.now, self.random());
-        let it = &mut self.clients[client];
-        let plan = it.plan.as_ref().unwrap();
         match event {
-            Event::Begin => {
-                it.attempts += 1;
-                self.begin(client);
-            }
-            Event::Check(began) => {
-                let host = self.hosts.get_mut(&socket_of(plan).unwrap()).unwrap();
-                let done = host.check(now);
-                assert!(done.is_empty(), "finished before");
-                host.checks.push((client, it.attempt, host.hashing));
-                let by = began.after(plan.within());
-                self.schedule(by, client, Event::Failed(Failure::Slow));
-            }
-            Event::Connected => {
-                it.candidates.connected(plan.id, now.since(it.began), now);
-                (it.connected_at, it.attempt) = (Some(now), it.attempt + 1);
-                self.request(client);
-            }
-            Event::Failed(failure) => {
-                it.candidates.failed(plan.id, failure, "failed".to_owned(), now, random);
-                self.plan(client);
-            }
-            Event::Answered => {
-                it.candidates.answered(plan.id);
-                it.served_at = Some(now);
-            }
-            Event::Unanswered(began) => match it.candidates.unanswered(plan.id, began, now) {
-                true => {
-                    it.candidates.left(plan.id, now);
-                    self.plan(client);
+            Event::Due => return self.act(client),
+            Event::Greeted(number) => {
+                let it = &mut self.clients[client];
+                let step =
+                    if it.has_password { HandshakeStep::Hashing } else { HandshakeStep::Greeted };
+                if let Some(attempt) = it.under_way.iter().find(|it| it.number == number) {
+                    it.candidates.reached(attempt.candidate.id, step);
                 }
-                false => self.request(client),
-            },
+            }
+            Event::Check(number) => {
+                let it = &self.clients[client];
+                let Some(attempt) = it.under_way.iter().find(|it| it.number == number) else {
+                    return;
+                };
+                let host = self.hosts.get_mut(&attempt.to().unwrap()).unwrap();
+                assert!(host.check(now).is_empty(), "finished before");
+                host.checks.push((client, number, host.hashing));
+            }
+            Event::Resolved(number) => {
+                let Some(attempt) = self.end(client, number) else { return };
+                let name = &*attempt.candidate.server.host;
+                let addresses = match self.lookups.get(name) {
+                    Some((_, address)) => vec![*address],
+                    None => self.names.clone(),
+                };
+                self.clients[client].candidates.resolved(attempt.candidate.id, &addresses, now);
+            }
+            Event::Connected(number) => {
+                let Some(attempt) = self.end(client, number) else { return };
+                let it = &mut self.clients[client];
+                let took = now.since(attempt.began);
+                it.candidates.connected(attempt.candidate.id, took, now);
+                let handshake = |it: &mut Attempt| it.candidate.address.is_some();
+                for other in it.under_way.extract_if(.., handshake) {
+                    it.candidates.gave_up(other.candidate.id, now);
+                }
+                it.connection = Some((attempt, now));
+                return self.request(client);
+            }
+            Event::Failed(number, failure) => {
+                let Some(attempt) = self.end(client, number) else { return };
+                let candidates = &mut self.clients[client].candidates;
+                candidates.failed(attempt.candidate.id, failure, "failed".to_owned(), now, random);
+            }
+            Event::Answered(number) => {
+                let it = &mut self.clients[client];
+                if let Some((link, _)) = it.connection.as_ref().filter(|it| it.0.number == number) {
+                    it.candidates.answered(link.candidate.id);
+                    it.served_at = Some(now);
+                }
+                return;
+            }
+            Event::Unanswered(number, began) => {
+                let it = &mut self.clients[client];
+                let Some((link, _)) = it.connection.as_ref().filter(|it| it.0.number == number)
+                else {
+                    return;
+                };
+                let id = link.candidate.id;
+                if !it.candidates.unanswered(id, began, now) {
+                    return self.request(client);
+                }
+                it.candidates.left(id, now);
+                return self.lost(client);
+            }
+        }
+        self.act(client);
+    }
+
+    /// Does what the pool says.
+    fn act(&mut self, client: usize) {
+        loop {
+            let it = &mut self.clients[client];
+            if it.connection.is_some() {
+                return;
+            }
+            let at = match it.candidates.next(it.since, self.now) {
+                Next::Begin(candidate) => {
+                    self.begin(client, candidate);
+                    continue;
+                }
+                Next::Wait(None) => return,
+                Next::Wait(Some(at)) => at,
+                Next::Over => {
+                    it.since = self.now.after(PAUSE);
+                    it.since
+                }
+            };
+            return self.schedule(at, client, Event::Due);
         }
     }
 
     fn request(&mut self, client: usize) {
-        let address = self.clients[client].plan.as_ref().and_then(socket_of).unwrap();
-        let host = &self.hosts[&address];
+        let (link, _) = self.clients[client].connection.as_ref().unwrap();
+        let (number, host) = (link.number, &self.hosts[&link.to().unwrap()]);
         match host.has_leader {
-            true => self.schedule(self.now.after(host.rtt), client, Event::Answered),
+            true => self.schedule(self.now.after(host.rtt), client, Event::Answered(number)),
             false => {
-                let unanswered = Event::Unanswered(self.now);
+                let unanswered = Event::Unanswered(number, self.now);
                 self.schedule(self.now.after(ANSWER_MAX), client, unanswered);
             }
         }
     }
 
-    /// Schedules the end of an attempt.
-    fn begin(&mut self, client: usize) {
-        let began = self.now;
-        let it = &mut self.clients[client];
-        it.began = began;
-        let plan = it.plan.as_ref().unwrap();
-        let (info_by, by) = (began.after(plan.info_within()), began.after(plan.within()));
-        let Some(address) = socket_of(plan) else {
-            it.candidates.resolved(plan.id, &self.names, began);
-            return self.plan(client);
+    /// Begins an attempt, and schedules its end.
+    fn begin(&mut self, client: usize, candidate: Candidate) {
+        let (began, number) = (self.now, self.number());
+        let attempt = Attempt { number, candidate, began };
+        let to = attempt.to();
+        let name = attempt.candidate.server.host.clone();
+        self.clients[client].under_way.push(attempt);
+        let Some(address) = to else {
+            let takes = self.lookups.get(&*name).map_or(Duration::ZERO, |(takes, _)| *takes);
+            return self.schedule(began.after(takes), client, Event::Resolved(number));
         };
-        let host = self.hosts.get(&address).filter(|host| host.state != State::Dark);
+        self.clients[client].attempts += 1;
+        let (info_by, by) = (began.after(INFO_LIMIT), began.after(HANDSHAKE_LIMIT));
+        let host = self.hosts.get(&address).filter(|host| host.state != State::Dark).cloned();
         let Some(host) = host else {
-            return self.schedule(info_by, client, Event::Failed(Failure::Silent));
+            return self.schedule(info_by, client, Event::Failed(number, Failure::Silent));
         };
-        let rtt = host.rtt;
-        let info_at = began.after(2 * rtt);
-        let connect_at = info_at.after(if host.tls { rtt } else { Duration::ZERO });
-        let pong_at = connect_at.after(rtt);
+        let info_at = began.after(2 * host.rtt);
+        let connect_at = info_at.after(if host.tls { host.rtt } else { Duration::ZERO });
+        let pong_at = connect_at.after(host.rtt);
+        if host.state == State::Up && info_at < info_by {
+            self.schedule(info_at, client, Event::Greeted(number));
+        }
         let (end, event) = match host.state {
-            State::Down if began.after(rtt) < info_by => {
-                (began.after(rtt), Event::Failed(Failure::Unreached))
+            State::Down if began.after(host.rtt) < info_by => {
+                (began.after(host.rtt), Event::Failed(number, Failure::Unreached))
             }
             State::Up if info_at < info_by && host.refuses_login && pong_at < by => {
-                (pong_at, Event::Failed(Failure::Refused))
+                (pong_at, Event::Failed(number, Failure::Refused))
             }
             State::Up if info_at < info_by && !host.hashing.is_zero() => {
-                (connect_at.after(rtt / 2), Event::Check(began))
+                self.schedule(by, client, Event::Failed(number, Failure::Slow));
+                (connect_at.after(host.rtt / 2), Event::Check(number))
             }
-            State::Up if info_at < info_by && pong_at < by => (pong_at, Event::Connected),
-            State::Up if info_at < info_by => (by, Event::Failed(Failure::Slow)),
+            State::Up if info_at < info_by && pong_at < by => (pong_at, Event::Connected(number)),
+            State::Up if info_at < info_by => (by, Event::Failed(number, Failure::Slow)),
             State::Up | State::Down | State::Dark | State::Mute => {
-                (info_by, Event::Failed(Failure::Silent))
+                (info_by, Event::Failed(number, Failure::Silent))
             }
         };
         self.schedule(end, client, event);

@@ -215,6 +215,7 @@ fn leases(site: &Site) -> Leases {
         bucket: "putex".to_owned(),
         replicas: 1,
         allow_memory: false,
+        for_locks: true,
         api: API.to_owned(),
     };
     Leases::new(Box::new(NatsStore::new(NatsClient::new(servers, options), settings)))

@@ -6,8 +6,6 @@ use crate::rig::host::plans;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
-use crate::support::sandbox::Sandbox;
-use crate::support::server::Server;
 
 /// A host with a new agent and one with 0.2.0 take over from each other, `rounds`
 /// times each way.
@@ -40,47 +38,5 @@ pub(crate) fn old_and_new_take_over_from_each_other(
             }
             Ok(())
         })
-    })
-}
-
-/// Three replicas on servers whose compare-and-set has several winners are refused.
-pub(crate) fn replicas_on_an_old_cluster_are_refused(setting: &Setting) -> Report {
-    story("i: three replicas on old servers", |report| {
-        let cluster = Server::start_cluster(&setting.server, "")?;
-        let port = cluster[0].port();
-        let arguments = [
-            "--nats",
-            &format!("nats://127.0.0.1:{port}"),
-            "--bucket",
-            "locks",
-            "--key",
-            "web",
-            "--token",
-            "a",
-            "--healthcheck",
-            "true",
-            "--start",
-            "true",
-            "--stop",
-            "true",
-            "-r",
-            "500",
-            "-f",
-            "3",
-            "-c",
-            "1",
-            "--replicas",
-            "3",
-        ];
-        let sandbox = Sandbox::new("once");
-        let ended = sandbox.run(sandbox.command(&setting.agent).args(arguments));
-        report.check(ended.status == Some(78), || {
-            format!("the agent ended with {:?} and not 78", ended.status)
-        });
-        report.check(ended.said.contains("2.9"), || {
-            "the agent did not name the server's version".to_owned()
-        });
-        report.note(format!("the agent said: {}", ended.said.trim_end()));
-        Ok(())
     })
 }

@@ -132,7 +132,8 @@ fn listings_and_conditions(cluster: &Cluster) {
 #[test]
 #[ignore = "takes minutes"]
 fn a_bucket_of_three_copies_survives_its_leader() {
-    on_slow_clusters(|mut cluster| {
+    on_servers(|binary| {
+        let mut cluster = Cluster::start(binary);
         let mut store = cluster.store("locks", "web");
         let before = open(&mut store);
         race(&cluster);
@@ -195,6 +196,7 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         leaf.reconfigure("listen: ", &remotes);
         let mut settings = server::settings("locks");
         settings.api = "$JS.hub.API".to_owned();
+        settings.for_locks = true;
         let begin = Instant::now();
         let opened = loop {
             let bucket = NatsStore::new(leaf.client(None), settings.clone());
@@ -208,19 +210,9 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         };
         match opened {
             Err(StoreError { kind: StoreErrorKind::Unsafe, text }) if is_refused => {
-                assert!(text.contains("is older than nats-server 2.10"), "{text}");
+                assert!(text.contains("is older than nats-server 2.11"), "{text}");
             }
             opened => assert!(opened.is_ok() && !is_refused, "{opened:?}"),
         }
     }
-}
-
-/// Runs a test that takes long on clusters whose servers keep a bucket on several of them.
-fn on_slow_clusters(test: impl Fn(Cluster)) {
-    on_servers(|binary| {
-        let cluster = Cluster::start(binary);
-        if !cluster.0[0].is_old() {
-            test(cluster);
-        }
-    });
 }

@@ -223,12 +223,8 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             ("allow_msg_counter true", json!({"allow_msg_counter": true, "discard": "old"})),
             ("max_msg_size 64 B", json!({"max_msg_size": 64})),
         ];
-        let unknown_to_old = [
-            "subject_transform",
-            "subject_delete_marker_ttl 1000 ms",
-            "persist_mode async",
-            "allow_msg_counter true",
-        ];
+        let unknown_to_old =
+            ["subject_delete_marker_ttl 1000 ms", "persist_mode async", "allow_msg_counter true"];
         for (number, (reason, change)) in cases.iter().enumerate() {
             let bucket = format!("b{number}");
             let mut config = old_config(&bucket);

@@ -70,7 +70,7 @@ impl Server {
 /// Returns settings of a bucket in a file with one copy.
 pub(crate) fn settings(bucket: &str) -> NatsSettings {
     let (bucket, api) = (bucket.to_owned(), API.to_owned());
-    NatsSettings { bucket, replicas: 1, allow_memory: false, api }
+    NatsSettings { bucket, replicas: 1, allow_memory: false, for_locks: false, api }
 }
 
 /// A client of the server without a store.

@@ -64,8 +64,7 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
         let (status, _, said) = check(&["--nats", &url, "--replicas", "3"]);
         assert_eq!(status, Some(78), "{said}");
         let alone = format!("num_replicas 3: server 127.0.0.1:{} is in no", server.port());
-        let old = "num_replicas 3: on nats-server 2.9";
-        assert!(said.contains(&alone) || said.contains(old), "{said}");
+        assert!(said.contains(&alone), "{said}");
         assert_says(said.trim_end(), &["putex: bucket locks: num_replicas 3: "]);
         assert_eq!(streams(&server, "127.0.0.1"), "[]", "{}", binary.display());
         // A bucket that is there is taken as it is.

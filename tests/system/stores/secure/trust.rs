@@ -90,7 +90,7 @@ fn tls_may_come_first() {
     let text = refusal(&classic.url("tls", "localhost"), access);
     assert_says(&text, &["78 ", "it does not answer with TLS", "--tlsfirst"]);
     let text = refusal(&first.url("tls", "localhost"), ours.access());
-    assert_says(&text, &["it sent no INFO", "needs --tlsfirst"]);
+    assert_says(&text, &["the server closed the connection", "needs --tlsfirst"]);
 }
 
 #[test]

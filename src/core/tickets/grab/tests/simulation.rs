@@ -278,8 +278,7 @@ impl Simulation {
         let by = match &step {
             Step::Exit => return self.ended(id),
             Step::Watch(_) => {
-                let missed_none = self.random.one_in(2);
-                self.handle(id, Input::Subscribed { missed_none }, now);
+                self.handle(id, Input::Subscribed, now);
                 return self.act(id);
             }
             Step::Rest(until) => {

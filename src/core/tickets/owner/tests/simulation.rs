@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::super::*;
 use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, last_listed, no_result};
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mode, Name, Seen, Soft};
 
 /// Microseconds of true time.
@@ -59,8 +59,6 @@ pub(super) struct Client {
     /// The bucket that it has opened.
     opened: u64,
     watched: Vec<String>,
-    /// The changes of all tickets, since before the first write and until some are watched.
-    below: Option<Vec<(String, u64)>>,
     heard: Vec<Input>,
     ended: bool,
     outcome: Option<End>,
@@ -161,7 +159,6 @@ impl Simulation {
                 done: false,
                 opened: 0,
                 watched: Vec::new(),
-                below: None,
                 heard: Vec::new(),
                 ended: false,
                 outcome: None,
@@ -239,7 +236,6 @@ impl Simulation {
         let by = match &step {
             Step::Exit => return self.ended(client),
             Step::Rest(until) => {
-                self.clients[client].below = None;
                 let request = self.next_id();
                 self.clients[client].request = Some((request, step.clone()));
                 let at = self.clients[client].true_time(*until);
@@ -247,12 +243,7 @@ impl Simulation {
             }
             Step::Watch(keys) => {
                 self.clients[client].watched.extend(keys.clone());
-                let below = self.clients[client].below.take();
-                let missed_none = below.is_some();
-                for (_, revision) in below.into_iter().flatten().filter(|it| keys.contains(&it.0)) {
-                    self.hint(client, revision);
-                }
-                self.clients[client].owner.handle(Input::Subscribed { missed_none }, now);
+                self.clients[client].owner.handle(Input::Subscribed, now);
                 return self.act(client);
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
@@ -260,9 +251,6 @@ impl Simulation {
             Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
             Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
-        if matches!(step, Step::WriteAndList(Revision(0), ..)) {
-            self.clients[client].below = Some(Vec::new());
-        }
         let request = self.next_id();
         self.clients[client].request = Some((request, step.clone()));
         let given_up = self.clients[client].true_time(by);
@@ -300,7 +288,6 @@ impl Simulation {
         );
         self.clients[client].owner = owner.with_soft(soft).with_notes(clock);
         self.clients[client].watched.clear();
-        self.clients[client].below = None;
         self.clients[client].outcome = None;
         self.clients[client].paused_until = self.now + later;
         self.wake(client, self.now + later);
@@ -316,9 +303,6 @@ impl Simulation {
         let chances = Chances { is_old, is_before, is_purged: false };
         let (answer, changed) = self.bucket.answer(step, element, sent, chances);
         let Some((key, revision)) = changed else { return answer };
-        for client in &mut self.clients {
-            client.below.iter_mut().for_each(|below| below.push((key.clone(), revision)));
-        }
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
         watchers.into_iter().for_each(|watcher| self.hint(watcher, revision));
@@ -422,10 +406,6 @@ impl Simulation {
         let input = answer.unwrap_or_else(|| no_result(&step, now));
         if let Input::Opened(Ok(info)) = &input {
             self.clients[client].opened = info.id.epoch.parse().expect("a number");
-        }
-        let below = self.clients[client].below.as_mut();
-        if let (Some(last), Some(below)) = (last_listed(&input), below) {
-            below.retain(|(_, revision)| *revision > last.0);
         }
         self.clients[client].owner.handle(input, now);
         self.listen(client);

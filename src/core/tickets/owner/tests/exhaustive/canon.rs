@@ -279,7 +279,7 @@ impl Form<'_> {
         let Client {
             owner, ppm: _, waits, paused_until, command, is_done, opened, watched, ..
         } = client;
-        let Client { below, events, arrived, stored_sent, requests: _, outcome: _, .. } = client;
+        let Client { events, arrived, stored_sent, requests: _, outcome: _, .. } = client;
         self.now = client.local(self.state.now);
         self.option(command.as_ref(), |form, Command { ends_at, killed_at, ticket }| {
             form.option(*ends_at, Self::time);
@@ -310,15 +310,6 @@ impl Form<'_> {
         self.add(i64::from(*is_done));
         self.bucket_id(*opened);
         self.keys(watched);
-        self.option(below.as_ref(), |form, below| {
-            let mut changes: Vec<(&String, &u64)> = below.iter().collect();
-            changes.sort_by_key(|(key, _)| (form.places[owner_of(key).0], key.len(), *key));
-            form.add(changes.len() as i64);
-            for (key, revision) in changes {
-                form.key(key);
-                form.hinted(Revision(*revision));
-            }
-        });
         self.add(events.len() as i64);
         events.iter().for_each(|event| self.input(event, ""));
         self.add(arrived.len() as i64);
@@ -421,7 +412,7 @@ impl Form<'_> {
                 self.add(6);
                 self.option(*revision, Self::hinted);
             }
-            Input::Subscribed { .. } => self.add(7),
+            Input::Subscribed => self.add(7),
             Input::Rested => self.add(8),
             Input::Gone(_) => self.add(9),
             Input::Unused => self.add(10),

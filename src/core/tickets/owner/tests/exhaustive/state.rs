@@ -1,11 +1,11 @@
 //! One state of the model: the clients, the bucket, and what is on its way between them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::*;
 use crate::core::record::{Incarnation, Revision};
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, last_listed, no_result};
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mark, Seen, StoredTicket};
 
 /// How many earlier listings are kept, for those that are old.
@@ -67,8 +67,6 @@ pub(super) struct Client {
     /// The bucket that it has opened.
     pub(super) opened: u64,
     pub(super) watched: BTreeSet<String>,
-    /// The last changes of all tickets, since before the first write and until some are watched.
-    pub(super) below: Option<BTreeMap<String, u64>>,
     /// What is on its way to it besides results.
     pub(super) events: VecDeque<Input>,
     /// What has come, and is handled when it acts next.
@@ -140,7 +138,6 @@ impl Client {
             is_done: false,
             opened: 0,
             watched: BTreeSet::new(),
-            below: None,
             events: VecDeque::new(),
             arrived: Vec::new(),
             stored_sent: None,
@@ -253,9 +250,6 @@ impl State {
             }
             counts.removals += u64::from(matches!(request.step, Step::Remove(..)));
             for watcher in 0..self.clients.len() {
-                if let Some(below) = &mut self.client(watcher).below {
-                    below.insert(key.clone(), revision);
-                }
                 let it = &self.clients[watcher];
                 if it.watched.contains(&key) && !it.is_gone() {
                     let hint = Input::Hint(Some(Revision(revision)));
@@ -295,18 +289,12 @@ impl State {
                     return Ok(());
                 }
                 Step::Rest(until) => {
-                    it.below = None;
                     it.waits = Waits::Rest(it.first_time(*until));
                     return Ok(());
                 }
                 Step::Watch(keys) => {
                     it.watched.extend(keys.iter().cloned());
-                    let below = it.below.take();
-                    let missed_none = below.is_some();
-                    for revision in keys.iter().filter_map(|key| below.as_ref()?.get(key)) {
-                        it.events.push_back(Input::Hint(Some(Revision(*revision))));
-                    }
-                    it.owner.handle(Input::Subscribed { missed_none }, now);
+                    it.owner.handle(Input::Subscribed, now);
                     continue;
                 }
                 Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
@@ -314,9 +302,6 @@ impl State {
                 Step::WriteMark(_, by) | Step::End(_, by) | Step::Remove(_, by) => *by,
                 Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
             };
-            if matches!(step, Step::WriteAndList(Revision(0), ..)) {
-                it.below = Some(BTreeMap::new());
-            }
             it.requests += 1;
             let (element, by) = (it.owner.key_element(), it.first_time(by));
             let (opened, number) = (it.opened, it.requests);
@@ -450,9 +435,6 @@ impl State {
         let input = result.unwrap_or_else(|| no_result(&request.step, request.sent));
         if let Input::Opened(Ok(info)) = &input {
             it.opened = info.id.epoch.parse().expect("a number");
-        }
-        if let (Some(last), Some(below)) = (last_listed(&input), &mut it.below) {
-            below.retain(|_, revision| *revision > last.0);
         }
         it.owner.handle(input, now);
         self.listen(client, counts)?;

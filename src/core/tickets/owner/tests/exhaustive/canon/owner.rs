@@ -116,10 +116,9 @@ impl Form<'_> {
             Phase::Listing => self.add(5),
             Phase::Probing => self.add(6),
             Phase::Withdrawing => self.add(7),
-            Phase::Watching(keys, until) => {
+            Phase::Watching(keys) => {
                 self.add(8);
                 self.keys(keys);
-                self.instant(*until);
             }
             Phase::Removing(stored) => {
                 self.add(9);
