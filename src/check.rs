@@ -12,7 +12,7 @@ use crate::cli::connect::StoreSettings;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
-use crate::core::Incarnation;
+use crate::core::{Incarnation, REACH_MAX};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::guard::metrics_file::MetricsFile;
@@ -80,7 +80,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
                 let (keys, settings) =
                     (agent.keys(), StoreSettings::of_agent(agent, Incarnation(0)));
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-                let inspected = servers::inspect(&settings, &access, &keys, STORE_MAX);
+                let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
                 servers::merge(inspected, &agent.bucket.name).map(|found| {
                     findings.warnings.extend(found.warnings);
                     found.remarks

@@ -35,7 +35,7 @@ use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
 use crate::cli::{DoctorArgs, Location, Lookup, connect};
 use crate::core::agent_status::seconds;
-use crate::core::{AgentStatus, Timing};
+use crate::core::{AgentStatus, REACH_MAX, Timing};
 use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
@@ -45,9 +45,6 @@ use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
 use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
-
-/// The longest time for the connections to all servers.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long the servers of a cluster are waited for, which are asked for their versions.
 const SERVERS_WAIT: Duration = Duration::from_millis(300);
@@ -126,7 +123,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let bucket = &args.bucket.name;
     let settings = connect::doctor_settings(args, args.timing.renewal());
     let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
-    let inspected = servers::inspect(&settings, &access, &keys, CONNECT_MAX);
+    let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
     let count = inspected.len();
     let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
     // One that is connected to and does not answer for the bucket has been reached.
@@ -151,7 +148,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
         }
         Err(error) => return Err(error.clone().into()),
     });
-    let within = if merged.is_ok() { ANSWER_MAX } else { SERVERS_WAIT };
+    let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
     let opened = store.open_existing(sys::now().after(within));
     let (found, fault) = match merged {

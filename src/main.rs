@@ -18,7 +18,7 @@ use putex::cli::{
     self, AgentArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location,
     LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
 };
-use putex::core::{AgentId, Config, GuardConfig, Incarnation};
+use putex::core::{AgentId, Config, GuardConfig, Incarnation, REACH_MAX};
 use putex::doctor;
 use putex::exit::{Exit, Refusal};
 use putex::grab;
@@ -234,7 +234,7 @@ fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
 
 /// Refuses a bucket that does not exist.
 fn require_bucket(store: &mut dyn Bucket, bucket: &str) -> Result<(), Refusal> {
-    let opened = store.open_existing(sys::now().after(status::ANSWER_MAX))?;
+    let opened = store.open_existing(sys::now().after(REACH_MAX))?;
     let missing = || Refusal::new(Exit::Unsafe, no_such_bucket(bucket));
     opened.map(drop).ok_or_else(missing)
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Ms, Revision, StoreErrorKind, Written};
+use crate::core::{AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
@@ -295,7 +295,7 @@ impl Process<'_> {
                 Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
                 Written::Unknown(why) => {
                     last = why;
-                    let _ = self.bucket.open_existing(by);
+                    let _ = self.bucket.open_existing(sys::now().after(REACH_MAX));
                 }
             }
         }

@@ -33,7 +33,7 @@ use self::assemble::Aged;
 use self::model::Status;
 pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
 use crate::core::tickets::StoredTicket;
-use crate::core::{Instant, SEATS_MAX, Seat};
+use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::lock_file::LockFile;
 use crate::store::{Bucket, Entry, Selection, mark, name, pause, switchover};
@@ -211,8 +211,9 @@ impl<'a> Reader<'a> {
         bucket: &mut dyn Bucket,
     ) -> Result<Status, Refusal> {
         let Source { bucket: bucket_name, dir } = self.source;
-        let by = sys::now().after(ANSWER_MAX);
+        let epoch = bucket.open_existing(sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
         let began = sys::now();
+        let by = began.after(ANSWER_MAX);
         let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
         let mut requests = Vec::new();
         if let Some((base, _)) = dir
@@ -222,7 +223,6 @@ impl<'a> Reader<'a> {
         }
         // Nothing is lost with the processes of a host that ends.
         let mut settled = Duration::MAX;
-        let epoch = bucket.open_existing(by)?.map(|info| info.id.epoch);
         if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
             let mark = mark::read(bucket, by)?;
             settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();

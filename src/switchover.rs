@@ -16,8 +16,8 @@ use log::Level;
 use self::judge::{Release, Renewals, Seen, judge};
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, Revision, Seat, StoreErrorKind, Timing,
-    Written,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, REACH_MAX, Revision, Seat,
+    StoreErrorKind, Timing, Written,
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
@@ -424,9 +424,9 @@ impl Process<'_> {
         if read.is_ok() {
             return read;
         }
-        self.bucket.open_existing(by)?;
+        self.bucket.open_existing(sys::now().after(REACH_MAX))?;
         let _ = self.bucket.subscribe(&[key]);
-        self.bucket.get(key, by)
+        self.bucket.get(key, sys::now().after(ANSWER_MAX))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Inspects the bucket by each server: an agent may connect to any of them, so all must have the
 //! same bucket.
 
+use std::thread;
 use std::time::Duration;
 
 use crate::cli::access::Access;
@@ -20,25 +21,25 @@ pub(crate) struct Inspected {
     pub(crate) inspection: StoreResult<Inspection>,
 }
 
-/// Inspects the bucket by each of the servers, for so long in all.
+/// Inspects the bucket by each of the servers, beside each other, for so long at most.
 pub(crate) fn inspect(
     settings: &StoreSettings,
     access: &Access,
     keys: &[&str],
     within: Duration,
 ) -> Vec<Inspected> {
-    let until = sys::now().after(within);
-    let one = |(at, server): (usize, &Server)| {
+    let deadline = sys::now().after(within);
+    let one = |server: &Server| {
         let alone = Access { servers: vec![server.clone()], ..access.clone() };
-        // Time that one of them does not need is for the others.
-        let now = sys::now();
-        let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
-        let deadline = now.after(until.since(now) / left);
         let mut store = connect::nats_store(settings.clone(), alone);
         let inspection = store.inspect(keys, deadline);
         Inspected { server: server.clone(), info: store.server().cloned(), inspection }
     };
-    access.servers.iter().enumerate().map(one).collect()
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            access.servers.iter().map(|server| scope.spawn(|| one(server))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
 }
 
 /// Returns the inspection by the first server that has a bucket fit for an agent, with the remarks

@@ -70,7 +70,7 @@ pub use self::service::ServiceAction;
 pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{
-    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, LOCK_TIME_MAX, PAUSE_MAX, Percent, R_MAX, SLACK,
-    Timing, guard_answer_time,
+    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, LOCK_TIME_MAX, PAUSE_MAX, Percent, R_MAX,
+    REACH_MAX, SLACK, Timing, guard_answer_time,
 };
 pub use self::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};

@@ -59,6 +59,10 @@ pub const DRIFT_PPM_DEFAULT: u32 = 10_000;
 /// A NATS leader election takes 4 to 8 s; below this T it can cost the lock.
 pub const ELECTION_T_MIN: Duration = Duration::from_secs(10);
 
+/// How long a command tries to reach its store. A resolver whose first name server is dead asks the
+/// second one after 5 s.
+pub const REACH_MAX: Duration = Duration::from_secs(10);
+
 /// R, F, C and the clock rate error: all that an operator chooses about time.
 ///
 /// Made by [`Timing::new`] alone, so every value satisfies what is refused there.

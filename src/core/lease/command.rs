@@ -14,12 +14,13 @@ use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
+use crate::core::timing::REACH_MAX;
 
 /// A request has an answer within this time, or is made again.
 pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// The store is tried for so long: an election of a leader takes up to 8 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = REACH_MAX;
 
 /// How long to wait until a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -131,6 +132,7 @@ impl LeaseCommand {
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         let at = self.last_read.0.revision;
         match &self.phase {
+            Phase::Closed if self.bucket.is_none() => LeaseStep::Open(by.max(self.until)),
             Phase::Closed => LeaseStep::Open(by),
             Phase::Reading => LeaseStep::Read(by),
             Phase::WritingMark(mark) => LeaseStep::WriteMark(mark.clone(), by),

@@ -38,7 +38,7 @@ use super::times::LockTiming;
 use crate::core::event::{BucketInfo, StoreErrorKind};
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
+use crate::core::timing::{COUNT_MAX, R_MAX, REACH_MAX, Refused};
 
 /// Bounds of the lifetime of a ticket: one for longer could not be read by others.
 pub const LIFETIME_MIN: Duration = Duration::from_secs(1);
@@ -166,6 +166,7 @@ pub struct Grabber {
     /// The last element of the key of the ticket, the same in all buckets.
     element: String,
     withdraws: bool,
+    began: Instant,
     /// When it stops to wait for others, and when it stops to try a store that fails.
     limit: Instant,
     store_limit: Instant,
@@ -205,6 +206,7 @@ impl Grabber {
             timing,
             element,
             withdraws: limits.withdraws,
+            began: now,
             limit,
             store_limit: limit.max(now.after(step)),
             phase: Phase::Closed,
@@ -248,6 +250,9 @@ impl Grabber {
     pub fn next(&mut self, now: Instant) -> Step {
         let by = now.after(self.step()).min(self.store_limit).max(now.after(self.step() / 4));
         match &self.phase {
+            Phase::Closed if self.bucket.is_none() => {
+                Step::Open(by.max(self.began.after(REACH_MAX)))
+            }
             Phase::Closed => Step::Open(by),
             Phase::ReadingMark => Step::ReadMark(by),
             Phase::WritingMark => match self.missing_mark.clone() {
@@ -279,7 +284,7 @@ impl Grabber {
     /// Takes in what happened.
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
-            Input::Opened(Ok(info)) => self.opened(info),
+            Input::Opened(Ok(info)) => self.opened(info, now),
             Input::Opened(Err(error)) => match error.kind {
                 StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
                     self.end(Grabbed::Refused(error.kind, error.text));
@@ -362,9 +367,14 @@ impl Grabber {
         sent.is_some_and(|sent| now >= sent.after(self.step()))
     }
 
-    fn opened(&mut self, info: BucketInfo) {
+    fn opened(&mut self, info: BucketInfo, now: Instant) {
         if let Err(why) = info.retires {
             return self.end(Grabbed::Refused(StoreErrorKind::Unsafe, why));
+        }
+        if self.bucket.is_none() {
+            // The wait for others begins now.
+            let took = now.since(self.began);
+            (self.limit, self.store_limit) = (self.limit.after(took), self.store_limit.after(took));
         }
         if self.bucket.as_ref() != Some(&info.id) || info.last < self.last {
             (self.own, self.attempt, self.leaving) = (None, None, None);

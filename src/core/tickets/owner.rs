@@ -48,6 +48,7 @@ use crate::core::event::StoreErrorKind;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
+use crate::core::timing::REACH_MAX;
 
 /// Bounds of the pause before a request is repeated.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -252,6 +253,9 @@ impl TicketOwner {
         }
         let by = self.answer_by(now);
         match &self.phase {
+            Phase::Closed if self.bucket.is_none() => {
+                Step::Open(by.max(self.began.after(REACH_MAX)))
+            }
             Phase::Closed => Step::Open(by),
             Phase::ReadingMark => Step::ReadMark(by),
             Phase::Young(until, _) if now < *until => Step::Rest(self.earlier(*until)),

@@ -15,12 +15,13 @@ use super::ticket::{Mode, Name, StoredTicket, Ticket};
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::{BucketId, Incarnation, Revision};
 use crate::core::time::Instant;
+use crate::core::timing::REACH_MAX;
 
 /// A request has an answer within this time, or is made again.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// The store is tried for so long: an election of a leader takes up to 8 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = REACH_MAX;
 
 /// How long to wait until a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -119,6 +120,7 @@ impl Releaser {
     pub fn next(&self, now: Instant) -> Step {
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         match &self.phase {
+            Phase::Closed if self.bucket.is_none() => Step::Open(by.max(self.until)),
             Phase::Closed => Step::Open(by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(EarlierKeys::default(), by),

@@ -63,6 +63,29 @@ fn process(ticket: Ticket, withdraws: bool, marked: u32, now: Instant) -> Grabbe
     grabber
 }
 
+/// As in `owner`.
+#[test]
+fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
+    let mut grabber = process(ticket(), false, 15, at(100));
+    let info = BucketInfo {
+        id: grabber.bucket.take().expect("it was opened"),
+        last: Revision(20),
+        age: None,
+        replicas: 1,
+        remarks: Vec::new(),
+        retires: Ok(()),
+    };
+    grabber.phase = Phase::Closed;
+    let limits = (grabber.limit, grabber.store_limit);
+    assert_eq!(grabber.next(at(100)), Step::Open(at(100).after(REACH_MAX)));
+    let took = Duration::from_secs(6);
+    for _ in 0..2 {
+        grabber.handle(Input::Opened(Ok(info.clone())), at(100).after(took));
+        let expected = (limits.0.after(took), limits.1.after(took));
+        assert_eq!((grabber.limit, grabber.store_limit), expected);
+    }
+}
+
 fn list(grabber: &mut Grabber, standing: &[StoredTicket], last: u64, now: Instant) {
     assert!(matches!(grabber.next(now), Step::List(..)));
     grabber.handle(Input::Listed(Ok((standing.to_vec(), Revision(last)))), now);

@@ -13,6 +13,12 @@ impl TicketOwner {
         if let Err(why) = info.retires {
             return self.refuse(StoreErrorKind::Unsafe, why, now);
         }
+        if self.bucket.is_none()
+            && let Goal::Get(Some(limit)) = &mut self.goal
+        {
+            // The wait for others begins now.
+            *limit = limit.after(now.since(self.began));
+        }
         let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
         let has_gone_back = is_same && info.last < self.last;
         self.watched.clear();

@@ -108,6 +108,30 @@ fn opened() -> (TicketOwner, Instant) {
     (owner, begin)
 }
 
+/// With a dead first name server a command with `-n` found no server: the resolver asks the second
+/// one after 5 s.
+#[test]
+fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
+    let (limited, begin) = opened();
+    let second = Duration::from_secs(1);
+    for wait in [Duration::ZERO, 2 * second] {
+        let (timing, ticket) = (limited.timing, limited.ticket.clone());
+        let mut owner = TicketOwner::new(timing, ticket, 1, Some(wait), begin);
+        assert_eq!(owner.next(begin), Step::Open(begin.after(REACH_MAX)));
+        let later = begin.after(6 * second);
+        let id = BucketId { epoch: "1".to_owned(), created: String::new() };
+        let (last, replicas, remarks) = (Revision(1), 1, Vec::new());
+        let info = BucketInfo { id, last, age: None, replicas, remarks, retires: Ok(()) };
+        owner.handle(Input::Opened(Ok(info.clone())), later);
+        assert_eq!(owner.goal, Goal::Get(Some(later.after(wait))));
+        // Only then.
+        owner.handle(Input::Gone("lost".to_owned()), later);
+        assert!(matches!(owner.next(later), Step::Open(by) if by < later.after(REACH_MAX)));
+        owner.handle(Input::Opened(Ok(info)), later.after(second));
+        assert_eq!(owner.goal, Goal::Get(Some(later.after(wait))));
+    }
+}
+
 /// One round trip grants a name that nobody else asks for.
 #[test]
 fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
