@@ -171,12 +171,12 @@ fn look_through(scope: &Scope, states_min: usize) {
 
 #[test]
 fn no_history_of_two_clients_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { is_tried: true, ..TWO }, 4_900);
+    look_through(&Scope { is_tried: true, ..TWO }, 4_200);
 }
 
 #[test]
 fn no_history_of_a_reader_a_writer_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 9_400);
+    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 8_000);
 }
 
 #[test]
