@@ -6,14 +6,12 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
-use putex::agent::reload::{Reload, Reloaded};
 use putex::agent::service_manager::ServiceManager;
 use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::lease::Action;
-use putex::cli::table::Name;
 use putex::cli::{
     self, AgentArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location,
     LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
@@ -117,43 +115,14 @@ fn print_to_reader(text: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// Returns what reads the settings of an agent again that was started with `args`.
-fn reload(args: &AgentArgs) -> Reload {
-    let (at_start, mut last) = (args.settings.clone(), args.settings.clone());
-    Box::new(move || {
-        let args = read_again()?;
-        let written = |name: Name| name.flag().shown();
-        let is_reloadable = |name: &Name| matches!(name, Name::Priority | Name::Failback);
-        let mut changed = args.settings.differences(&last);
-        changed.retain(is_reloadable);
-        let value = |name| args.settings.text_or_default(name).unwrap_or_default();
-        let changed = changed.iter().map(|name| format!("{} {}", written(*name), value(*name)));
-        let mut for_restart = args.settings.differences(&at_start);
-        for_restart.retain(|name| !is_reloadable(name));
-        let reloaded = Reloaded {
-            reloadable: args.reloadable,
-            changed: changed.collect(),
-            for_restart: for_restart.into_iter().map(written).collect(),
-        };
-        last = args.settings;
-        Ok(reloaded)
-    })
-}
-
-/// Reads the settings of this agent as they are now. The error is why they cannot be used.
-fn read_again() -> Result<AgentArgs, String> {
+/// Returns the identity of this agent by its settings as they are now, if they can be used.
+fn identity_now() -> Option<Identity> {
     let environment =
         Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
     match cli::parse(env::args_os().skip(1), &environment) {
-        Ok(Invocation::Agent(args)) => Ok(*args),
-        Ok(_) => Err("this is no agent".to_owned()),
-        Err(refusal) => Err(refusal.text),
+        Ok(Invocation::Agent(args)) => Some(connect::identity(&args, &variable)),
+        Ok(_) | Err(_) => None,
     }
-}
-
-/// Returns the identity of this agent by its settings as they are now, if they can be used.
-fn identity_now() -> Option<Identity> {
-    read_again().ok().map(|args| connect::identity(&args, &variable))
 }
 
 fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
@@ -168,8 +137,8 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let reload = reload(&args);
-    let AgentArgs { guard, start_grace, check_failures, reloadable, seats, observes, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, seats, observes, .. } = args;
+    let (priority, failback) = (args.priority, args.failback);
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
     let config = Config {
@@ -177,7 +146,8 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         check,
         start_grace,
         check_failures,
-        reloadable,
+        priority,
+        failback,
         seats,
         observes,
         last_resort,
@@ -202,7 +172,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         service_manager,
         signals,
     };
-    let ended = agent::run(setup, reload);
+    let ended = agent::run(setup);
     drop(log_queue);
     ended.map_err(Refusal::system("cannot start: "))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use putex::core::report::Report;
 use putex::core::{
     AgentId, Config, DeviceUse, Effect, Event, Incarnation, Instant, Notice, Outcome, Priority,
-    Pump, Reloadable, StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
+    Pump, StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
 };
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::LockKey;
@@ -72,7 +72,8 @@ impl Agent {
             check: false,
             start_grace: Duration::ZERO,
             check_failures: 1,
-            reloadable: Reloadable { priority: Priority::FIRST, failback: None },
+            priority: Priority::FIRST,
+            failback: None,
             seats: 1,
             observes: false,
             last_resort: false,
@@ -201,11 +202,9 @@ impl Agent {
                 self.shared.counters.note("agent ended", &format!("{ending:?}"));
                 None
             }
-            Effect::KillGuard
-            | Effect::KillCgroup
-            | Effect::ExtendCheck(_)
-            | Effect::KillCheck
-            | Effect::Upgrade => None,
+            Effect::KillGuard | Effect::KillCgroup | Effect::ExtendCheck(_) | Effect::KillCheck => {
+                None
+            }
         }
     }
 

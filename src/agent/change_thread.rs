@@ -3,13 +3,14 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::inbox::{Inbox, InboxSender, NewestSender, newest_inbox};
+use super::inbox::{Inbox, NewestSender, newest_inbox};
 use crate::command::{Change, Commands, OutputPipe, Runner, not_run};
-use crate::core::{Command, Event, Instant, Outcome};
+use crate::core::{Command, Instant, Outcome};
 use crate::log::{command_output, panic_if_asked};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
@@ -34,25 +35,10 @@ pub(super) struct ChangeHandle {
 
 /// What both ends know.
 struct Shared {
-    progress: Mutex<Progress>,
+    /// The agent ends.
+    ends: AtomicBool,
     /// The agent ends, and the last change was told.
     done: Waker,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// The changes that wait or are being told.
-    pending: usize,
-    /// The agent waits with its upgrade until there is none.
-    delays_upgrade: bool,
-    /// The agent ends.
-    ends: bool,
-}
-
-impl Shared {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 struct ChangeThread {
@@ -61,7 +47,6 @@ struct ChangeThread {
     runner: Runner,
     changes: Inbox<Change>,
     shared: Arc<Shared>,
-    events: InboxSender<Event>,
     /// How long one run may take.
     within: Duration,
     run: Option<Run>,
@@ -81,27 +66,20 @@ impl ChangeHandle {
     /// # Errors
     ///
     /// When the system has no pipe, descriptor or thread to give.
-    pub(super) fn start(
-        commands: Commands,
-        events: InboxSender<Event>,
-    ) -> io::Result<ChangeHandle> {
-        ChangeHandle::start_with(commands, events, RUN_WITHIN)
+    pub(super) fn start(commands: Commands) -> io::Result<ChangeHandle> {
+        ChangeHandle::start_with(commands, RUN_WITHIN)
     }
 
-    fn start_with(
-        commands: Commands,
-        events: InboxSender<Event>,
-        within: Duration,
-    ) -> io::Result<ChangeHandle> {
+    fn start_with(commands: Commands, within: Duration) -> io::Result<ChangeHandle> {
         let (own, changes) = newest_inbox(CHANGES_MAX)?;
-        let shared = Arc::new(Shared { progress: Mutex::default(), done: Waker::new()? });
+        let shared = Arc::new(Shared { ends: AtomicBool::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
         let own_shared = Arc::clone(&shared);
         let waker = Arc::clone(&changes.waker);
         let prepare = |_process: &_| Ok(());
         let runner = Runner::start(Command::OnChange, output.writer(), waker, prepare)?;
         let mut thread =
-            ChangeThread { commands, output, runner, changes, shared, events, within, run: None };
+            ChangeThread { commands, output, runner, changes, shared, within, run: None };
         let work = move || while thread.turn().is_some() {};
         thread::Builder::new().name("putex-change".to_owned()).spawn(work)?;
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
@@ -109,24 +87,14 @@ impl ChangeHandle {
 
     /// Has a change told, after those that wait. Does not wait.
     pub(super) fn tell(&self, change: Change) {
-        self.shared.progress().pending += 1;
         if let Some(Change { old, new, .. }) = self.changes.send(change) {
-            self.shared.progress().pending -= 1;
             log::warn!("on-change {old} -> {new}: it is not told: {CHANGES_MAX} later ones wait");
         }
     }
 
-    /// Returns whether a change waits or is being told: the next instance would know nothing of
-    /// it. Then an [`Event::Upgrade`] follows when there is none.
-    pub(super) fn delays_upgrade(&self) -> bool {
-        let mut progress = self.shared.progress();
-        progress.delays_upgrade = progress.pending > 0;
-        progress.delays_upgrade
-    }
-
     /// Has the last change told, and waits for that, but not for long: the service is down.
     pub(super) fn end(&self) {
-        self.shared.progress().ends = true;
+        self.shared.ends.store(true, Ordering::Relaxed);
         self.changes.wake();
         let until = sys::now().after(2 * LAST_RUN_WITHIN + KILLED_WITHIN);
         // A wait that fails is a short wait.
@@ -146,7 +114,7 @@ impl ChangeThread {
         }
         panic_if_asked("putex-change");
         self.output.pass_on(&mut command_output);
-        let ends = self.shared.progress().ends;
+        let ends = self.shared.ends.load(Ordering::Relaxed);
         self.tend(ends);
         while self.run.is_none()
             && let Some(change) = self.next(ends)
@@ -168,7 +136,9 @@ impl ChangeThread {
             && let Some(run) = self.run.take()
         {
             self.output.flush(&mut command_output);
-            self.ended(run.old, run.new, &outcome);
+            if outcome != Outcome::Succeeded {
+                log::warn!("on-change {} -> {}: {outcome}", run.old, run.new);
+            }
         }
         let Some(run) = &mut self.run else { return };
         let now = sys::now();
@@ -198,18 +168,6 @@ impl ChangeThread {
         self.run = Some(Run { deadline, old, new });
         self.runner.spawn(Box::new(prepared));
     }
-
-    fn ended(&self, old: &str, new: &str, outcome: &Outcome) {
-        if *outcome != Outcome::Succeeded {
-            log::warn!("on-change {old} -> {new}: {outcome}");
-        }
-        let mut progress = self.shared.progress();
-        progress.pending -= 1;
-        if progress.pending == 0 && std::mem::take(&mut progress.delays_upgrade) {
-            drop(progress);
-            self.events.tell(Event::Upgrade);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -217,7 +175,6 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::super::inbox::inbox;
     use super::*;
     use crate::core::LockContext;
     use crate::sys::PATIENCE;
@@ -232,7 +189,7 @@ mod tests {
 
     /// Starts a thread with this command, in which `$F` is a file of the test, empty at first. A
     /// run may take so long.
-    fn start(name: &str, within: Duration, script: &str) -> (ChangeHandle, Inbox<Event>, PathBuf) {
+    fn start(name: &str, within: Duration, script: &str) -> (ChangeHandle, PathBuf) {
         let file = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
         fs::write(&file, "").expect("room");
         let commands = Commands {
@@ -245,9 +202,8 @@ mod tests {
             key: "web".to_owned(),
             token: "one".to_owned(),
         };
-        let (events, inbox) = inbox(8).expect("a descriptor");
-        let handle = ChangeHandle::start_with(commands, events, within).expect("a thread");
-        (handle, inbox, file)
+        let handle = ChangeHandle::start_with(commands, within).expect("a thread");
+        (handle, file)
     }
 
     fn tell(handle: &ChangeHandle, names: &[&'static str]) {
@@ -275,20 +231,14 @@ mod tests {
     #[test]
     fn changes_are_told_one_by_one_and_the_oldest_of_too_many_are_dropped() {
         let script = "echo \"$1\" >>$F; while test $1 = 0 && ! test -e $F.go; do sleep 0.01; done";
-        let (handle, events, file) = start("told", LONG, script);
+        let (handle, file) = start("told", LONG, script);
         tell(&handle, &NAMES[..1]);
         wait_for(&file, |text| text == "0\n");
         tell(&handle, &NAMES[1..]);
-        assert!(handle.delays_upgrade());
         let go = PathBuf::from(format!("{}.go", file.display()));
         fs::write(&go, "").expect("room");
-        let long = Some(sys::now().after(PATIENCE));
-        events.wait([], long).expect("it waits");
-        assert_eq!(events.try_next(), Some(Event::Upgrade));
-        assert!(!handle.delays_upgrade());
         let expected: Vec<_> = [&NAMES[..1], &NAMES[NAMES.len() - CHANGES_MAX..]].concat();
-        let told = fs::read_to_string(&file).expect("it is there");
-        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+        wait_for(&file, |told| told.lines().collect::<Vec<_>>() == expected);
         handle.end();
         for file in [file, go] {
             fs::remove_file(file).expect("it is there");
@@ -300,7 +250,7 @@ mod tests {
         let script = "test $1 = 1 || exec sleep 1000; echo $1 >>$F";
         let within = Duration::from_secs(1);
         let began = sys::now();
-        let (handle, _events, file) = start("killed", within, script);
+        let (handle, file) = start("killed", within, script);
         tell(&handle, &NAMES[..1]);
         // Even a shell may take too long on a busy host.
         (1..CHANGES_MAX).for_each(|_| tell(&handle, &NAMES[1..2]));
@@ -314,7 +264,7 @@ mod tests {
     fn at_the_end_what_is_under_way_is_killed_with_its_group_and_the_last_change_is_told() {
         let script = "test $1 = 3 || sh -c 'echo $$ >>$0; exec sleep 1000' $F; echo $1 >>$F; \
                       exec sleep 1000";
-        let (handle, _events, file) = start("last", LONG, script);
+        let (handle, file) = start("last", LONG, script);
         tell(&handle, &NAMES[..1]);
         let of_group = wait_for(&file, |text| text.ends_with('\n'));
         tell(&handle, &NAMES[1..4]);

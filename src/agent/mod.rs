@@ -8,8 +8,7 @@
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
-//! | `putex-reload` (`reload`) | the settings read last | reading files | the settings |
-//! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | that it has passed |
+//! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | |
 //! | `putex-files` (`file_thread`) | | writing what others read of this agent | |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
@@ -26,7 +25,6 @@ mod health_check;
 mod inbox;
 mod metrics_thread;
 mod performer;
-pub mod reload;
 pub mod service_manager;
 pub mod signals;
 mod store_thread;
@@ -45,19 +43,18 @@ use self::change_thread::ChangeHandle;
 use self::file_thread::FileHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
-use self::inbox::{Inbox, InboxSender, inbox};
+use self::inbox::{Inbox, inbox};
 use self::metrics_thread::MetricsHandle;
 use self::performer::Performer;
-use self::reload::{Reload, Reloader};
 use self::service_manager::ServiceManager;
-use self::signals::Signals;
+use self::signals::{Order, Signals};
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::command::Environment;
 use crate::core::report::SettingsLine;
 use crate::core::{
-    AgentId, Config, Deadline, Effect, Event, Instant, LockContext, Metrics, Ms, Notice, Priority,
-    Pump, Reloadable, SLACK, bounce,
+    AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Notice, Priority, Pump,
+    SLACK, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -115,22 +112,21 @@ const REQUIRED_FILES: [(&str, &str); 4] = [
     ("/proc/sys/kernel/random/boot_id", "without which no note is known to be of this boot"),
 ];
 
-/// Runs an agent until it is told to end. `reload` reads the settings again.
+/// Runs an agent until it is told to end.
 ///
 /// # Errors
 ///
 /// When the system has no thread, pipe or signal handler to give, or lacks a file
 /// that every agent needs.
-pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
+pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     check_required_files()?;
     reap_children_left();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let (events, inbox) = inbox(EVENTS_MAX)?;
-    let program = Program::find(setup.identity.clone(), setup.identity_now, events.clone());
+    let mut program = Program::find(setup.identity.clone(), setup.identity_now)?;
     let startup_lines = describe_settings(&setup);
-    let mut reloader = Reloader::new(reload, setup.config.reloadable, events.clone());
-    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut reloader, &events)? {
+    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut program)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
@@ -140,7 +136,7 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
     let dir = HeldDir::new(dir, agent_lock)?;
     let commands = setup.guard.commands.clone();
     let on_change = match commands.on_change {
-        Some(_) => Some(ChangeHandle::start(commands.clone(), events.clone())?),
+        Some(_) => Some(ChangeHandle::start(commands.clone())?),
         None => None,
     };
     let check = HealthCheck::new(commands, events.clone())?;
@@ -163,10 +159,10 @@ pub fn run(mut setup: Setup<'_>, reload: Reload) -> io::Result<Exit> {
         notice,
         service_manager: setup.service_manager,
         signals: setup.signals,
-        reloader,
         destination: setup.destination,
         program,
         log: setup.log,
+        is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         last_move: (sys::now(), "started".to_owned()),
         taken: String::new(),
@@ -207,8 +203,7 @@ fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHand
 fn wait_for_agent_lock(
     dir: &InstanceDir,
     setup: &Setup<'_>,
-    reloader: &mut Reloader,
-    events: &InboxSender<Event>,
+    program: &mut Program,
 ) -> io::Result<Result<File, Exit>> {
     let alarm = Alarm::new()?;
     let lock_time = setup.config.timing.lock_time();
@@ -236,10 +231,10 @@ fn wait_for_agent_lock(
         let until = Some(sys::now().after(AGENT_LOCK_POLL));
         // A wait that fails is a short wait.
         let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
-        match setup.signals.next(reloader) {
-            Some(Event::Shutdown(_)) => return Ok(Err(Exit::Success)),
-            // It is performed when this agent has begun. One that has no room has others before it.
-            Some(event) => drop(events.offer(event)),
+        match setup.signals.next() {
+            Some(Order::End(_)) => return Ok(Err(Exit::Success)),
+            // It is executed when this agent has begun.
+            Some(Order::Upgrade) => program.check(),
             None => {}
         }
     }
@@ -273,7 +268,7 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
         stop_budget: Ms(timing.stop_budget()),
     };
     let mut lines = vec![settings.to_string()];
-    let Reloadable { priority, failback } = setup.config.reloadable;
+    let Config { priority, failback, .. } = setup.config;
     if priority == Priority::Never {
         lines.push("priority never: not a candidate".to_owned());
     } else if priority != Priority::FIRST || failback.is_some() || setup.config.seats > 1 {
@@ -314,11 +309,6 @@ fn turn_until_end(
         if let Event::Shutdown(_) = event {
             performer.service_manager.send_stopping(performer.end_within);
         }
-        if let Event::Reloaded(_) = event
-            && performer.reloader.has_ended()
-        {
-            performer.service_manager.send_reloaded();
-        }
         let now = sys::now();
         if let Event::StatusRequested(request) = &event {
             performer.send_status(request, &pump, now);
@@ -336,10 +326,6 @@ fn turn_until_end(
             performer.lock = if lock.term.is_some() { lock } else { before };
         }
         for effect in effects {
-            if let Effect::Upgrade = effect {
-                // The next instance does not know what the manager was not told.
-                performer.service_manager.notify(pump.state(), pump.is_ready());
-            }
             if let Some(metrics) = &mut performer.metrics {
                 metrics.handle_effect(&effect, now);
             }
@@ -353,6 +339,9 @@ fn turn_until_end(
         }
         performer.service_manager.notify(pump.state(), pump.is_ready());
         performer.service_manager.keepalive(now);
+        if let Some(is_right) = performer.program.checked() {
+            performer.upgrade(is_right);
+        }
     }
 }
 
@@ -365,22 +354,28 @@ fn wait_for_events(
     inbox: &Inbox<Event>,
     latest: &mut Duration,
 ) -> VecDeque<Event> {
-    let Performer { metrics, signals, reloader, service_manager, check, guard, .. } = performer;
+    let Performer { metrics, signals, program, service_manager, check, guard, .. } = performer;
+    let is_told_to_end = &mut performer.is_told_to_end;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
         let metrics_due = metrics.as_ref().map(MetricsHandle::due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
-        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd()];
+        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), Some(program.as_fd())];
         // A kernel that refuses to wait leaves only to look again: the deadline ends that.
         let ready = inbox.wait(fds, until).unwrap_or_default();
-        let [is_signalled, check_has_written, guard_is_ready] = ready;
+        let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;
         let now = sys::now();
         let mut arrived = VecDeque::new();
-        // A signal comes first: an upgrade that is handled before it would lose it. One that is not
-        // read yet stays pending for the next instance.
-        arrived.extend(is_signalled.then(|| signals.next(reloader)).flatten());
+        match is_signalled.then(|| signals.next()).flatten() {
+            Some(Order::End(signal)) => {
+                *is_told_to_end = true;
+                arrived.push_back(Event::Shutdown(signal));
+            }
+            Some(Order::Upgrade) => program.check(),
+            None => {}
+        }
         arrived.extend(inbox.take_all());
         arrived.iter().for_each(|event| check.note(event));
         if check_has_written {
@@ -402,7 +397,8 @@ fn wait_for_events(
         if let Some(metrics) = metrics {
             metrics.update(pump, now);
         }
-        if passed.is_some() {
+        // It is executed after a turn.
+        if passed.is_some() || is_checked {
             return VecDeque::from([Event::Tick]);
         }
     }

@@ -9,9 +9,8 @@ use super::file_thread::FileHandle;
 use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
 use super::metrics_thread::MetricsHandle;
-use super::reload::Reloader;
 use super::service_manager::ServiceManager;
-use super::signals::Signals;
+use super::signals::{Order, Signals};
 use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
@@ -36,12 +35,13 @@ pub(super) struct Performer<'a> {
     pub(super) notice: Notice,
     pub(super) service_manager: ServiceManager,
     pub(super) signals: Signals,
-    pub(super) reloader: Reloader,
     pub(super) destination: Destination,
     pub(super) program: Program,
     pub(super) log: &'a LogQueue,
     /// How long the exit may take.
     pub(super) end_within: Duration,
+    /// A signal has told this agent to end.
+    pub(super) is_told_to_end: bool,
     /// When the state has changed last, and why.
     pub(super) last_move: (Instant, String),
     /// What the last take was of; blank without one.
@@ -80,7 +80,6 @@ impl Performer<'_> {
             Effect::TellGuard(message) => self.queued_events.extend(self.guard.tell(&message)),
             Effect::KillGuard => self.guard.kill(),
             Effect::KillCgroup => self.guard.kill_cgroup(),
-            Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
                 if let Report::Moved { to, why, .. } = &report {
@@ -174,21 +173,19 @@ impl Performer<'_> {
         self.queued_events.extend(self.store.send(request));
     }
 
-    /// Executes the program anew, unless a signal tells the agent to end: this instance knows
-    /// the lock that is to be released then.
-    fn upgrade(&mut self) {
-        if self.on_change.as_ref().is_some_and(ChangeHandle::delays_upgrade) {
-            return log::info!("SIGUSR2: waiting for the end of on-change");
-        }
-        if !self.program.has_checked() {
+    /// Executes the program anew if the settings are right for it, unless the agent is told to end:
+    /// this instance knows the lock that is to be released then.
+    pub(super) fn upgrade(&mut self, is_right: bool) {
+        self.service_manager.send_reloaded();
+        if !is_right || self.is_told_to_end {
             return;
         }
         let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
         loop {
-            // This upgrade is that of another SIGUSR2 too.
-            let signalled = self.signals.next(&mut self.reloader);
-            if let Some(Event::Shutdown(_)) = signalled {
-                return self.queued_events.extend(signalled);
+            // This upgrade is that of another such signal too.
+            if let Some(Order::End(signal)) = self.signals.next() {
+                self.is_told_to_end = true;
+                return self.queued_events.push_back(Event::Shutdown(signal));
             }
             let Ok(alarm) = &alarm else { break };
             if sys::now() >= until {
@@ -197,12 +194,7 @@ impl Performer<'_> {
             // A wait that fails is a short wait.
             let _ = alarm.wait([(self.signals.as_fd(), PollFlags::IN)], Some(until));
         }
-        if !self.reloader.is_idle() {
-            // The next instance reads all settings.
-            self.service_manager.send_reloaded();
-        }
-        self.program.announce();
-        self.log.flush();
-        self.program.execute();
+        // The kernel kills a health check with the thread that has spawned it.
+        self.program.execute(self.log);
     }
 }

@@ -1,6 +1,6 @@
-//! The signals of an agent: SIGTERM and SIGINT end it, SIGUSR2 has it execute its program anew.
-//! SIGHUP ends it when its terminal is gone; otherwise it has the agent read its settings again.
-//! SIGUSR1, which would end it without a stop, does nothing.
+//! The signals of an agent: SIGTERM and SIGINT end it, SIGUSR2 and SIGHUP have it execute its
+//! program anew. SIGHUP ends it when its terminal is gone. SIGUSR1, which would end it without a
+//! stop, does nothing.
 //!
 //! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
 //! read yet waits for the next instance where the program is executed anew.
@@ -10,10 +10,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::reload::Reloader;
-use crate::core::Event;
 use crate::log::OncePerSecond;
 use crate::sys::{self, raw};
+
+/// What a signal tells the agent to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// To end; the name of the signal.
+    End(&'static str),
+    /// To execute its program anew.
+    Upgrade,
+}
 
 /// The signals that an agent takes.
 pub struct Signals {
@@ -37,12 +44,12 @@ impl Signals {
         Ok(Signals { descriptor, on_terminal, usr1_line: OncePerSecond::default() })
     }
 
-    /// Reads the next signal, if there is one. The settings are read again by `reloader`.
-    pub(super) fn next(&self, reloader: &mut Reloader) -> Option<Event> {
+    /// Reads the next signal; returns its order, if there is one.
+    pub(super) fn next(&self) -> Option<Order> {
         match sys::next_signal(&self.descriptor)? {
-            SIGUSR2 => Some(Event::Upgrade),
-            SIGTERM => Some(Event::Shutdown("SIGTERM")),
-            SIGINT => Some(Event::Shutdown("SIGINT")),
+            SIGUSR2 => Some(Order::Upgrade),
+            SIGTERM => Some(Order::End("SIGTERM")),
+            SIGINT => Some(Order::End("SIGINT")),
             SIGUSR1 => {
                 if self.usr1_line.is_due(sys::now()) {
                     log::info!("SIGUSR1: it has no effect");
@@ -50,11 +57,8 @@ impl Signals {
                 None
             }
             // Nobody is there any more who could press Control-C.
-            _ if self.on_terminal => Some(Event::Shutdown("SIGHUP")),
-            _ => {
-                reloader.begin();
-                None
-            }
+            _ if self.on_terminal => Some(Order::End("SIGHUP")),
+            _ => Some(Order::Upgrade),
         }
     }
 }

@@ -8,19 +8,20 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::thread;
 
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
-use log::Level;
+use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::inbox::InboxSender;
 use crate::command::describe;
-use crate::core::Event;
 use crate::guard::Identity;
+use crate::log::LogQueue;
+use crate::sys::Waker;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
@@ -34,69 +35,82 @@ pub(super) struct Program {
     /// program can read them.
     identity: Identity,
     identity_now: fn() -> Option<Identity>,
-    /// Receives once when the check has passed; without a sender when it has not.
-    check: Option<Receiver<()>>,
-    events: InboxSender<Event>,
+    check: Check,
+    passed: (Sender<bool>, Receiver<bool>),
+    /// Is woken when a check has ended.
+    waker: Arc<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    NotRunning,
+    Running,
+    /// It runs, and the settings may have changed since it began.
+    Again,
 }
 
 impl Program {
     /// Remembers the program, while its file is still there under its name.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give.
     pub(super) fn find(
         identity: Identity,
         identity_now: fn() -> Option<Identity>,
-        events: InboxSender<Event>,
-    ) -> Program {
+    ) -> io::Result<Program> {
         let arguments = without_notify_fd(env::args_os());
         let path = env::current_exe().ok();
-        Program { path, arguments, identity, identity_now, check: None, events }
+        let (passed, waker) = (bounded(1), Arc::new(Waker::new()?));
+        let check = Check::NotRunning;
+        Ok(Program { path, arguments, identity, identity_now, check, passed, waker })
     }
 
-    /// Returns whether the program that has the name now has found the settings right, which counts
-    /// once. If not, has it check them: an [`Event::Upgrade`] follows if they are right, and the
-    /// log says why they are not.
-    pub(super) fn has_checked(&mut self) -> bool {
-        match self.check.as_ref().map(Receiver::try_recv) {
-            Some(Err(TryRecvError::Empty)) => return false,
-            Some(Ok(())) => {
-                self.check = None;
-                return true;
-            }
-            Some(Err(TryRecvError::Disconnected)) | None => {}
+    /// Has the program that has the name now check the settings. The log says why they are not
+    /// right.
+    pub(super) fn check(&mut self) {
+        if self.check != Check::NotRunning {
+            self.check = Check::Again;
+            return;
         }
         let Some(path) = self.path.clone() else {
-            log::error!("SIGUSR2: the name of this program is not known");
-            return false;
+            log::error!("upgrade: the name of this program is not known");
+            return;
         };
-        let (passed, check) = bounded(1);
-        let (mut command, events) = (check_of(&path, &self.arguments), self.events.clone());
+        let (mut command, passed) = (check_of(&path, &self.arguments), self.passed.0.clone());
         let (identity, identity_now) = (self.identity.clone(), self.identity_now);
+        let waker = Arc::clone(&self.waker);
         let work = move || {
-            if has_passed(&path, command.output())
-                && is_same(&identity, identity_now().as_ref())
-                && passed.send(()).is_ok()
-            {
-                events.tell(Event::Upgrade);
-            }
+            let is_right =
+                has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref());
+            // There is room: one check is under way.
+            let _ = passed.send(is_right);
+            waker.wake();
         };
         // It waits for the disk that has the program, for files with secrets, and for servers.
         match thread::Builder::new().name("putex-upgrade".to_owned()).spawn(work) {
-            Ok(_) => self.check = Some(check),
-            Err(error) => log::error!("SIGUSR2: the settings cannot be checked: {error}"),
+            Ok(_) => self.check = Check::Running,
+            Err(error) => log::error!("upgrade: the settings cannot be checked: {error}"),
         }
-        false
     }
 
-    /// Logs that the program is executed next.
-    pub(super) fn announce(&self) {
-        if let Some(path) = &self.path {
-            log::info!("SIGUSR2: executing {}; the service goes on", path.display());
+    /// Returns whether the settings are right if a check has ended.
+    pub(super) fn checked(&mut self) -> Option<bool> {
+        let has_passed = self.passed.1.try_recv().ok()?;
+        self.waker.clear();
+        if std::mem::replace(&mut self.check, Check::NotRunning) == Check::Again {
+            self.check();
+            return None;
         }
+        Some(has_passed)
     }
 
     /// Executes the file that has the name now. Returns only when that has failed, which it
     /// says: this program goes on.
-    pub(super) fn execute(&self) {
+    pub(super) fn execute(&self, log: &LogQueue) {
         let Some(path) = &self.path else { return };
+        log::info!("upgrade: executing {}; the service goes on", path.display());
+        log.flush();
         let mut command = Command::new(path);
         if let Some((name, words)) = self.arguments.split_first() {
             command.arg0(name).args(words);
@@ -104,7 +118,14 @@ impl Program {
         // Blocked signals stay blocked, and wait for that program.
         let error = command.exec();
         let show = path.display();
-        log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
+        log::error!("upgrade: {show} cannot be executed: {error}; this instance goes on");
+    }
+}
+
+impl AsFd for Program {
+    /// Becomes readable when a check has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
     }
 }
 
@@ -130,33 +151,32 @@ fn is_same(own: &Identity, now: Option<&Identity>) -> bool {
     let changed = parts.into_iter().filter(|(_, has_changed)| *has_changed);
     let changed: Vec<_> = changed.map(|(name, _)| name).collect();
     log::error!(
-        "SIGUSR2: another agent by its settings: {} changed; this instance goes on; end it and \
+        "upgrade: another agent by its settings: {} changed; this instance goes on; end it and \
          start it again for that",
         changed.join(", ")
     );
     false
 }
 
-/// Returns whether a check has passed; logs why not.
+/// Returns whether a check has passed; logs why not, in one line.
 fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
     let path = path.display();
     let Output { status, stderr, .. } = match check {
         Ok(output) => output,
         Err(error) => {
-            log::error!("SIGUSR2: {path} cannot be executed: {error}; this instance goes on");
+            log::error!("upgrade: {path} cannot be executed: {error}; this instance goes on");
             return false;
         }
     };
-    let level = if status.success() { Level::Warn } else { Level::Error };
-    for line in String::from_utf8_lossy(&stderr).lines() {
-        let line = line.strip_prefix("putex: ").unwrap_or(line);
-        log::log!(level, "SIGUSR2: {}", line.strip_prefix("warning: ").unwrap_or(line));
-    }
     if status.success() {
         return true;
     }
+    let said = String::from_utf8_lossy(&stderr);
+    let lines = said.lines().map(|line| line.strip_prefix("putex: ").unwrap_or(line));
+    // What is only a warning is said again by an instance that begins.
+    let faults: Vec<_> = lines.filter(|line| !line.starts_with("warning: ")).collect();
     let ended = describe(status.code(), status.signal());
-    log::error!("SIGUSR2: {path} check: {ended}; this instance goes on");
+    log::error!("upgrade: {path} check: {ended}: {}; this instance goes on", faults.join("; "));
     false
 }
 

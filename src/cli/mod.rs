@@ -48,7 +48,7 @@ use self::resolve::Resolved;
 use self::settings::Settings;
 pub use self::status::StatusArgs;
 pub use self::switchover::SwitchoverArgs;
-use crate::core::{Reloadable, Seat, sanitize};
+use crate::core::{Priority, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
@@ -103,10 +103,10 @@ pub struct CheckArgs {
 pub struct AgentArgs {
     /// The bucket.
     pub bucket: BucketArgs,
-    /// What may change while the agent runs.
-    pub reloadable: Reloadable,
-    /// The settings that these arguments were made of.
-    pub settings: Settings,
+    /// Which agents go first when the lock may be had.
+    pub priority: Priority,
+    /// How long an agent of a higher priority must have been fit before the lock goes back to it.
+    pub failback: Option<Duration>,
     /// How many agents may be active at once.
     pub seats: u32,
     /// Whether the agent only observes.

@@ -16,7 +16,7 @@ use super::value::{
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, usage};
 use crate::command::Commands;
-use crate::core::{Instant, Priority, Reloadable, Seat, Timing, wanted_timeout};
+use crate::core::{Instant, Priority, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
@@ -140,11 +140,8 @@ pub(super) fn resolve(
         // faulty.
         Some(AgentArgs {
             bucket: bucket?,
-            reloadable: Reloadable {
-                priority: priority.unwrap_or(Priority::FIRST),
-                failback: failback.flatten(),
-            },
-            settings: settings.clone(),
+            priority: priority.unwrap_or(Priority::FIRST),
+            failback: failback.flatten(),
             seats: seats.unwrap_or(1),
             observes: settings.is_on(Name::Observe),
             check_failures: check_failures.unwrap_or(1),

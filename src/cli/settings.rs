@@ -92,12 +92,6 @@ impl Settings {
         self.get(name).map(|setting| setting.precedence)
     }
 
-    /// Returns the settings whose value or default is another one here than in `others`.
-    pub fn differences(&self, others: &Settings) -> Vec<Name> {
-        let differs = |name: &Name| self.text_or_default(*name) != others.text_or_default(*name);
-        FLAGS.iter().map(|flag| flag.name).filter(differs).collect()
-    }
-
     /// Returns whether the setting that excludes this one has a higher precedence.
     pub fn is_overridden(&self, name: Name) -> bool {
         let is_above = |other: &Name| self.precedence(*other) > self.precedence(name);

@@ -50,10 +50,6 @@ pub enum Event {
     CheckEnded(Outcome),
     /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
     Guard(u64, GuardEvent),
-    /// The settings were read again.
-    Reloaded(Reloadable),
-    /// The agent was told to execute its program anew.
-    Upgrade,
     /// The agent was told to end, by the signal of this name.
     Shutdown(&'static str),
 }
@@ -183,16 +179,6 @@ pub struct Notice {
     pub host: String,
 }
 
-/// The settings that may change while an agent runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reloadable {
-    /// Which agents go first when the lock may be had.
-    pub priority: Priority,
-    /// How long an agent of a higher priority must have been fit before the lock goes back to it;
-    /// `None` for never. The agent that requests and the one that gives each count their own.
-    pub failback: Option<Duration>,
-}
-
 /// The request of an agent of a higher priority to the holder of a lock: to give it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailbackRequest {
@@ -276,9 +262,6 @@ pub enum Effect {
     KillCheck,
     /// Tell the operator.
     Report(Report),
-    /// Execute the program anew, with the same arguments. The last effect there is, unless it
-    /// fails.
-    Upgrade,
     /// End the agent. The last effect there is.
     Exit(Ending),
 }

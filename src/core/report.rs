@@ -84,8 +84,6 @@ pub enum Report {
     },
     /// this agent takes seat {0}
     TakesSeat(Seat),
-    /// SIGUSR2: waiting until {0}
-    UpgradeWaits(&'static str),
     /// would take {lock} now, from {holder}: it only observes
     WouldTake {
         /// Which lock.
@@ -184,7 +182,7 @@ impl Report {
             Self::CheckSlow(_) | Self::CheckExcused(..) | Self::StartRuns(_) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
-            Self::WouldTake { .. } | Self::UpgradeWaits(_) => Level::Info,
+            Self::WouldTake { .. } => Level::Info,
             Self::RequestsFailback { .. } => Level::Info,
             Self::Paused(..) | Self::PauseOver | Self::Resumed => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,

@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{
-    BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Reloadable, Written,
-};
+use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Written};
 use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -111,7 +109,8 @@ impl World {
             timing: self.settings.timing,
             check: true,
             start_grace: Duration::ZERO,
-            reloadable: Reloadable { priority: Priority::FIRST, failback: None },
+            priority: Priority::FIRST,
+            failback: None,
             seats: 1,
             observes: false,
             check_failures: 1,
@@ -247,7 +246,7 @@ impl World {
                 self.guard.there = false;
                 self.guard.reports = false;
             }
-            Effect::Upgrade | Effect::Exit(_) => return false,
+            Effect::Exit(_) => return false,
             Effect::Announce | Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
         }
         true

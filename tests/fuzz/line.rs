@@ -165,7 +165,7 @@ pub(super) fn check_args(args: &AgentArgs) {
 
 /// Returns all of it but how the user wrote the settings.
 fn text_of(args: &AgentArgs) -> String {
-    let text = format!("{args:?}").replace(&format!("{:?}", args.settings), "");
+    let text = format!("{args:?}");
     match &args.bucket.location {
         Location::Nats(access) => text
             .replace(&format!("{:?}", access.files), "")
@@ -191,11 +191,11 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("--drift={}.{:04}%", t.drift_ppm() / 10_000, t.drift_ppm() % 10_000),
         format!("--replicas={}", args.bucket.replicas),
         format!("--check-failures={}", args.check_failures),
-        format!("--priority={}", args.reloadable.priority),
+        format!("--priority={}", args.priority),
         format!("--seats={}", args.seats),
         format!("--start-grace={}ms", args.start_grace.as_millis()),
     ];
-    let failback = args.reloadable.failback;
+    let failback = args.failback;
     words.extend(failback.map(|after| format!("--failback={}ms", after.as_millis())));
     words.extend(commands.check.as_ref().map(|text| format!("--healthcheck={text}")));
     words.extend(commands.last_resort.as_ref().map(|text| format!("--last-resort={text}")));

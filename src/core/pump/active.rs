@@ -9,7 +9,7 @@ use super::context::Context;
 use super::deadline::Timer;
 use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
-use super::{GUARD_ANSWERS, Next, State, WORK_ENDS};
+use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::{Effect, Event, SwitchoverRequest};
 use crate::core::protocol::{ServiceState, ToGuard};
@@ -241,9 +241,7 @@ impl Active {
             }
         }
         let rests = self.phase == Phase::Resting && !context.check_runs;
-        let stroke_at =
-            self.upgrade_by(context).map_or(self.stroke_at, |by| by.max(self.stroke_at));
-        if rests && context.due(Timer::Stroke, stroke_at, now) {
+        if rests && context.due(Timer::Stroke, self.stroke_at, now) {
             context.note_good_term(self.since, now);
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
@@ -258,38 +256,6 @@ impl Active {
             self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
         }
         self.hold.advance(context, now);
-    }
-
-    /// Returns until when the next stroke is put off for an upgrade that is wanted: the health
-    /// checks may take longer than a stroke, so that there is no other time. The guard has until
-    /// then to answer.
-    fn upgrade_by(&self, context: &Context) -> Option<Instant> {
-        let timing = context.config.timing;
-        let renewed_at = self.hold.valid_until.before(timing.validity());
-        let is_wanted = context.upgrade && context.pause.is_none();
-        is_wanted.then(|| renewed_at.after(timing.renewal() / 4))
-    }
-
-    /// See [`State::upgrade_waits_for`](super::State).
-    pub(super) fn upgrade_waits_for(
-        &self,
-        context: &Context,
-        now: Instant,
-    ) -> Option<&'static str> {
-        let is_up = matches!(context.guard.service(), Some(ServiceState::Up(..)));
-        let rests = self.phase == Phase::Resting && self.hold.renewal.is_none();
-        if self.in_grace(context, now) {
-            Some("the start grace is over")
-        } else if !context.is_open() {
-            // An instance that could not read the lock would have to stop the service.
-            Some("the store is open")
-        } else if !is_up {
-            Some(GUARD_ANSWERS)
-        } else if !rests || context.is_busy() {
-            Some(WORK_ENDS)
-        } else {
-            None
-        }
     }
 
     /// Warns of a slow check, and renews the lock beside it in time.

@@ -39,8 +39,6 @@ pub(super) struct Context {
     pub(super) guard: GuardView,
     /// A health check runs, or was killed and has not ended.
     pub(super) check_runs: bool,
-    /// The program is to be executed anew, as soon as that disturbs nothing.
-    pub(super) upgrade: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
     /// The failbacks that were tried since the last good one.
@@ -68,7 +66,6 @@ impl Context {
             seat: Seat::FIRST,
             guard,
             check_runs: false,
-            upgrade: false,
             predecessor_term: None,
             failback_tries: Tries::default(),
             pause: None,
@@ -123,8 +120,6 @@ impl Context {
                 self.rejection = Some(rejection.clone());
             }
             Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
-            Event::Reloaded(reloadable) => self.config.reloadable = *reloadable,
-            Event::Upgrade => self.upgrade = true,
             Event::Tick
             | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
@@ -174,11 +169,6 @@ impl Context {
     /// Returns whether a request may be made.
     pub(super) fn is_idle(&self) -> bool {
         self.connection == Connection::Idle
-    }
-
-    /// Returns whether a health check runs, or an answer of the store is to come.
-    pub(super) fn is_busy(&self) -> bool {
-        self.check_runs || matches!(self.connection, Connection::Reading | Connection::Writing)
     }
 
     /// Returns a number that no write of this incarnation had.

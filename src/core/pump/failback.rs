@@ -76,7 +76,7 @@ impl Failback {
             return;
         };
         let due_since = *self.due_since.get_or_insert(now);
-        let delay = context.config.reloadable.priority.delay(context.config.timing.attempt());
+        let delay = context.config.priority.delay(context.config.timing.attempt());
         let first_at = fit_since.after(after).max(due_since).after(delay);
         let request_at = self.requested_at.map_or(first_at, |at| at.after(r));
         if !context.due(Timer::RequestFailback, request_at, now) {
@@ -90,7 +90,7 @@ impl Failback {
         self.requested_at = Some(now);
         self.requests += 1;
         context.arm(Timer::RequestFailback, now.after(r));
-        let (token, priority) = (context.id.token.clone(), context.config.reloadable.priority);
+        let (token, priority) = (context.id.token.clone(), context.config.priority);
         let fit_for = now.since(fit_since);
         context.want(Effect::RequestFailback(FailbackRequest { seat, token, priority, fit_for }));
     }
@@ -100,7 +100,7 @@ impl Context {
     /// Returns for how long this agent must be fit before it requests a lock; `None`: it requests
     /// none.
     fn failback_wait(&self) -> Option<Duration> {
-        let after = self.config.reloadable.failback.filter(|_| !self.config.observes)?;
+        let after = self.config.failback.filter(|_| !self.config.observes)?;
         let Tries(tries) = self.failback_tries;
         match tries {
             0 => Some(after),
@@ -132,7 +132,7 @@ impl Context {
             held.then_some((lease.priority, seat))
         };
         let holders: Option<Vec<_>> = Seat::all(self.config.seats).map(held).collect();
-        let own = self.config.reloadable.priority;
+        let own = self.config.priority;
         let lower = |(priority, seat): (Option<Priority>, Seat)| {
             priority.filter(|priority| *priority > own).map(|priority| (priority, seat))
         };
@@ -150,12 +150,11 @@ impl Context {
         since: Instant,
         now: Instant,
     ) -> Option<Reason> {
-        let least = self.config.reloadable.failback?;
+        let least = self.config.failback?;
         if now < since.after(self.failback_hold(least)) {
             return None;
         }
-        let goes_first =
-            request.priority < self.config.reloadable.priority && request.token != self.id.token;
+        let goes_first = request.priority < self.config.priority && request.token != self.id.token;
         let given = request.seat == self.seat && goes_first && request.fit_for >= least;
         let token = sanitize_field(&request.token);
         given.then_some(Reason::Failback(token, request.priority, Ms(request.fit_for)))

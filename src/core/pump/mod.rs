@@ -76,8 +76,9 @@ use self::standby::Standby;
 pub use self::status::Moment;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Effect, Ending, Event, Reloadable};
+use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
+use crate::core::priority::Priority;
 use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
@@ -109,8 +110,11 @@ pub struct Config {
     pub start_grace: Duration,
     /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
-    /// What may change while the agent runs.
-    pub reloadable: Reloadable,
+    /// Which agents go first when the lock may be had.
+    pub priority: Priority,
+    /// How long an agent of a higher priority must have been fit before the lock goes back to it;
+    /// `None` for never. The agent that requests and the one that gives each count their own.
+    pub failback: Option<Duration>,
     /// How many seats there are.
     pub seats: u32,
     /// This agent only observes: it takes no lock, and has no guard.
@@ -163,20 +167,6 @@ impl State {
     /// which the log says nothing.
     fn retries_refused_take(&self) -> bool {
         matches!(self, State::Taking(taking) if taking.again)
-    }
-
-    /// Returns what has to be over before another instance of this agent could go on from here,
-    /// as only this one knows of it.
-    fn upgrade_waits_for(&self, context: &Context, now: Instant) -> Option<&'static str> {
-        match self {
-            State::Standby(standby) => standby.upgrade_waits_for(context),
-            State::Active(active) => active.upgrade_waits_for(context, now),
-            State::Looking(_)
-            | State::Taking(_)
-            | State::Confirming(_)
-            | State::Stopping(_)
-            | State::Ended => Some("this agent is active or on standby"),
-        }
     }
 
     fn turn(self, context: &mut Context, event: &Event, now: Instant) -> Next {
@@ -236,10 +226,6 @@ enum Next {
     /// Another state, which handles an [`Event::Tick`] at once, and the reason.
     Go(State, Reason),
 }
-
-/// What an upgrade waits for, see [`State::upgrade_waits_for`].
-const GUARD_ANSWERS: &str = "the guard answers";
-const WORK_ENDS: &str = "the health check and the request to the store have ended";
 
 /// Limit on state changes in one [`bounce`]; correct code stays below it.
 const BOUNCES_MAX: u32 = 8;
@@ -318,22 +304,6 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
         context.armed = None;
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
-                if context.upgrade {
-                    match same.upgrade_waits_for(&context, now) {
-                        None => {
-                            context.upgrade = false;
-                            context.want(Effect::Upgrade);
-                            // A stroke that was put off begins if this instance goes on.
-                            state = same;
-                            event = &Event::Tick;
-                            continue;
-                        }
-                        Some(why) if *event == Event::Upgrade => {
-                            context.report(Report::UpgradeWaits(why));
-                        }
-                        Some(_) => {}
-                    }
-                }
                 let ended = matches!(same, State::Ended);
                 let message = same.message_for_new_guard(&context);
                 state = same;

@@ -13,7 +13,7 @@ use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
 use super::write::pause;
-use super::{GUARD_ANSWERS, Next, State, WORK_ENDS};
+use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
 use crate::core::protocol::{ServiceState, ToGuard};
@@ -249,17 +249,6 @@ impl Standby {
         }
     }
 
-    /// See [`State::upgrade_waits_for`](super::State).
-    pub(super) fn upgrade_waits_for(&self, context: &Context) -> Option<&'static str> {
-        if !context.guard.is_down() {
-            Some(GUARD_ANSWERS)
-        } else if self.phase != Phase::Resting || context.is_busy() {
-            Some(WORK_ENDS)
-        } else {
-            None
-        }
-    }
-
     /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
     /// Only the key of the seat itself is read before a takeover that is due: with many seats, or
     /// a long way to the store, another read is always due too.
@@ -299,7 +288,7 @@ impl Standby {
     pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
         if context.config.observes {
             Some("it only observes".to_owned())
-        } else if !context.config.reloadable.priority.is_candidate() {
+        } else if !context.config.priority.is_candidate() {
             Some("priority never".to_owned())
         } else if context.pause.is_some() {
             Some("paused".to_owned())
@@ -328,7 +317,7 @@ impl Standby {
             && context.pause.is_none()
             && context.guard.is_down()
             && context.guard.unfit().is_none();
-        let is_candidate = context.config.reloadable.priority.is_candidate();
+        let is_candidate = context.config.priority.is_candidate();
         let seats = Seat::all(context.config.seats).filter(|_| able);
         let seen = seats.filter_map(|seat| {
             let seen = context.store.keys[seat.index()].seen.as_ref()?;

@@ -46,9 +46,7 @@ impl Context {
         let takeover = &seen.takeover;
         match takeover.is_for_own() {
             true => takeover.wait,
-            false => {
-                takeover.wait + self.config.reloadable.priority.delay(self.config.timing.attempt())
-            }
+            false => takeover.wait + self.config.priority.delay(self.config.timing.attempt()),
         }
     }
 

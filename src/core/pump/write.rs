@@ -49,7 +49,7 @@ pub(super) fn prepare_write(
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
         state: write.state,
-        priority: Some(context.config.reloadable.priority),
+        priority: Some(context.config.priority),
         released_to: write.released_to,
     };
     let token = match write.state {

@@ -78,7 +78,6 @@ fn hurries(transition: Transition, alive: bool) -> bool {
         | Transition::Freeze { .. }
         | Transition::KillGuard { .. }
         | Transition::FreezeGuard { .. }
-        | Transition::Upgrade { .. }
         | Transition::Terminate { .. } => false,
     }
 }

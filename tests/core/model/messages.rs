@@ -190,7 +190,6 @@ pub(crate) enum PumpInput {
     Unknown,
     Report(Report),
     GuardLost,
-    Upgrade,
     Shutdown,
 }
 
@@ -213,7 +212,6 @@ pub(crate) enum PumpOutput {
     KillCgroup,
     /// It says that the store has rolled back.
     SayRollback,
-    Upgrade,
     Exit,
 }
 

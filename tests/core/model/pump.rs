@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use putex::core::command::LockContext;
-use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Reloadable, Written};
+use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
 use putex::core::priority::Priority;
 use putex::core::protocol::{
     DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, Stake, StartState, ToGuard,
@@ -30,7 +30,8 @@ pub(crate) fn config(timing: Timing) -> Config {
         check: false,
         start_grace: Duration::ZERO,
         check_failures: 1,
-        reloadable: Reloadable { priority: Priority::FIRST, failback: None },
+        priority: Priority::FIRST,
+        failback: None,
         seats: 1,
         observes: false,
         last_resort: true,
@@ -139,7 +140,6 @@ impl Pumps {
                 Event::Guard(link, GuardEvent::Report(report(node.frame, told)))
             }
             PumpInput::GuardLost => Event::Guard(link, GuardEvent::Lost("it has ended".to_owned())),
-            PumpInput::Upgrade => Event::Upgrade,
             PumpInput::Shutdown => Event::Shutdown("SIGTERM"),
         }
     }
@@ -199,7 +199,7 @@ const COMPARED: u64 = 256;
 /// that follows from them is later, by the stop budget at most.
 fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
     let waits = [0, 100_000, 200_000, 800_000, 1_600_000, 3_000_000];
-    let events = [Event::Tick, Event::Shutdown("SIGTERM"), Event::Upgrade];
+    let events = [Event::Tick, Event::Shutdown("SIGTERM")];
     let mut told = Vec::new();
     for (wait, event) in waits.into_iter().flat_map(|wait| {
         let events = events.iter();
@@ -319,7 +319,6 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::TellGuard(said) => PumpOutput::Tell(message(said, frame)),
         Effect::KillGuard => PumpOutput::KillGuard,
         Effect::KillCgroup => PumpOutput::KillCgroup,
-        Effect::Upgrade => PumpOutput::Upgrade,
         Effect::Exit(_) => PumpOutput::Exit,
         Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
         Effect::Announce | Effect::Report(_) => return,

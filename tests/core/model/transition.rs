@@ -55,8 +55,6 @@ pub(crate) enum Transition {
     FreezeGuard { host: usize },
     /// A command takes its time to be spawned, or to end.
     Hang { host: usize, job: Job },
-    /// The agent is told to execute its program anew.
-    Upgrade { host: usize },
     /// The agent is told to end.
     Terminate { host: usize },
 }
@@ -87,7 +85,6 @@ impl Transition {
             | Transition::Freeze { host }
             | Transition::KillGuard { host }
             | Transition::FreezeGuard { host }
-            | Transition::Upgrade { host }
             | Transition::Terminate { host } => Some(host),
         }
     }
@@ -133,7 +130,6 @@ impl fmt::Display for Transition {
             Transition::Freeze { .. } => "FAULT: SIGSTOP",
             Transition::KillGuard { .. } => "FAULT: the guard is killed",
             Transition::FreezeGuard { .. } => "FAULT: SIGSTOP to the guard",
-            Transition::Upgrade { .. } => "SIGUSR2",
             Transition::Terminate { .. } => "SIGTERM",
         };
         f.write_str(text)
@@ -192,7 +188,7 @@ impl Choices {
             choices.hangs(host, at);
         }
         if left.signals > 0 {
-            choices.signals(model, host, at);
+            choices.signals(host, at);
         }
         if left.faults > 0 {
             choices.faults_of_guard(model, host, at);
@@ -319,12 +315,9 @@ impl Choices {
         self.free.push(Transition::Begin { host: at });
     }
 
-    fn signals(&mut self, model: &Model, host: &Host, at: usize) {
+    fn signals(&mut self, host: &Host, at: usize) {
         if host.is_attended() {
             self.free.push(Transition::Terminate { host: at });
-            if host.instances < model.instances {
-                self.free.push(Transition::Upgrade { host: at });
-            }
         }
     }
 

@@ -87,10 +87,6 @@ impl<'a> Turn<'a> {
                 self.hang(host, job);
                 Ok(())
             }
-            Transition::Upgrade { host } => {
-                self.world.shared.left.signals -= 1;
-                self.tell_pump(host, PumpInput::Upgrade)
-            }
             Transition::Terminate { host } => {
                 self.world.shared.left.signals -= 1;
                 self.tell_pump(host, PumpInput::Shutdown)
@@ -131,7 +127,6 @@ impl<'a> Turn<'a> {
             }
             Transition::Pass(_)
             | Transition::Hang { .. }
-            | Transition::Upgrade { .. }
             | Transition::Terminate { .. }
             | Transition::Begin { .. }
             | Transition::Tick { .. }
@@ -204,7 +199,7 @@ impl<'a> Turn<'a> {
         }
         for output in &step.wanted {
             self.perform_output(at, *output, behind)?;
-            if matches!(output, PumpOutput::Upgrade | PumpOutput::Exit) {
+            if matches!(output, PumpOutput::Exit) {
                 break;
             }
         }
@@ -246,10 +241,6 @@ impl<'a> Turn<'a> {
             }
             PumpOutput::SayRollback => {
                 Err(format!("{} says that the store rolled back", NAMES[at]))
-            }
-            PumpOutput::Upgrade => {
-                self.agent_dies(at)?;
-                self.begin(at)
             }
             PumpOutput::Exit => self.agent_dies(at),
         }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use putex::core::command::Outcome;
-use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Reloadable, Written};
+use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -43,7 +43,6 @@ pub struct Agent {
     /// Since when it is in that state.
     pub state_since: True,
     /// The settings that it was told last.
-    pub reloadable: Reloadable,
     /// When it was told last that it is not fit: by its check, or by the loss of the store.
     pub unfit_at: True,
     /// Until when it waits for `agent.lock`.
@@ -278,7 +277,6 @@ impl World<'_> {
                 self.check_log(id, &report);
                 self.note(Some(site), || report.to_string());
             }
-            Effect::Upgrade => self.upgrade(id),
             Effect::Exit(ending) => self.exit(id, &ending),
         }
     }
@@ -297,13 +295,10 @@ impl World<'_> {
         self.agents[id].logged_state = to;
     }
 
-    /// The program is executed anew, unless that fails.
-    fn upgrade(&mut self, id: usize) {
-        let site = self.agents[id].site;
-        if self.agents[id].check.runs() || self.agents[id].link.is_asked() {
-            self.fail("upgrade", format!("{site} is not quiet"));
-        }
-        if self.chance.chance(100) {
+    /// The program is executed anew, unless the agent is told to end.
+    pub fn upgrade(&mut self, id: usize) {
+        let Agent { site, told_to_end, .. } = self.agents[id];
+        if told_to_end.is_some() {
             return;
         }
         self.count(Sometimes::Upgraded);
@@ -362,7 +357,6 @@ impl World<'_> {
             // It may end because of that, from whenever it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
-            Event::Reloaded(reloadable) => self.agents[id].reloadable = *reloadable,
             Event::PauseRead(pause) => self.on_pause(id, pause.as_ref()),
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
@@ -375,8 +369,7 @@ impl World<'_> {
             | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested(_)
-            | Event::CheckEnded(Outcome::Succeeded)
-            | Event::Upgrade => {}
+            | Event::CheckEnded(Outcome::Succeeded) => {}
         }
         self.on_event(id, event);
     }

@@ -28,10 +28,6 @@ impl Default for Slot {
 }
 
 impl Slot {
-    pub fn runs(&self) -> bool {
-        self.running
-    }
-
     /// The agent knows that it has ended.
     pub fn ended(&mut self) {
         self.running = false;

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::Reloadable;
 use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
 use putex::core::timing::Timing;
@@ -51,7 +50,6 @@ impl World<'_> {
             state: "starting",
             logged_state: "looking",
             state_since: self.now,
-            reloadable: self.reloadable(site),
             unfit_at: self.now,
             lock_until: 0,
             wake_at: never(),
@@ -113,18 +111,10 @@ impl World<'_> {
         let pump = Pump::new(config, me, self.clock(site));
         let pump = pump.recall_times(self.sites[site].note.times);
         self.agents[id].pump = Some(pump);
-        self.agents[id].reloadable = self.reloadable(site);
         self.agents[id].state = "looking";
         self.show(site, "looking");
         self.open(id);
         self.observe(id, &putex::core::event::Event::Tick);
-    }
-
-    /// Returns what may change while an agent runs: in the end no lock goes back any more.
-    pub fn reloadable(&self, site: usize) -> Reloadable {
-        let setup = &self.sc.sites[site];
-        let failback = setup.failback.filter(|_| !self.quiet);
-        Reloadable { priority: setup.priority, failback }
     }
 
     /// The settings of the agent have another R, F and C now, not larger than at first. Beside an
@@ -162,7 +152,8 @@ impl World<'_> {
             check: setup.check,
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,
-            reloadable: self.reloadable(site),
+            priority: setup.priority,
+            failback: setup.failback,
             seats: self.sites[site].seats,
             observes: false,
             last_resort: setup.resort,

@@ -38,7 +38,8 @@ impl World<'_> {
     /// Whether the holder's settings let the agent have the lock that asks for it.
     fn is_given_back(&self, id: usize, event: &Event) -> bool {
         let Event::FailbackRequested(request) = event else { return false };
-        let (site, own) = (self.agents[id].site, self.agents[id].reloadable);
+        let site = self.agents[id].site;
+        let own = &self.sc.sites[site];
         let given = own.failback.is_some_and(|least| request.fit_for >= least);
         let is_own = request.seat == self.sites[site].seat;
         is_own
@@ -76,7 +77,7 @@ impl World<'_> {
         let (site, clock) = (agent.site, self.host(agent.site).clock);
         let fit_since = agent.state_since.max(agent.unfit_at);
         let fit = clock.at(self.now).since(clock.at(fit_since));
-        let wanted = agent.reloadable.failback;
+        let wanted = self.sc.sites[site].failback;
         let long_enough = wanted.is_some_and(|least| request.fit_for >= least);
         if agent.state != "standby" || request.fit_for > fit || !long_enough {
             let text =

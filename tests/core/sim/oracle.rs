@@ -20,7 +20,6 @@
 //! * `needless`: no service is stopped whose lock was renewed, and whose agent has no reason.
 //! * `device`: a watchdog device bites by V + C·R when it is not kicked any more, is not
 //!   stopped while the service may be up, and runs where it is required.
-//! * `upgrade`: an agent is replaced at a quiet moment only.
 //! * `twice`: no command runs twice at the same time.
 //! * `deadline`: after a turn the next deadline lies in the future.
 //! * `liveness`: when nothing goes wrong any more, exactly one service is up in time, and all

@@ -71,7 +71,7 @@ impl World<'_> {
             Kind::Pause => self.announce_pause(site),
             Kind::Upgrade => {
                 if let Some(id) = self.living(site) {
-                    self.tell(id, Event::Upgrade);
+                    self.upgrade(id);
                 }
             }
             Kind::SecondAgent => self.spawn_agent(site),
@@ -345,8 +345,6 @@ impl World<'_> {
         self.quiet = true;
         for id in 0..self.agents.len() {
             if self.agents[id].alive {
-                let reloadable = self.reloadable(self.agents[id].site);
-                self.tell(id, Event::Reloaded(reloadable));
                 self.tell(id, Event::PauseRead(None));
             }
         }

@@ -105,12 +105,6 @@ impl Link {
         self.pump_generation
     }
 
-    /// Whether a request of the pump is under way.
-    pub fn is_asked(&self) -> bool {
-        self.waiting.is_some_and(|(_, waiting)| !matches!(waiting, Waiting::Change(..)))
-            && self.open
-    }
-
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -153,6 +147,8 @@ impl World<'_> {
                 let notice = self.notice(id);
                 self.tell_others(id, || AgentEvent::Noticed(Box::new(notice.clone())));
             }
+            // In the end no lock goes back any more.
+            Operation::RequestFailback(_) if self.quiet => {}
             Operation::RequestFailback(request) => {
                 self.tell_others(id, || AgentEvent::FailbackRequested(Box::new(request.clone())));
             }

@@ -137,7 +137,6 @@ impl Host {
             | Effect::ExtendCheck(_)
             | Effect::KillCheck
             | Effect::Report(_)
-            | Effect::Upgrade
             | Effect::Exit(_) => {}
         }
         Ok(())

@@ -13,7 +13,7 @@
 //! at 0 stored 8   moved [9]   denied WHY...   unknown WHY...
 //! at 0 hint [9]               at 0 twin TOKEN INCARNATION HOST
 //! at 0 ended check|start|stop|last-resort ok|failed|overran
-//! at 0 shutdown SIGTERM       at 0 upgrade
+//! at 0 shutdown SIGTERM
 //! at 0 agent freezes|thaws    at 0 agent restarts inc=c
 //! at 0 guard lost WHY...      at 0 guard freezes|thaws
 //! at 0 spawned start|stop     at 0 cgroup empty

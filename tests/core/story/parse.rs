@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, Reloadable, StoreErrorKind,
-    SwitchoverRequest, Written,
+    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, StoreErrorKind, SwitchoverRequest,
+    Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
@@ -111,12 +111,14 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
     let (f, c) = (words.count("f", 3)?, words.count("c", 1)?);
     let drift = words.count("drift", 10_000)?;
     let timing = Timing::new(renewal, f, c, drift).map_err(|refused| refused.0)?;
+    let failback = words.get("failback").map(|_| words.duration("failback", 0)).transpose()?;
     let config = Config {
         timing,
         check: words.get("check") != Some("no"),
         start_grace: words.duration("start-grace", 0)?,
         check_failures: words.count("check-failures", 1)?,
-        reloadable: reloadable(words)?,
+        priority: words.priority()?.unwrap_or(Priority::FIRST),
+        failback,
         seats: words.count("seats", 1)?,
         observes: words.get("observe") == Some("yes"),
         last_resort: words.get("last-resort").is_some(),
@@ -134,11 +136,6 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         boot: "boot-1".to_owned(),
     };
     Ok((config, id))
-}
-
-fn reloadable(words: &Words<'_>) -> Result<Reloadable, String> {
-    let failback = words.get("failback").map(|_| words.duration("failback", 0)).transpose()?;
-    Ok(Reloadable { priority: words.priority()?.unwrap_or(Priority::FIRST), failback })
 }
 
 /// Reads one step.
@@ -188,9 +185,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             Event::PauseRead(Some(Pause { revision, until, by, reason }))
         }
         "resumed" => Event::PauseRead(None),
-        "reloaded" => Event::Reloaded(reloadable(&words)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
-        "upgrade" => Event::Upgrade,
         "agent" => return agent_happening(&words),
         other => return guard_happening(other, rest).map(Happening::Guard),
     };

@@ -53,7 +53,6 @@ pub(super) fn effect(effect: &Effect) -> String {
         Effect::ExtendCheck(until) => format!("extend healthcheck to {}", at(*until)),
         Effect::KillCheck => "kill healthcheck".to_owned(),
         Effect::Report(report) => say(report.level(), &report.to_string()),
-        Effect::Upgrade => "execute the program anew".to_owned(),
         Effect::Exit(Ending::Rejected(error)) => {
             format!("exit Rejected({:?}({:?}))", error.kind, error.text)
         }

@@ -43,12 +43,10 @@ fn commands_get_their_variables_and_no_secret() {
     assert!(told.contains("\nPUTEX_EPOCH="), "{told}");
     assert!(told.ends_with("start active\n"), "{told}");
     assert!(!told.contains("hunter2"), "a secret was handed to a command:\n{told}");
-    agent.signal(Signal::HUP);
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("putex: web: start: hello\n"), "{said}");
-    assert!(said.contains("SIGHUP: nothing to reload"), "{said}");
     assert!(said.contains("the lock is released, revision"), "{said}");
 }
 
@@ -61,50 +59,6 @@ fn a_health_check_ends_with_an_agent_that_is_killed() {
     until_true("a check", || !sandbox.processes_of("sleep").is_empty());
     agent.kill();
     until_true("its end", || sandbox.processes_of("sleep").is_empty());
-}
-
-/// What may change while the agent runs counts at once; the rest is named, and nothing stops.
-#[test]
-fn a_hangup_has_the_agent_read_its_file_again() {
-    let sandbox = Sandbox::new("reload");
-    let path = sandbox.join("conf");
-    let write = |lines: &str| {
-        let text = format!("key = web\ntoken = one\nstart = echo up >$D/up\n{lines}\n");
-        fs::write(&path, text).expect("it can be written");
-        let only_own = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(&path, only_own).expect("they can be set");
-    };
-    write("stop = true\nrenewal = 100ms");
-    let mut command = sandbox.putex();
-    command.args(["agent", "--dir"]).arg(sandbox.join("lock")).arg("--config").arg(&path);
-    let mut agent = Agent::start(command.env("D", sandbox.text()));
-    file(&sandbox, "up");
-    let tell = |lines: &str, answers: &[&str]| {
-        write(lines);
-        agent.signal(Signal::HUP);
-        agent.wait_for_any(answers);
-    };
-    tell(
-        "stop = true\nrenewal = 100ms\npriority = 7\nfailback = 5m",
-        &["SIGHUP: from now on --priority 7, --failback 5m"],
-    );
-    tell(
-        "stop = false\nrenewal = 200ms\npriority = 7\nfailback = 5m",
-        &["SIGHUP: changed, but read only at a start, as by SIGUSR2: --stop, --renewal"],
-    );
-    tell(
-        "stop = true\nrenewal = 100ms\npriority = 16\nfailback = never",
-        &["SIGHUP: the settings stay as they are: "],
-    );
-    // What was refused has changed nothing.
-    tell(
-        "stop = true\nrenewal = 100ms\npriority = never\nfailback = 5m",
-        &["SIGHUP: from now on --priority never\n"],
-    );
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(0), "{said}");
-    assert_eq!(said.matches("the service runs here").count(), 1, "{said}");
 }
 
 /// A stop that finds another variable than its agent may leave the service running.

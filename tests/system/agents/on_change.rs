@@ -12,9 +12,6 @@ use rustix::process::Signal;
 /// Longer than T and the stop budget of an agent here.
 const SOME_TIME: Duration = Duration::from_secs(4);
 
-/// How often two events are to come together.
-const ROUNDS: u32 = 10;
-
 /// Returns an agent with R 500 ms and T 2 s, and with this command.
 fn agent_of(sandbox: &Sandbox, on_change: &str) -> Command {
     let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
@@ -102,44 +99,4 @@ fn a_command_that_fails_dies_or_cannot_be_run_is_logged_and_changes_nothing() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert_eq!(said.matches(" on-change ").count(), 3, "{said}");
-}
-
-/// The end of the command that an upgrade waits for and a SIGTERM may come together: an agent that
-/// stood still finds both. An upgrade that came first would lose a signal that was read. The order
-/// is left to chance, so this is repeated.
-#[test]
-fn a_signal_that_ends_the_agent_is_not_lost_when_the_wait_for_an_upgrade_ends() {
-    let script = "test $1 != standby || until test -e $D/go; do sleep 0.01; done; :";
-    for round in 0..ROUNDS {
-        let sandbox = Sandbox::new(&format!("together-{round}"));
-        let mut agent = Agent::start(&mut agent_of(&sandbox, script));
-        agent.wait_for_any(&["looking -> standby"]);
-        agent.signal(Signal::USR2);
-        agent.wait_for_any(&["SIGUSR2: waiting for the end of on-change"]);
-        agent.signal(Signal::STOP);
-        sandbox.file("go", "", 0o600);
-        until_true("the end of on-change", || sandbox.processes_of("sh").is_empty());
-        agent.signal(Signal::TERM);
-        agent.signal(Signal::CONT);
-        let (status, said) = agent.wait_end();
-        assert!(status == Some(0) && said.contains("SIGTERM: ending"), "{said}");
-    }
-}
-
-/// The next instance would neither wait for it nor reap it.
-#[test]
-fn an_upgrade_waits_until_all_changes_are_told() {
-    let sandbox = Sandbox::new("upgrade");
-    let script = "test $1 != active || until test -e $D/go; do sleep 0.01; done; echo $1 >>$D/told";
-    let agent = start(&sandbox, script);
-    agent.signal(Signal::USR2);
-    agent.wait_for_any(&["SIGUSR2: waiting for the end of on-change"]);
-    observe_for(SOME_TIME);
-    assert!(!agent.log.text().contains("executing"), "{}", agent.log.text());
-    sandbox.file("go", "", 0o600);
-    agent.wait_for_any(&["adopted"]);
-    let told = || fs::read_to_string(sandbox.join("told")).expect("it was told");
-    until_true("all changes", || told() == "standby\ntaking\nconfirming\nactive\ntaking\nactive\n");
-    let said = end(agent);
-    assert!(!said.contains(" on-change "), "{said}");
 }

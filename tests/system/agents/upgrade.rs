@@ -1,4 +1,4 @@
-//! SIGUSR2, as far as signals go: one agent on a directory.
+//! SIGHUP and SIGUSR2, as far as signals go: one agent on a directory.
 
 use std::fs;
 
@@ -40,9 +40,10 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     let mut agent = Agent::start(command.args(["-r", "500ms", "-f", "4", "--config"]).arg(&file));
     agent.wait_for_any(&["the service runs here"]);
     fs::write(&file, format!("{right}stopp = true\n")).expect("there is room");
-    agent.signal(Signal::USR2);
+    agent.signal(Signal::HUP);
+    agent.wait_for_any(&["putex check: exit status 78: "]);
     agent.wait_for_any(&["web.conf:2: stopp: no such key"]);
-    agent.wait_for_any(&["check: exit status 78; this instance goes on"]);
+    agent.wait_for_any(&["; this instance goes on"]);
     fs::write(&file, format!("{right}bucket = another\n")).expect("there is room");
     agent.signal(Signal::USR2);
     agent.wait_for_any(&["another agent by its settings: --bucket changed; this instance goes on"]);
@@ -50,25 +51,33 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     agent.signal(Signal::USR2);
     agent.wait_for_any(&["last-resort: there is no program /no/such/file"]);
     agent.wait_for_any(&["check: exit status 78; this instance goes on"]);
-    fs::write(&file, format!("{right}last-resort = true\n")).expect("there is room");
-    agent.signal(Signal::USR2);
+    fs::write(&file, "priority = 2\n").expect("there is room");
+    agent.signal(Signal::HUP);
     agent.wait_for_any(&["adopted as revision"]);
+    agent.wait_for_any(&["priority 2, failback never"]);
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
-    assert_eq!((status, said.matches("SIGUSR2: executing").count()), (Some(0), 1), "{said}");
+    assert_eq!((status, said.matches("upgrade: executing").count()), (Some(0), 1), "{said}");
 }
 
-/// The next check began in the turn in which the last one ended.
+/// Other agents wait for as long as the record says.
 #[test]
-fn an_upgrade_comes_before_the_next_of_health_checks_that_take_longer_than_r() {
-    let sandbox = Sandbox::new("slow-check");
-    let mut command = sandbox.agent("true", "true");
-    let agent =
-        Agent::start(command.args(["-r", "500ms", "-f", "6", "--healthcheck", "sleep 0.6"]));
+fn a_change_of_r_stops_the_service_in_time_and_starts_it_again() {
+    let sandbox = Sandbox::new("other-r");
+    let file = sandbox.join("web.conf");
+    fs::write(&file, "renewal = 500ms\n").expect("there is room");
+    let mut command = sandbox.agent("echo up >>$D/up", "echo down >>$D/up");
+    let mut agent = Agent::start(command.args(["-f", "4", "-c", "1", "--config"]).arg(&file));
     agent.wait_for_any(&["the service runs here"]);
-    agent.wait_for_any(&["the health check takes longer than R"]);
-    agent.signal(Signal::USR2);
-    agent.wait_for_any(&["adopted as revision"]);
+    fs::write(&file, "renewal = 600ms\n").expect("there is room");
+    agent.signal(Signal::HUP);
+    agent.wait_for_any(&["the agent has another R, F, C or drift than before"]);
+    let runs = || agent.log.text().matches("the service runs here").count();
+    until_true("a second start", || runs() == 2);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains(" before it had to be") && !said.contains("MAY STILL RUN"), "{said}");
 }
 
 /// A log that nobody reads any more would end it by SIGPIPE otherwise.

@@ -148,7 +148,7 @@ play() {
     say "reload: the agent executes its program anew, and goes on"
     agent=$(find_all agent)
     m_reload || fail "reload"
-    wait_for 5 logged 'SIGUSR2: executing' || fail "reload is not in the log"
+    wait_for 5 logged 'upgrade: executing' || fail "reload is not in the log"
     wait_for 5 adopted 1 || fail "it did not go on"
     [ "$(find_all agent)" = "$agent" ] || fail "reload restarted the agent"
 

@@ -85,11 +85,11 @@ lost_agent_is_told_of() {
     said=$(does status "$key") || told=$?
     [ "$said" = "putex $key: runs without its keeper, agent $agent" ] || fail "status: $said"
     [ "$told" = 150 ] || fail "status of status: $told"
-    reloads=$(m_log | grep -c 'SIGUSR2: executing')
+    reloads=$(m_log | grep -c 'upgrade: executing')
     m_reload || fail "reload"
     wait_for 5 reloaded_since "$reloads" || fail "the agent was not told to reload"
 }
-reloaded_since() { [ "$(m_log | grep -c 'SIGUSR2: executing')" -gt "$1" ]; }
+reloaded_since() { [ "$(m_log | grep -c 'upgrade: executing')" -gt "$1" ]; }
 
 lost_agent_has_a_keeper_again() {
     say "start: a keeper for the agent that is there"
