@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
 pub use rustix::event::PollFlags;
-use rustix::event::{EventfdFlags, PollFd, Timespec};
+use rustix::event::{EventfdFlags, PollFd, Timespec, epoll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
@@ -182,6 +182,36 @@ const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The last second of a timer.
 const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
+
+/// Several descriptors as one, which is readable when one of them is.
+pub struct ReadySet(OwnedFd);
+
+impl ReadySet {
+    /// Makes one that is never readable.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn new() -> io::Result<ReadySet> {
+        Ok(ReadySet(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Adds a descriptor, until that is closed.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory for it.
+    pub fn add(&self, file: impl AsFd) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        Ok(epoll::add(&self.0, file, data, epoll::EventFlags::IN)?)
+    }
+}
+
+impl AsFd for ReadySet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// How one thread waits until a deadline: with a timer on the clock that counts
 /// suspend, so that a deadline that passed meanwhile is seen as soon as the host

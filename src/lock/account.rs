@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Request;
 use crate::core::tickets::Name;
@@ -37,7 +37,7 @@ pub(super) enum Outcome {
 }
 
 /// The status of the process, or the signal that it ends by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
     Status(u8),
     Signal(i32),
@@ -129,6 +129,12 @@ impl Account {
 
     pub(super) fn warn(&self, text: &str) {
         self.destination.warn(&format!("{}: {text}", self.name));
+    }
+
+    /// The lock is lost.
+    pub(super) fn lost(&mut self, why: &str) {
+        self.why = Some(why.to_owned());
+        self.say(&format!("the lock is lost: {why}"));
     }
 
     /// Says what cannot go unsaid.

@@ -2,22 +2,24 @@
 //! waits in one place for everything.
 
 use std::env;
-use std::fs::File;
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::account::{Account, Ending, Outcome};
-use super::held::{self, HELD, HolderId};
+use super::command::{Children, RENEWER};
+use super::held::{self, HELD};
 use super::hold::Hold;
-use super::processes::{Older, Processes, RENEWER};
-use super::protocol::{End, ToFront, ToRenewer, Validity};
+use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::report::Report;
 use super::signals::{Signals, is_deadly};
 use super::{Request, renewer};
+use crate::core::tickets::KILL_LEAD;
 use crate::core::{Instant, StoreError};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::{receive, send};
@@ -28,33 +30,39 @@ use crate::sys::{self, Alarm, PollFlags, raw};
 /// What is said when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
 
-/// The lock, as it was granted first.
+/// The lock, as it was granted.
+#[derive(Clone, Debug)]
 pub(super) struct Grant {
-    pub(super) valid_until: Instant,
     pub(super) term: u64,
     pub(super) epoch: String,
     pub(super) slot: Option<u32>,
 }
 
-/// What the front waits with, for as long as it lives.
+/// The process that the user has started.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,
-    pub(super) holder: HolderId,
     /// What is said of the lock.
     pub(super) account: &'a mut Account,
     pub(super) signals: Signals,
     pub(super) alarm: Alarm,
-    /// The renewer; `None` when it has ended.
-    renewer: Option<OwnedFd>,
+    /// Its children, and what the command leaves behind.
+    pub(super) children: Children,
+    /// The renewer; `None` when it has ended, and for a lock in a directory.
+    renewer: Option<Renewer>,
     /// V, as the renewer tells it.
-    validity: Validity,
-    /// The processes, and the children from before the command. Opened while nobody waits for that.
-    pub(super) processes: (Processes, Older),
+    validity: Option<Validity>,
+}
+
+/// The process that renews the lock, a child of the front.
+pub(super) struct Renewer {
+    pub(super) process: Pid,
+    pub(super) socket: OwnedFd,
 }
 
 /// How the wait for the lock has ended.
 enum Waited {
-    Granted(Grant),
+    /// The lock is had, until V at first.
+    Granted(Instant),
     Over(Ending),
 }
 
@@ -71,58 +79,61 @@ pub(super) fn run(
     let signals = Signals::open().map_err(&no_process)?;
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let (own, renewers) = pair.map_err(|error| no_process(error.into()))?;
+    let (socket, renewers) = pair.map_err(|error| no_process(error.into()))?;
     let validity = Validity::new().map_err(&no_process)?;
-    let holder = HolderId::random().map_err(&no_process)?;
-    if raw::fork().map_err(&no_process)?.is_none() {
-        drop((own, signals, report.take()));
+    let mut children = Children::adopt().map_err(&no_process)?;
+    children.note_older();
+    let Some(process) = raw::fork().map_err(&no_process)? else {
+        drop((socket, signals, children, report.take()));
         if become_renewer().is_ok() {
-            renewer::run((renewers, validity), request, holder, store, destination);
+            renewer::run((renewers, validity), request, store, destination);
         }
         std::process::exit(0);
-    }
+    };
     drop((renewers, store));
-    serve((own, validity), signals, request, holder, account)
+    serve((Renewer { process, socket }, validity), children, signals, request, account)
 }
 
-/// Leaves the session of the user, and all files of the command but for stderr: whoever reads a
-/// pipe of the command sees its end when the command ends. The signals that the front takes stay
-/// blocked: a manager that sends SIGTERM to all processes of a unit ends the front, and the
-/// renewer ends when it has released the lock.
+/// Leaves the process group of the user: what stops that does not stop the renewal. The session
+/// stays, so that the command, which it starts, is on the terminal of the user. The signals that
+/// the front takes stay blocked: a manager that sends SIGTERM to all processes of a unit ends the
+/// front, and the renewer ends when it has released the lock.
 fn become_renewer() -> io::Result<()> {
-    rustix::process::setsid()?;
-    rustix::thread::set_name(RENEWER)?;
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    raw::close_inherited();
-    Ok(())
+    rustix::process::setpgid(None, None)?;
+    let name = CString::new(RENEWER)?;
+    Ok(rustix::thread::set_name(&name)?)
 }
 
 /// Plays the front to a renewer; returns how the process is to end.
 pub(super) fn serve(
-    (renewer, validity): (OwnedFd, Validity),
+    (renewer, validity): (Renewer, Validity),
+    children: Children,
     signals: Signals,
     request: &Request,
-    holder: HolderId,
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
-    let processes = Processes::open()
-        .map_err(|error| Refusal::system("cannot start the command: ")(error.into()))?;
-    let older = processes.older_children_of(rustix::process::getpid());
-    let mut front = Front {
-        request,
-        holder,
-        account,
-        signals,
-        alarm: Alarm::new().map_err(Refusal::system("cannot wait: "))?,
-        renewer: Some(renewer),
-        validity,
-        processes: (processes, older),
-    };
+    let mut front = Front::new(request, account, signals, children)?;
+    (front.renewer, front.validity) = (Some(renewer), Some(validity));
     match front.wait()? {
-        Waited::Granted(grant) => Hold::begin(front, grant)?.run(),
+        Waited::Granted(valid_until) => Hold::run_renewed(front, valid_until),
         Waited::Over(ending) => Ok(ending),
+    }
+}
+
+impl<'a> Front<'a> {
+    /// Returns one without a renewer.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub(super) fn new(
+        request: &'a Request,
+        account: &'a mut Account,
+        signals: Signals,
+        children: Children,
+    ) -> Result<Front<'a>, Refusal> {
+        let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+        Ok(Front { request, account, signals, alarm, children, renewer: None, validity: None })
     }
 }
 
@@ -132,16 +143,18 @@ impl Front<'_> {
         let mut cancelled: Option<(i32, Instant)> = None;
         loop {
             let until = cancelled.map(|(_, until)| until);
-            self.poll(None, until).map_err(Refusal::system("cannot wait: "))?;
+            self.poll(until).map_err(Refusal::system("cannot wait: "))?;
             while let Some(signal) = self.signals.next_deadly() {
                 // Nobody who asks twice is made to wait.
-                if cancelled.is_some() || !self.send(ToRenewer::Cancel, None) {
+                if cancelled.is_some() || !self.send(&ToRenewer::Cancel) {
                     return Ok(self.interrupted(signal));
                 }
                 let within = self.request.timing.renewal();
                 cancelled = Some((signal, sys::now().after(within)));
             }
             while let Some(message) = self.next_message() {
+                // No command runs yet.
+                let FromRenewer::Ticket(message) = message else { continue };
                 match (message, cancelled) {
                     (ToFront::Waiting { ahead, why }, None) => {
                         self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
@@ -149,12 +162,12 @@ impl Front<'_> {
                     (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
                         if self.is_credible(valid_until) {
                             self.account.granted(term, &epoch, slot);
-                            return Ok(Waited::Granted(Grant { valid_until, term, epoch, slot }));
+                            return Ok(Waited::Granted(valid_until));
                         }
                     }
                     (ToFront::Lost(why), None) => {
                         self.account.outcome = Outcome::Lost;
-                        self.say_loss(&why);
+                        self.account.lost(&why);
                         return Ok(Waited::Over(Ending::Status(LockExit::Lost as u8)));
                     }
                     (ToFront::Ended(end), None) => return self.not_had(end),
@@ -193,15 +206,19 @@ impl Front<'_> {
         }
     }
 
-    /// Waits until the ticket has ended, for at most R. A signal ends that.
+    /// Waits until the renewer has ended, for at most R. A signal ends that.
     pub(super) fn wait_for_end(&mut self) -> io::Result<()> {
         let until = sys::now().after(self.request.timing.renewal());
-        while self.renewer.is_some() && sys::now() < until {
-            self.poll(None, Some(until))?;
-            while let Some(message) = self.next_message() {
-                if matches!(message, ToFront::Ended(_)) {
-                    return Ok(());
-                }
+        while let Some(renewer) = &self.renewer
+            && sys::now() < until
+        {
+            let process = renewer.process;
+            self.poll(Some(until))?;
+            while self.next_message().is_some() {}
+            if self.renewer.is_none() {
+                // The times of the command are those of its child, as time(1) counts.
+                let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
+                return Ok(());
             }
             while let Some(signal) = self.signals.next() {
                 if is_deadly(signal) {
@@ -212,23 +229,28 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// Waits for the renewer, a signal, or this descriptor.
-    pub(super) fn poll(
-        &self,
-        other: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> io::Result<()> {
-        let all = [self.renewer.as_ref().map(AsFd::as_fd), Some(self.signals.as_fd()), other];
+    /// Waits for the renewer, or a signal.
+    pub(super) fn poll(&self, until: Option<Instant>) -> io::Result<()> {
+        let all = [self.renewer.as_ref().map(|it| it.socket.as_fd()), Some(self.signals.as_fd())];
         let all = all.into_iter().flatten();
-        let mut polled = Vec::with_capacity(4);
+        let mut polled = Vec::with_capacity(3);
         polled.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         self.alarm.poll(&mut polled, until)
     }
 
+    /// Waits for the renewer alone.
+    pub(super) fn poll_renewer(&self, until: Option<Instant>) -> io::Result<()> {
+        let renewer = self.renewer.iter();
+        let mut polled = Vec::with_capacity(2);
+        polled.extend(renewer.map(|it| PollFd::from_borrowed_fd(it.socket.as_fd(), PollFlags::IN)));
+        self.alarm.poll(&mut polled, until)
+    }
+
     /// Returns the next message of the renewer, if there is one, and notices its end.
-    pub(super) fn next_message(&mut self) -> Option<ToFront> {
+    pub(super) fn next_message(&mut self) -> Option<FromRenewer> {
         loop {
-            let packet = match receive(self.renewer.as_ref()?.as_fd(), RecvFlags::DONTWAIT) {
+            let socket = self.renewer.as_ref()?.socket.as_fd();
+            let packet = match receive(socket, RecvFlags::DONTWAIT) {
                 Ok((packet, _)) => packet,
                 Err(Errno::AGAIN) => return None,
                 // Told once, when the renewer has ended with a message unread.
@@ -244,15 +266,33 @@ impl Front<'_> {
     }
 
     /// Tells the renewer; returns whether it lives.
-    pub(super) fn send(&mut self, message: ToRenewer, with: Option<BorrowedFd<'_>>) -> bool {
+    pub(super) fn send(&mut self, message: &ToRenewer) -> bool {
         let Some(renewer) = &self.renewer else { return false };
         // Everything in a message has a form in JSON.
-        let packet = serde_json::to_vec(&message).unwrap_or_default();
-        let is_sent = send(renewer.as_fd(), &packet, with).is_ok();
-        if !is_sent {
-            self.renewer = None;
+        let packet = serde_json::to_vec(message).unwrap_or_default();
+        send(renewer.socket.as_fd(), &packet, None).is_ok()
+    }
+
+    /// Returns whether the processes of the command are below this process, and not below a renewer
+    /// that lives.
+    pub(super) fn has_command(&self) -> bool {
+        self.renewer.is_none()
+    }
+
+    /// Tells what the command has left behind to end.
+    pub(super) fn terminate_left(&mut self) {
+        if !self.send(&ToRenewer::Terminate) {
+            self.children.terminate();
         }
-        is_sent
+    }
+
+    /// Kills what the command has left behind, with the renewer, whose lock is not valid any more:
+    /// then it comes to this process, which goes on until nothing is left.
+    pub(super) fn kill_left(&mut self, now: Instant) {
+        if let Some(renewer) = &self.renewer {
+            let _ = rustix::process::kill_process(renewer.process, Signal::KILL);
+        }
+        self.children.kill(now.after(KILL_LEAD / 2));
     }
 
     /// Returns whether the renewer lives.
@@ -262,7 +302,7 @@ impl Front<'_> {
 
     /// Returns V if the renewer has told it since the last time, and if it can be true.
     pub(super) fn take_validity(&mut self) -> Option<Instant> {
-        self.validity.take_told().filter(|until| self.is_credible(*until))
+        self.validity.as_mut()?.take_told().filter(|until| self.is_credible(*until))
     }
 
     /// Returns whether a V can be true: a later one is of another clock.
@@ -272,12 +312,6 @@ impl Front<'_> {
             self.account.warn("a validity that cannot be is ignored");
         }
         is_credible
-    }
-
-    /// Says that the lock is lost.
-    pub(super) fn say_loss(&mut self, why: &str) {
-        self.account.why = Some(why.to_owned());
-        self.account.say(&format!("the lock is lost: {why}"));
     }
 }
 

@@ -4,18 +4,14 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
 
 use super::Request;
+use super::front::Grant;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
-use crate::sys;
 
 /// The variable: each name with its term, blanks between.
 pub(crate) const HELD: &str = "PUTEX_HELD";
-
-/// The variable by which the processes of a command are found.
-const HELD_BY: &str = "PUTEX_HELD_BY";
 
 /// Checks that neither the name is held already, nor one above or below it.
 ///
@@ -32,13 +28,9 @@ pub(crate) fn check(name: &Name, held: Option<&OsStr>) -> Result<(), Refusal> {
     Err(Refusal::new(Exit::Usage, format!("{name}: {why} ({HELD})")))
 }
 
-/// Returns the variables of a command under a lock with this term and slot, in the bucket of this
-/// id.
-pub(super) fn variables(
-    request: &Request,
-    (term, slot): (u64, Option<u32>),
-    epoch: &str,
-) -> [(&'static str, OsString); 7] {
+/// Returns the variables of a command under a lock.
+pub(super) fn variables(request: &Request, grant: &Grant) -> [(&'static str, OsString); 7] {
+    let Grant { term, slot, epoch, .. } = grant;
     [
         ("PUTEX_KEY", request.name.to_string().into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
@@ -46,56 +38,19 @@ pub(super) fn variables(
         ("PUTEX_EPOCH", epoch.into()),
         ("PUTEX_MODE", request.mode.name().into()),
         // Not that of an enclosing lock.
-        ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
-        (HELD, with(env::var_os(HELD).as_deref(), &request.name, term)),
+        ("PUTEX_SLOT", slot.map_or(String::new(), |slot| slot.to_string()).into()),
+        (HELD, with(env::var_os(HELD).as_deref(), &request.name, *term)),
     ]
 }
 
 /// Returns the variable with this name added.
 fn with(held: Option<&OsStr>, name: &Name, term: u64) -> OsString {
     let mut value = held.unwrap_or_default().to_owned();
-    add_word(&mut value, &format!("{name}:{term}"));
-    value
-}
-
-/// Adds a word to the value of a variable.
-fn add_word(value: &mut OsString, word: &str) {
     if !value.is_empty() {
         value.push(" ");
     }
-    value.push(word);
-}
-
-/// A random number by which the processes of a command are told from all others: what they start
-/// inherits it, also under a lock inside of it. The names and terms of two buckets may be equal.
-pub(super) struct HolderId(String);
-
-impl HolderId {
-    /// Returns the number of this process.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no random numbers.
-    pub(super) fn random() -> io::Result<HolderId> {
-        Ok(HolderId(format!("{:032x}", sys::random()?)))
-    }
-
-    /// Returns the variable of the command: the numbers of the enclosing processes, and this one.
-    pub(super) fn variable(&self) -> (&'static str, OsString) {
-        let mut value = env::var_os(HELD_BY).unwrap_or_default();
-        add_word(&mut value, &self.0);
-        (HELD_BY, value)
-    }
-
-    /// Returns whether an environment, as /proc shows it, is that of a process of the command.
-    pub(super) fn is_in(&self, environment: &[u8]) -> bool {
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| {
-            let value = variable.strip_prefix(HELD_BY.as_bytes());
-            let value = value.and_then(|value| value.strip_prefix(b"=")).unwrap_or_default();
-            value.split(|byte| *byte == b' ').any(|word| word == self.0.as_bytes())
-        })
-    }
+    value.push(format!("{name}:{term}"));
+    value
 }
 
 #[cfg(test)]
@@ -119,21 +74,6 @@ mod tests {
         }
         assert_eq!(check(&name("db"), None), Ok(()));
         assert_eq!(check(&name("db"), Some(OsStr::new("nonsense :: 7"))), Ok(()));
-    }
-
-    #[test]
-    fn the_processes_of_a_command_are_told_from_those_of_other_locks() {
-        let id = HolderId("8c3e".to_owned());
-        let is_of_command =
-            |variable: &str| id.is_in(format!("A=b\0{variable}\0HOME=/\0").as_bytes());
-        for own in ["PUTEX_HELD_BY=8c3e", "PUTEX_HELD_BY=7 8c3e", "PUTEX_HELD_BY=7 8c3e 9"] {
-            assert!(is_of_command(own), "{own}");
-        }
-        for other in ["PUTEX_HELD_BY=8c3", "PUTEX_HELD_BY=8c3ee 7", "PUTEX_HELD=8c3e", "B=8c3e", ""]
-        {
-            assert!(!is_of_command(other), "{other}");
-        }
-        assert!(!id.is_in(b""));
     }
 
     #[test]

@@ -1,160 +1,222 @@
-//! The front while the lock is held: the command runs, is sent signals, stops and goes on with
-//! its terminal, and is ended in time when the lock is not renewed.
+//! The process that the user has started while the lock is held: the command runs, is sent signals,
+//! stops and goes on with its terminal, and is ended in time where the lock runs out.
 
-use std::mem;
+use std::io;
 use std::os::fd::AsFd;
 
 use libc::{SIGCONT, SIGKILL, SIGTERM};
 
 use super::account::{Ending, Outcome};
+use super::command::{self, Event};
 use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
 use super::job::{Inspection, Job};
-use super::process::{Process, Start};
-use super::processes::{Older, Processes};
-use super::protocol::{ToFront, ToRenewer};
-use super::terminal::Terminal;
+use super::protocol::{FromRenewer, ToFront, ToRenewer};
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::sys;
 
+/// Why a lock is lost unless the renewer has said another reason.
+const NOT_RENEWED: &str = "not renewed in time";
+
 /// A lock that is held, and the command under it.
 pub(super) struct Hold<'a> {
     front: Front<'a>,
     job: Job,
-    start: Start,
+    inspection: Inspection,
+    /// The end of the lock, if it is one that runs out.
+    lease: Option<Lease>,
+    /// Nothing is left that the command has started.
+    nothing_left: bool,
+}
+
+/// What becomes of a lock that is renewed by another process.
+struct Lease {
     end: CommandEnd,
     /// V, as last renewed.
     valid_until: Instant,
     /// Why the lock is lost, or will be.
     why: String,
-    inspection: Inspection,
-    /// The command could not be executed.
-    has_not_started: bool,
+}
+
+/// What became of the start of the command.
+enum Start {
+    Done,
+    /// It could not be executed.
+    Failed(io::Error),
+    /// The lock is lost.
+    Lost,
 }
 
 impl<'a> Hold<'a> {
-    /// Spawns the command and tells the renewer of it.
-    pub(super) fn begin(mut front: Front<'a>, grant: Grant) -> Result<Hold<'a>, Refusal> {
-        let own = rustix::process::getpid();
-        // What outlives its parent in the command's group becomes a child of this process.
-        let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
-        let granted = (grant.term, grant.slot);
-        let variables = held::variables(front.request, granted, &grant.epoch);
-        let variables = [&variables[..], &[front.holder.variable()]].concat();
-        let command = &front.request.command;
-        let terminal = Terminal::open();
-        let processes = mem::replace(&mut front.processes, (Processes::default(), Older::NONE));
-        let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables, processes));
-        let (process, start) = match spawned {
-            Ok(spawned) => spawned,
-            Err(error) => {
-                front.account.outcome = Outcome::NotStarted;
-                // The refusal matters more.
-                let _ = front.release();
-                return Err(Refusal::system("cannot start the command: ")(error));
-            }
-        };
-        let times = front.request.timing.kill_times(grant.valid_until);
-        let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
-        let mut hold = Hold {
-            front,
-            job: Job::new(process, terminal, wants_terminal),
-            start,
-            end: CommandEnd::new(times),
-            valid_until: grant.valid_until,
-            why: "not renewed in time".to_owned(),
-            inspection: Inspection::default(),
-            has_not_started: false,
-        };
-        hold.job.give_terminal();
-        hold.release();
-        Ok(hold)
+    /// Runs the command under a lock in a directory, which the command inherits, if `inherited` has
+    /// it. Returns how the process is to end, when the lock was held for as long as it was to be.
+    pub(super) fn run_local(
+        front: Front<'a>,
+        grant: &Grant,
+        inherited: Option<impl AsFd>,
+    ) -> Result<Ending, Refusal> {
+        let variables = held::variables(front.request, grant);
+        let mut hold = Hold::new(front, None);
+        let (words, terminal) = (&hold.front.request.command, hold.job.terminal_given());
+        let inherited = inherited.as_ref().map(AsFd::as_fd);
+        match command::spawn(words, &variables, inherited, terminal) {
+            Ok(group) => hold.job.note(Event::Started(group.as_raw_pid())),
+            Err(error) => return hold.not_started(error),
+        }
+        hold.run()
     }
 
-    /// Lets the command begin, if the renewer can kill it and there is time.
-    fn release(&mut self) {
-        let started = ToRenewer::Started(self.job.process.group.as_raw_pid());
-        if !self.front.send(started, Some(self.start.pidfd.as_fd())) {
-            self.lose(RENEWER_ENDED.to_owned());
+    /// Has the renewer run the command under its lock, which is valid until V. Returns how the
+    /// process is to end, when the lock was released.
+    pub(super) fn run_renewed(front: Front<'a>, valid_until: Instant) -> Result<Ending, Refusal> {
+        let end = CommandEnd::new(front.request.timing.kill_times(valid_until));
+        let lease = Lease { end, valid_until, why: NOT_RENEWED.to_owned() };
+        let mut hold = Hold::new(front, Some(lease));
+        hold.end_in_time();
+        if hold.is_lost() {
+            return hold.finish();
         }
-        self.end_in_time();
-        if !self.end.has_begun() {
-            self.start.release();
+        match hold.start().map_err(Refusal::system("cannot wait for the command: "))? {
+            Start::Done => hold.job.give_terminal(),
+            Start::Failed(error) => return hold.not_started(error),
+            Start::Lost => {}
+        }
+        hold.run()
+    }
+
+    fn new(front: Front<'a>, lease: Option<Lease>) -> Hold<'a> {
+        let (job, inspection) = (Job::new(), Inspection::default());
+        Hold { front, job, inspection, lease, nothing_left: false }
+    }
+
+    /// Waits until the renewer has started the command, or the lock is lost.
+    fn start(&mut self) -> io::Result<Start> {
+        let run = ToRenewer::Run(self.job.of_terminal());
+        if !self.front.send(&run) {
+            self.lose(RENEWER_ENDED);
+        }
+        loop {
+            self.end_in_time();
+            if self.is_lost() {
+                return Ok(Start::Lost);
+            }
+            match self.next_event() {
+                Some(Event::Started(_)) => return Ok(Start::Done),
+                Some(Event::NotStarted(Some(number))) => {
+                    return Ok(Start::Failed(io::Error::from_raw_os_error(number)));
+                }
+                Some(Event::NotStarted(None)) => self.lose(NOT_RENEWED),
+                Some(_) => {}
+                None => self.front.poll_renewer(self.next_at())?,
+            }
+        }
+    }
+
+    /// The command could not be started: the lock is free for others at once.
+    fn not_started(mut self, error: io::Error) -> Result<Ending, Refusal> {
+        self.job.reclaim_terminal();
+        self.front.account.outcome = Outcome::NotStarted;
+        let exit = command::exit_of(&error);
+        if exit.is_some() {
+            self.front.account.not_executed(self.front.request, &error);
+        }
+        if self.lease.is_some() {
+            let _ = self.front.release();
+        }
+        match exit {
+            Some(exit) => Ok(Ending::Status(exit as u8)),
+            None => Err(Refusal::system("cannot start the command: ")(error)),
         }
     }
 
     /// Runs until the command and its group have ended; returns how the process is to end.
-    pub(super) fn run(mut self) -> Result<Ending, Refusal> {
+    fn run(mut self) -> Result<Ending, Refusal> {
         loop {
-            let deadline = self.end.next_at();
-            let deadline = self.inspection.at().map_or(deadline, |at| at.min(deadline));
-            if let Err(error) = self.front.poll(self.start.failure_fd(), Some(deadline)) {
-                self.job.process.send(SIGKILL);
+            if let Err(error) = self.front.poll(self.next_at()) {
+                self.job.send(SIGKILL);
                 return Err(Refusal::system("cannot wait for the command: ")(error));
             }
-            self.receive();
+            self.receive_all();
             self.end_in_time();
             while let Some(signal) = self.front.signals.next() {
                 self.job.pass_on(signal);
             }
-            self.job.process.reap();
-            if let Some(error) = self.start.take_failure() {
-                self.front.account.not_executed(self.front.request, &error);
-                self.has_not_started = true;
-            }
-            if let Some(signal) = self.job.process.take_stop() {
+            if let Some(signal) = self.job.take_stop() {
                 self.stop(signal);
             }
             if self.has_ended() {
                 return self.finish();
             }
             self.inspect();
-            if self.end.is_overdue(sys::now()) {
-                self.job.take_terminal_back();
-                self.front.account.outcome = Outcome::MayRun;
-                let (group, wait) = (self.job.process.group, Ms(KILL_WAIT));
-                let text = format!("the command has not ended {wait} after SIGKILL: MAY STILL RUN");
-                self.front.account.say(&format!("{text}: process group {group}"));
-                return Ok(Ending::Status(Exit::NotStopped as u8));
+            let now = sys::now();
+            if self.lease.as_ref().is_some_and(|lease| lease.end.is_overdue(now)) {
+                return Ok(self.give_up());
             }
         }
     }
 
-    /// Takes in all that the renewer has said, and its end.
-    fn receive(&mut self) {
+    /// Returns when something is due.
+    fn next_at(&self) -> Option<Instant> {
+        let due = self.lease.as_ref().map(|lease| lease.end.next_at());
+        due.into_iter().chain(self.inspection.at()).min()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.end.has_begun())
+    }
+
+    /// Takes in all that was heard of the lock and of the command.
+    fn receive_all(&mut self) {
+        while self.next_event().is_some() {}
+        if self.front.has_command() {
+            let heard = self.front.children.reap();
+            let group = self.job.group;
+            let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();
+            events.into_iter().for_each(|event| self.job.note(event));
+            self.nothing_left |= self.front.children.are_none();
+        }
+    }
+
+    /// Takes in what the renewer has said, up to the next event of the command.
+    fn next_event(&mut self) -> Option<Event> {
         self.renew();
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
             match message {
-                ToFront::Waiting { .. } | ToFront::Granted { .. } => {}
-                ToFront::Lost(why) => self.lose(why),
-                ToFront::Ended(_) => self.lose("its ticket has ended".to_owned()),
+                FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. }) => {}
+                FromRenewer::Ticket(ToFront::Lost(why)) => self.lose(&why),
+                FromRenewer::Ticket(ToFront::Ended(_)) => self.lose("its ticket has ended"),
+                FromRenewer::Command(event) => {
+                    self.job.note(event);
+                    self.nothing_left |= matches!(event, Event::NothingLeft | Event::NotStarted(_));
+                    return Some(event);
+                }
             }
         }
-        if had_renewer && !self.front.has_renewer() && !self.end.has_begun() {
-            RENEWER_ENDED.clone_into(&mut self.why);
-            let left = Ms(self.end.next_at().since(sys::now()));
-            let text = format!("{RENEWER_ENDED}: the command can run for {left} more");
-            self.front.account.warn(&text);
+        if had_renewer && !self.front.has_renewer() {
+            self.lose(RENEWER_ENDED);
         }
+        None
     }
 
     /// Takes in V, if it was told again.
     fn renew(&mut self) {
-        if let Some(valid_until) = self.front.take_validity() {
-            self.valid_until = valid_until;
-            self.end.renew(self.front.request.timing.kill_times(valid_until));
+        if let Some(lease) = &mut self.lease
+            && let Some(valid_until) = self.front.take_validity()
+        {
+            lease.valid_until = valid_until;
+            lease.end.renew(self.front.request.timing.kill_times(valid_until));
         }
     }
 
     /// The lock is lost: the command is to end now.
-    fn lose(&mut self, why: String) {
-        if !self.end.has_begun() {
-            self.why = why;
+    fn lose(&mut self, why: &str) {
+        if let Some(lease) = self.lease.as_mut().filter(|lease| !lease.end.has_begun()) {
+            why.clone_into(&mut lease.why);
             let timing = self.front.request.timing;
-            self.end.hasten(timing.kill_times_after_loss(sys::now(), self.valid_until));
+            lease.end.hasten(timing.kill_times_after_loss(sys::now(), lease.valid_until));
             self.end_in_time();
         }
     }
@@ -164,29 +226,34 @@ impl<'a> Hold<'a> {
     fn end_in_time(&mut self) {
         let now = sys::now();
         self.renew();
-        let had_begun = self.end.has_begun();
-        let Some(signal) = self.end.take_due(now) else { return };
+        let Some(lease) = &mut self.lease else { return };
+        let had_begun = lease.end.has_begun();
+        let Some(signal) = lease.end.take_due(now) else { return };
         match signal {
             EndSignal::Terminate => {
-                self.job.process.send_to_all(SIGTERM);
-                self.job.process.send_to_all(SIGCONT);
+                self.job.send(SIGTERM);
+                self.job.send(SIGCONT);
+                self.front.terminate_left();
             }
-            EndSignal::Kill => self.job.process.send_to_all(SIGKILL),
+            EndSignal::Kill => {
+                self.job.send(SIGKILL);
+                self.front.kill_left(now);
+            }
         }
         if !had_begun {
-            self.front.say_loss(&self.why);
+            self.front.account.lost(&lease.why);
         }
     }
 
     /// The leader was stopped, and this process may have stopped with it. The command goes on if
     /// the lock is still held.
     fn stop(&mut self, signal: i32) {
-        if self.end.has_begun() {
-            self.job.process.send(SIGCONT);
+        if self.is_lost() {
+            self.job.send(SIGCONT);
         } else if self.job.stop(signal, &self.front.signals) {
-            self.receive();
+            self.receive_all();
             self.end_in_time();
-            if !self.end.has_begun() {
+            if !self.is_lost() {
                 self.job.go_on();
             }
         }
@@ -194,48 +261,56 @@ impl<'a> Hold<'a> {
 
     /// Sets when the group is inspected next. What joined it after SIGKILL is killed too.
     fn inspect(&mut self) {
-        let has_led = self.job.process.ended.is_some();
-        if !(has_led || self.end.is_killed()) || !self.inspection.is_due(sys::now()) {
+        let is_killed = self.lease.as_ref().is_some_and(|lease| lease.end.is_killed());
+        let has_led = self.job.ended.is_some();
+        if !(has_led || is_killed) || !self.inspection.is_due(sys::now()) {
             return;
         }
         if has_led {
             self.job.leader_has_ended();
-            if self.inspection.take_is_to_be_said() {
-                self.front.account.group_is_left(self.job.process.group);
+            if let Some(group) = self.job.group
+                && self.inspection.take_is_to_be_said()
+            {
+                self.front.account.group_is_left(group);
             }
         }
-        if self.end.is_killed() {
-            self.job.process.send_to_all(SIGKILL);
+        if is_killed {
+            self.job.send(SIGKILL);
         }
         self.inspection.repeat(sys::now());
     }
 
     /// Returns whether the command and its group have ended. After a loss nothing may be left
     /// that the command has started: timeout(1), for one, makes a group of its own.
-    fn has_ended(&mut self) -> bool {
-        self.job.process.has_ended()
-            && (!self.end.has_begun() || self.job.process.descendants().is_none())
+    fn has_ended(&self) -> bool {
+        if self.is_lost() { self.nothing_left } else { self.job.has_ended() }
     }
 
-    /// The command and its group have ended: the lock is released, or held on. One whose
-    /// command was not executed is free for others at once.
+    /// The command and its group have ended: the lock is held on, or released.
     fn finish(mut self) -> Result<Ending, Refusal> {
         let ending = self.job.end();
-        let status = ending.status();
-        let is_lost = self.end.has_begun();
+        let is_lost = self.is_lost();
         let account = &mut self.front.account;
-        let has_run = self.start.has_begun() && !self.has_not_started;
-        account.command_status = Some(status).filter(|_| has_run);
-        account.outcome = match (is_lost, self.has_not_started) {
-            (true, _) => Outcome::Lost,
-            (false, true) => Outcome::NotStarted,
-            (false, false) => Outcome::Ran,
+        account.command_status = self.job.ended.map(Ending::status);
+        account.outcome = if is_lost { Outcome::Lost } else { Outcome::Ran };
+        let ended = match &self.lease {
+            Some(_) if is_lost => self.front.release(),
+            Some(lease) => self.front.stay(lease.valid_until),
+            None => self.front.stay_local(),
         };
-        let ended = match account.outcome == Outcome::Ran {
-            true => self.front.stay(self.valid_until),
-            false => self.front.release(),
-        };
-        ended.map_err(Refusal::system("cannot wait for the release: "))?;
+        ended.map_err(Refusal::system("cannot hold the lock on: "))?;
         Ok(if is_lost { Ending::Status(LockExit::Lost as u8) } else { ending })
+    }
+
+    /// The command was killed, and has not ended.
+    fn give_up(self) -> Ending {
+        self.job.take_terminal_back();
+        let account = self.front.account;
+        account.outcome = Outcome::MayRun;
+        let wait = Ms(KILL_WAIT);
+        let text = format!("the command has not ended {wait} after SIGKILL: MAY STILL RUN");
+        let group = self.job.group.map(|group| format!(": process group {group}"));
+        account.say(&format!("{text}{}", group.unwrap_or_default()));
+        Ending::Status(Exit::NotStopped as u8)
     }
 }

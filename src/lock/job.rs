@@ -1,12 +1,15 @@
 //! The command as a job on a terminal: it is sent the signals of the front, has the terminal, is
 //! stopped and goes on with the front, and is waited for with its process group.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use libc::{SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+use rustix::process::Pid;
 
 use super::account::Ending;
-use super::process::Process;
+use super::command::{self, Event};
+use super::protocol::OfTerminal;
 use super::signals::{Signals, is_deadly};
 use super::terminal::Terminal;
 use crate::core::Instant;
@@ -19,7 +22,12 @@ const INSPECT_MAX: Duration = Duration::from_secs(1);
 
 /// A command, and the terminal of its session.
 pub(super) struct Job {
-    pub(super) process: Process,
+    /// Its process group, when it was started; its number is also the leader's.
+    pub(super) group: Option<Pid>,
+    /// How the leader has ended.
+    pub(super) ended: Option<Ending>,
+    /// The signal by which the leader was stopped last.
+    stopped_by: Option<i32>,
     terminal: Option<Terminal>,
     /// The command is to have the terminal when this process's group has it.
     wants_terminal: bool,
@@ -30,24 +38,75 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns the job of a command that was spawned, and whether it is to have the terminal.
-    pub(super) fn new(process: Process, terminal: Option<Terminal>, wants_terminal: bool) -> Job {
-        Job { process, terminal, wants_terminal, passed_on: None, had_terminal: None }
+    /// Returns the job of a command that was not started yet.
+    pub(super) fn new() -> Job {
+        let terminal = Terminal::open();
+        let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
+        Job {
+            group: None,
+            ended: None,
+            stopped_by: None,
+            terminal,
+            wants_terminal,
+            passed_on: None,
+            had_terminal: None,
+        }
+    }
+
+    /// Returns what the command has of the terminal when it begins.
+    pub(super) fn of_terminal(&self) -> OfTerminal {
+        match &self.terminal {
+            Some(_) if self.wants_terminal => OfTerminal::All,
+            Some(terminal) if terminal.is_own() => OfTerminal::WhenItReads,
+            Some(_) | None => OfTerminal::Nothing,
+        }
+    }
+
+    /// Returns the terminal if the command is to have it from the beginning.
+    pub(super) fn terminal_given(&self) -> Option<BorrowedFd<'_>> {
+        self.terminal.as_ref().filter(|_| self.wants_terminal).map(AsFd::as_fd)
+    }
+
+    /// Takes in what was heard of the command.
+    pub(super) fn note(&mut self, event: Event) {
+        match event {
+            Event::Started(group) => self.group = Pid::from_raw(group),
+            Event::Stopped(signal) => self.stopped_by = Some(signal),
+            Event::Ended(ending) => self.ended = Some(ending),
+            Event::NotStarted(_) | Event::LessLeft | Event::NothingLeft => {}
+        }
+    }
+
+    /// Returns the signal by which the leader was stopped, once.
+    pub(super) fn take_stop(&mut self) -> Option<i32> {
+        self.stopped_by.take()
+    }
+
+    /// Returns whether the leader has ended and nobody is in the group any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some() && self.group.is_none_or(command::is_empty)
+    }
+
+    /// Sends a signal to the group.
+    pub(super) fn send(&self, signal: i32) {
+        if let Some(group) = self.group {
+            command::send(group, signal);
+        }
     }
 
     /// Passes a signal on to the command.
     pub(super) fn pass_on(&mut self, signal: i32) {
         match signal {
             SIGCONT => self.go_on(),
-            SIGTSTP if self.process.ended.is_some() => {
-                self.process.send(signal);
+            SIGTSTP if self.ended.is_some() => {
+                self.send(signal);
                 raw::act_by_default(signal);
             }
-            SIGTSTP | SIGWINCH => self.process.send(signal),
+            SIGTSTP | SIGWINCH => self.send(signal),
             SIGCHLD | SIGTTOU => {}
             _ if is_deadly(signal) => {
                 self.passed_on = Some(signal);
-                self.process.send(signal);
+                self.send(signal);
             }
             _ => {}
         }
@@ -67,7 +126,7 @@ impl Job {
             return false;
         }
         let is_of_terminal = reads || signal == SIGTSTP;
-        if !is_of_terminal && !terminal.is_of(self.process.group) {
+        if !is_of_terminal && !self.group.is_some_and(|group| terminal.is_of(group)) {
             return false;
         }
         self.take_terminal_back();
@@ -94,7 +153,7 @@ impl Job {
     /// terminal come to this process, and what is left of the group is in the background.
     pub(super) fn leader_has_ended(&mut self) {
         let terminal = self.terminal.as_ref();
-        let has_it = || terminal.is_some_and(|it| it.is_of(self.process.group));
+        let has_it = || terminal.zip(self.group).is_some_and(|(it, group)| it.is_of(group));
         self.had_terminal = Some(self.had_terminal.unwrap_or_else(has_it));
         self.take_terminal_back();
     }
@@ -104,7 +163,7 @@ impl Job {
     /// the signal itself and what it waits for ended by it.
     pub(super) fn end(&mut self) -> Ending {
         self.leader_has_ended();
-        let ended = self.process.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
+        let ended = self.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
         let terminal = self.terminal.as_ref();
         match ended {
             Ending::Signal(signal @ (SIGINT | SIGQUIT))
@@ -122,21 +181,29 @@ impl Job {
     /// Lets a command go on that was stopped.
     pub(super) fn go_on(&self) {
         self.give_terminal();
-        self.process.send(SIGCONT);
+        self.send(SIGCONT);
     }
 
     pub(super) fn give_terminal(&self) {
         if let Some(terminal) = &self.terminal
             && self.wants_terminal
             && self.had_terminal.is_none()
+            && let Some(group) = self.group
         {
-            terminal.give(self.process.group);
+            terminal.give(group);
         }
     }
 
     pub(super) fn take_terminal_back(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.process.group);
+        if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
+            terminal.take_back(group);
+        }
+    }
+
+    /// Takes the terminal back from a command that could not be executed.
+    pub(super) fn reclaim_terminal(&self) {
+        if self.wants_terminal {
+            self.terminal.iter().for_each(Terminal::reclaim);
         }
     }
 }

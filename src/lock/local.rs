@@ -3,10 +3,6 @@
 //!
 //! A signal ends a process that waits, and its ticket; nothing has to be done but to write the
 //! report: with `--report`, the signals are taken.
-//!
-//! `hold` is the process while the lock is held.
-
-mod hold;
 
 use std::env;
 use std::fs::File;
@@ -14,8 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::account::{Account, Ending};
+use super::account::{Account, Ending, Outcome};
+use super::command::Children;
+use super::front::{Front, Grant};
 use super::held::{self, HELD};
+use super::hold::Hold;
 use super::listener::{self, Listener, NotWaited};
 use super::signals::Signals;
 use super::{Request, Wait};
@@ -45,9 +44,7 @@ struct Granted {
     _file: Arc<LockFile>,
     /// What the command inherits, which has the ticket too.
     inherited: Option<File>,
-    term: u64,
-    slot: Option<u32>,
-    epoch: String,
+    grant: Grant,
 }
 
 /// Why the wait for a ticket has not ended with it.
@@ -148,7 +145,7 @@ impl Local<'_> {
             true => None,
             false => Some(file.reader_of(Revision(term))?.ok_or(NotGranted::Replaced)?),
         };
-        Ok(Granted { _file: file, inherited, term, slot, epoch })
+        Ok(Granted { _file: file, inherited, grant: Grant { term, slot, epoch } })
     }
 
     /// Waits, without a ticket, until the name is free, and was for long enough. `None` if the
@@ -247,6 +244,22 @@ impl Local<'_> {
             };
         }
         Ok(added)
+    }
+
+    /// Runs the command; returns how the process is to end.
+    fn run(self, granted: Granted) -> Result<Ending, Refusal> {
+        let no_start = Refusal::system("cannot start the command: ");
+        let grant = &granted.grant;
+        self.account.granted(grant.term, &grant.epoch, grant.slot);
+        self.account.outcome = Outcome::NotStarted;
+        let signals = self.signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
+        let children = Children::adopt().map_err(&no_start)?;
+        let front = Front::new(self.request, &mut *self.account, signals, children)?;
+        let ending = Hold::run_local(front, grant, granted.inherited.as_ref())?;
+        // A thread that waits for another ticket has the file too, until this process ends.
+        drop(granted);
+        self.account.released();
+        Ok(ending)
     }
 
     /// The lock was not had in time.

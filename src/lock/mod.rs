@@ -1,9 +1,10 @@
 //! `putex lock`: runs a command while a lock is held.
 //!
 //! A lock in NATS takes two processes. The *front* is the process that the user has started: it
-//! owns the command, its terminal and its signals. The *renewer*, in a session of its own, has
-//! the ticket in the store: it waits, renews and releases. Each of them kills the command in time
-//! when the other one is dead or paused.
+//! has the terminal and the signals. The *renewer*, its child in a process group of its own, has
+//! the ticket in the store: it waits, renews and releases. It is the parent of the command: what
+//! that has started is below it, and below the front when the renewer is dead. Each of them kills
+//! all of it in time when the other one is dead or paused.
 //!
 //! A lock of one host, in a directory, is a lock of an open file that the command inherits:
 //! nothing is renewed, and there is no second process.
@@ -12,13 +13,12 @@
 //! |---|---|
 //! | `protocol` | what front and renewer tell each other |
 //! | `held` | what a command is told; the locks of enclosing processes |
-//! | `process` | the command as a process group |
-//! | `processes` | which processes run, as /proc tells |
+//! | `command` | the command, for the process that has started it |
 //! | `terminal` | which process group has the terminal |
 //! | `signals` | the signals of the front |
 //! | `job` | the command as a job on a terminal |
 //! | `front` | the front: how it waits for the lock |
-//! | `hold` | the front while the lock is held |
+//! | `hold` | the front while the lock is held, in NATS or in a directory |
 //! | `stay` | the front after its command: `--hold` |
 //! | `account` | what becomes of the lock: said on stderr, and kept for the report |
 //! | `report` | `--report` |
@@ -27,14 +27,13 @@
 //! | `listener` | how a process waits in the file of locks |
 
 mod account;
+mod command;
 mod front;
 mod held;
 mod hold;
 mod job;
 pub(crate) mod listener;
 mod local;
-mod process;
-mod processes;
 mod protocol;
 mod renewer;
 mod report;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
+use super::command::Event;
 use crate::core::Instant;
 
 pub(super) use crate::core::tickets::{End, ToFront};
@@ -15,9 +16,11 @@ pub(super) use crate::core::tickets::{End, ToFront};
 /// What the front tells the renewer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToRenewer {
-    /// The command runs: its process group, which is the number of its leader. Comes with the
-    /// leader's pidfd. The renewer kills it when the front is dead or paused.
-    Started(i32),
+    /// The command is to be started. It is a child of the renewer, which kills it when the front is
+    /// dead or paused.
+    Run(OfTerminal),
+    /// The command has to end: what has left its group is sent SIGTERM.
+    Terminate,
     /// The command and its group have ended. The renewer releases the lock when it was held for
     /// so long as is wanted.
     Ended,
@@ -25,6 +28,26 @@ pub(super) enum ToRenewer {
     Done,
     /// The lock is not wanted any more; no command runs.
     Cancel,
+}
+
+/// What a command has of the terminal when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum OfTerminal {
+    /// Nothing: there is none, or another group has it.
+    Nothing,
+    /// It is stopped when it reads, and given the terminal then.
+    WhenItReads,
+    /// It is given the terminal.
+    All,
+}
+
+/// What the renewer tells the front.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum FromRenewer {
+    /// Of the ticket.
+    Ticket(ToFront),
+    /// Of the command.
+    Command(Event),
 }
 
 /// One end of what tells the front V, again after each renewal: a counter of the kernel. A front

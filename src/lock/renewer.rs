@@ -1,81 +1,83 @@
-//! The renewer: the process that has the ticket in the store. One thread. Every request ends
-//! before the command has to be killed.
-
-mod after;
+//! The renewer: the process that has the ticket in the store, and the command as its child. One
+//! thread. Every request ends before the command has to be killed.
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use libc::{SIGCHLD, SIGKILL};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
-use super::Request;
-use super::held::HolderId;
-use super::processes::{Alive, Older, Processes};
-use super::protocol::{ToRenewer, Validity};
-use crate::core::tickets::{End, Input, Seen, Step, Ticket, TicketOwner, ToFront};
+use super::command::{self, Children, Event};
+use super::front::Grant;
+use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
+use super::terminal::Terminal;
+use super::{Request, held};
+use crate::core::tickets::{End, Input, KILL_LEAD, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
 use crate::store::tickets::Tickets;
 use crate::store::{Bucket, Hint};
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, PollFlags, ReadySet, raw};
 
 /// How long the end of a command is waited for that was killed because the front is dead.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the renewers of locks inside of such a command may take to release them.
+const RELEASE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The pause before a command that was killed is killed again, or looked at again: first, and at
 /// last.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How often in succession nothing of a command is found before it has ended. A process that is
-/// about to execute a program has no environment for a moment: in up to one look of fourteen.
-const MISSES: u32 = 4;
-
 /// How long to wait until the kernel may have memory for a message.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
 
-/// The command, as the front has told of it.
-struct Command {
-    group: Pid,
-    leader: OwnedFd,
+/// How far the command is.
+enum Progress {
+    /// The lock is waited for, or held since the front was told so, and no command was started.
+    NotStarted(Option<(Grant, Instant)>),
+    /// The command was started at this instant, and leads this group.
+    Runs(Command),
+    /// The command has ended, and the lock is held on until then.
+    Stays(Instant),
+    /// The ticket is to end.
+    Ends,
+    /// The ticket is left to run out: a command may run that this process cannot end.
+    Abandoned,
 }
 
-struct Renewer {
+/// The command, a child of this process.
+struct Command {
+    group: Pid,
+    began: Instant,
+    has_led: bool,
+}
+
+struct Renewer<'a> {
+    request: &'a Request,
     owner: TicketOwner,
     tickets: Tickets,
     /// The bucket was opened, and not lost since.
     is_open: bool,
-    token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
-    /// The process of the front, if this one is its child, and the children it had before.
-    front_process: Option<(Pid, Older)>,
-    processes: Processes,
-    holder: HolderId,
+    /// This process has the input, the output and the files that the command inherits.
+    has_files: bool,
     /// V, as the front is told it.
     validity_told: Validity,
-    /// The ticket is left to run out: a command may run that this process cannot end.
-    is_abandoned: bool,
-    command: Option<Command>,
-    /// When the front was told that it has the lock.
-    granted_at: Option<Instant>,
-    /// When the front has known that at the latest, if it has run its command.
-    known_at: Option<Instant>,
-    /// The time within which a front that is not stopped runs its command.
-    begins_within: Duration,
-    /// How long the lock is held at least.
-    hold: Duration,
-    /// The command has ended, and the lock is held on.
-    has_ended: bool,
-    /// The ticket is to end.
-    is_ending: bool,
-    /// Never readable: what is waited for in the place of the front when that is dead.
-    nothing: Waker,
+    progress: Progress,
+    children: Children,
+    /// Readable when a child has ended or stopped.
+    child_signals: OwnedFd,
+    /// Readable when the front has said something or has ended, and with the other one.
+    wakes: ReadySet,
     alarm: Alarm,
 }
 
@@ -83,23 +85,22 @@ struct Renewer {
 pub(super) fn run(
     (front, validity_told): (OwnedFd, Validity),
     request: &Request,
-    holder: HolderId,
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) {
     let log = LogQueue::start(&request.name.to_string(), request.level, destination);
-    match Renewer::new(request, holder, bucket, validity_told) {
+    match Renewer::new(request, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
-            let processes = &renewer.processes;
-            let parent = parent_of_pair(&front);
-            renewer.front_process = parent.map(|it| (it, processes.older_children_of(it)));
-            renewer.front = Some(front);
+            renewer.set_front(front);
+            renewer.has_files = true;
             let mut has_stderr = true;
             loop {
                 renewer.hear_front();
                 // Whoever reads stderr sees its end when the front ends.
-                if has_stderr && (renewer.is_ending || renewer.front.is_none()) {
+                if has_stderr
+                    && (renewer.front.is_none() || matches!(renewer.progress, Progress::Ends))
+                {
                     has_stderr = false;
                     leave_stderr(&log);
                 }
@@ -111,18 +112,11 @@ pub(super) fn run(
         Err(error) => {
             let why = format!("cannot keep the lock: {error}");
             let ended = ToFront::Ended(End::Refused(StoreErrorKind::Unreachable, why));
-            let packet = serde_json::to_vec(&ended).unwrap_or_default();
+            let packet = serde_json::to_vec(&FromRenewer::Ticket(ended)).unwrap_or_default();
             let _ = send(front.as_fd(), &packet, None);
         }
     }
     drop(log);
-}
-
-/// Returns the process that has made a pair of sockets, if it is the parent of this one. Another
-/// is the parent as soon as that has ended.
-fn parent_of_pair(socket: &OwnedFd) -> Option<Pid> {
-    let maker = rustix::net::sockopt::socket_peercred(socket).ok()?.pid;
-    rustix::process::getppid().filter(|parent| *parent == maker)
 }
 
 /// Leaves stderr, after all lines were written.
@@ -136,13 +130,12 @@ fn leave_stderr(log: &io::Result<LogQueue>) {
     }
 }
 
-impl Renewer {
+impl<'a> Renewer<'a> {
     fn new(
-        request: &Request,
-        holder: HolderId,
+        request: &'a Request,
         bucket: Box<dyn Bucket>,
         validity_told: Validity,
-    ) -> io::Result<Renewer> {
+    ) -> io::Result<Renewer<'a>> {
         let wait = match request.wait {
             super::Wait::Forever => None,
             super::Wait::For(time) => Some(time),
@@ -161,33 +154,38 @@ impl Renewer {
         let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
             .with_notes(clock);
+        let mut children = Children::adopt()?;
+        children.note_older();
+        let child_signals = raw::take_signals(&[SIGCHLD])?;
+        let wakes = ReadySet::new()?;
+        wakes.add(&child_signals)?;
         Ok(Renewer {
+            request,
             owner: owner.with_soft(request.soft),
             tickets,
             is_open: false,
-            token: request.token.clone(),
             front: None,
-            front_process: None,
-            processes: Processes::open()?,
-            holder,
+            has_files: false,
             validity_told,
-            is_abandoned: false,
-            command: None,
-            granted_at: None,
-            known_at: None,
-            begins_within: request.timing.renewal(),
-            hold: request.hold,
-            has_ended: false,
-            is_ending: false,
-            nothing: Waker::new()?,
+            progress: Progress::NotStarted(None),
+            children,
+            child_signals,
+            wakes,
             alarm: Alarm::new()?,
         })
+    }
+
+    fn set_front(&mut self, front: OwnedFd) {
+        // Where its end is not heard of, it is noticed with the next wake.
+        let _ = self.wakes.add(&front);
+        self.front = Some(front);
     }
 
     /// Takes one step; says whether there is another.
     fn turn(&mut self) -> bool {
         self.hear_front();
-        if self.is_abandoned {
+        self.hear_children();
+        if let Progress::Abandoned = self.progress {
             return false;
         }
         let now = sys::now();
@@ -208,7 +206,7 @@ impl Renewer {
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
         let element = self.owner.key_element();
-        let input = self.tickets.perform(&step, &element, &self.token, now);
+        let input = self.tickets.perform(&step, &element, &self.request.token, now);
         if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_), _))) =
             (&step, &input)
         {
@@ -234,13 +232,13 @@ impl Renewer {
         let begins_by = self.begins_by().filter(|at| *at > now);
         let until = begins_by.map_or(until, |at| at.min(until));
         let until = self.release_at().map_or(until, |at| at.min(until));
-        let front = self.front.as_ref().map_or(self.nothing.as_fd(), AsFd::as_fd);
+        let wakes = self.wakes.as_fd();
         if !self.is_open {
             // A wait that fails is a short wait.
-            let _ = self.alarm.wait([(front, PollFlags::IN)], Some(until));
+            let _ = self.alarm.wait([(wakes, PollFlags::IN)], Some(until));
             return Input::Rested;
         }
-        match self.tickets.wait(front, until) {
+        match self.tickets.wait(wakes, until) {
             Hint::Changed { revision, .. } => Input::Hint(revision),
             Hint::Announced { .. } | Hint::StatusRequested | Hint::Woken | Hint::Elapsed => {
                 Input::Rested
@@ -254,19 +252,18 @@ impl Renewer {
 
     fn tell_front(&mut self) {
         for message in self.owner.take_messages() {
-            self.tell(&message);
+            if let ToFront::Granted { valid_until, term, epoch, slot } = &message {
+                self.validity_told.tell(*valid_until);
+                // All but V is what it was.
+                let Progress::NotStarted(None) = self.progress else { continue };
+                let grant = Grant { term: *term, epoch: epoch.clone(), slot: *slot };
+                self.progress = Progress::NotStarted(Some((grant, sys::now())));
+            }
+            self.tell(&FromRenewer::Ticket(message));
         }
     }
 
-    fn tell(&mut self, message: &ToFront) {
-        if let ToFront::Granted { valid_until, .. } = message {
-            self.validity_told.tell(*valid_until);
-            // All but V is what it was.
-            if self.granted_at.is_some() {
-                return;
-            }
-            self.granted_at = Some(sys::now());
-        }
+    fn tell(&self, message: &FromRenewer) {
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
         let packet = serde_json::to_vec(message).unwrap_or_default();
@@ -278,76 +275,139 @@ impl Renewer {
     /// Takes in all that the front has said, and its end.
     fn hear_front(&mut self) {
         while let Some(front) = &self.front {
-            let (packet, descriptor) = match receive(front.as_fd(), RecvFlags::DONTWAIT) {
-                Ok((packet, descriptor)) => (packet, descriptor),
+            let packet = match receive(front.as_fd(), RecvFlags::DONTWAIT) {
+                Ok((packet, _)) => packet,
                 Err(Errno::AGAIN) => return,
                 // Told once, when the front has ended with a message unread.
                 Err(Errno::CONNRESET) => continue,
-                Err(_) => (Vec::new(), None),
+                Err(_) => Vec::new(),
             };
-            match (serde_json::from_slice(&packet), descriptor) {
-                (Ok(ToRenewer::Started(group)), Some(leader)) => {
-                    self.command = Pid::from_raw(group).map(|group| Command { group, leader });
-                    self.known_at = Some(sys::now());
-                }
-                (Ok(ToRenewer::Ended), _) => self.command_has_ended(),
-                (Ok(ToRenewer::Done | ToRenewer::Cancel), _) => {
-                    self.command = None;
-                    self.finish(sys::now());
-                }
-                // There was no room for the descriptor. The front lives, and its command too.
-                (Ok(ToRenewer::Started(_)), None) => {
-                    log::error!("no descriptor is left for the command: the lock will run out");
-                    self.front = None;
-                    self.is_abandoned = true;
-                }
-                (Err(_), _) => self.front_is_dead(),
+            match serde_json::from_slice(&packet) {
+                Ok(ToRenewer::Run(of_terminal)) => self.start(of_terminal),
+                Ok(ToRenewer::Terminate) => self.children.terminate(),
+                Ok(ToRenewer::Ended) => self.stays(),
+                Ok(ToRenewer::Done | ToRenewer::Cancel) => self.finish(sys::now()),
+                Err(_) => self.front_is_dead(),
             }
         }
+    }
+
+    /// Takes in what was heard of the command and of what it has left behind.
+    fn hear_children(&mut self) {
+        while sys::next_signal(&self.child_signals).is_some() {}
+        let Progress::Runs(command) = &mut self.progress else { return };
+        let mut events = command::events(&self.children.reap(), command.group);
+        let has_led = command.has_led;
+        command.has_led |= events.iter().any(|event| matches!(event, Event::Ended(_)));
+        // Before, its group is not empty.
+        events.retain(|event| has_led || *event != Event::LessLeft);
+        if self.children.are_none() {
+            events.push(Event::NothingLeft);
+        }
+        for event in events {
+            self.tell(&FromRenewer::Command(event));
+        }
+    }
+
+    /// Starts the command, if the lock is valid for long enough.
+    fn start(&mut self, of_terminal: OfTerminal) {
+        let now = sys::now();
+        let has_time = self.owner.kill_times().is_some_and(|times| now < times.terminate_at);
+        let event = match &self.progress {
+            Progress::NotStarted(Some((grant, _))) if has_time => {
+                let variables = held::variables(self.request, grant);
+                if of_terminal == OfTerminal::WhenItReads {
+                    raw::stop_at_reading();
+                }
+                let is_given = of_terminal == OfTerminal::All;
+                let terminal = is_given.then(Terminal::open).flatten();
+                let terminal = terminal.as_ref().map(AsFd::as_fd);
+                match command::spawn(&self.request.command, &variables, None, terminal) {
+                    Ok(group) => {
+                        self.progress =
+                            Progress::Runs(Command { group, began: now, has_led: false });
+                        Event::Started(group.as_raw_pid())
+                    }
+                    Err(error) => Event::NotStarted(Some(error.raw_os_error().unwrap_or_default())),
+                }
+            }
+            Progress::NotStarted(_)
+            | Progress::Runs(_)
+            | Progress::Stays(_)
+            | Progress::Ends
+            | Progress::Abandoned => Event::NotStarted(None),
+        };
+        self.leave_files();
+        self.tell(&FromRenewer::Command(event));
+    }
+
+    /// Leaves the input, the output and all files of the command: whoever reads a pipe of the
+    /// command sees its end when the command ends.
+    fn leave_files(&mut self) {
+        if !mem::take(&mut self.has_files) {
+            return;
+        }
+        if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+            // What is not left is left at the end of this process.
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+        }
+        raw::close_inherited();
     }
 
     /// Kills the command, which nobody else watches any more. Then the lock is held for as long as
     /// is wanted. A command that cannot be killed keeps the ticket until it runs out.
     fn front_is_dead(&mut self) {
         self.front = None;
-        if let Some(command) = self.command.take() {
-            let until = sys::now().after(END_WITHIN);
-            let mut misses = 0;
-            while misses < MISSES {
-                if sys::now() >= until {
-                    log::error!("the command cannot be killed: MAY STILL RUN");
-                    self.is_abandoned = true;
-                    return;
+        self.leave_files();
+        match &self.progress {
+            Progress::Runs(Command { group, .. }) => {
+                let (group, now) = (*group, sys::now());
+                let kill_at = self.owner.kill_times().map_or(now, |times| times.kill_at);
+                self.children.kill(now.after(RELEASE_WITHIN).min(kill_at));
+                let until = now.after(END_WITHIN);
+                loop {
+                    command::send(group, SIGKILL);
+                    self.children.reap();
+                    if self.children.are_none() {
+                        return self.stays();
+                    }
+                    if sys::now() >= until {
+                        log::error!("the command cannot be killed: MAY STILL RUN");
+                        self.progress = Progress::Abandoned;
+                        return;
+                    }
+                    let soon = Some(sys::now().after(KILL_PAUSE));
+                    let children = (self.child_signals.as_fd(), PollFlags::IN);
+                    let _ = self.alarm.wait([children], soon);
+                    while sys::next_signal(&self.child_signals).is_some() {}
                 }
-                misses = if self.kill_left(&command) { 0 } else { misses + 1 };
-                let soon = Some(sys::now().after(KILL_PAUSE));
-                let _ = self.alarm.wait([], soon);
             }
-            self.command_has_ended();
-        } else if !self.has_ended {
-            self.finish(sys::now());
+            Progress::Stays(_) => {}
+            Progress::NotStarted(_) | Progress::Ends | Progress::Abandoned => {
+                self.finish(sys::now())
+            }
         }
     }
 
-    /// Kills what a dead front has left of its command; returns whether there was anything. What
-    /// has left the group descends from the front no more, but has its environment.
-    fn kill_left(&self, command: &Command) -> bool {
-        let has_ended = command.has_ended(&self.processes);
-        if !has_ended {
-            command.kill();
-        }
-        // The command is started after the front was told of the lock.
-        let since = self.granted_at.unwrap_or(Instant::from_boot(Duration::ZERO));
-        let left = self.processes.of_command(&self.holder, since);
-        left.send(Signal::KILL);
-        !has_ended || !left.is_none()
+    /// The command has ended: the lock is held for as long as is wanted. The front counts from a
+    /// later instant.
+    fn stays(&mut self) {
+        let began = match &self.progress {
+            Progress::NotStarted(Some((_, granted))) => *granted,
+            Progress::Runs(command) => command.began,
+            Progress::NotStarted(None)
+            | Progress::Stays(_)
+            | Progress::Ends
+            | Progress::Abandoned => return,
+        };
+        self.progress = Progress::Stays(began.after(self.request.hold));
     }
 
     /// Returns when a front that has the lock and has run no command counts as stopped.
     fn begins_by(&self) -> Option<Instant> {
-        let has_none = self.command.is_none() && !self.has_ended;
-        let granted_at = self.granted_at.filter(|_| has_none);
-        granted_at.map(|at| at.after(self.begins_within))
+        let Progress::NotStarted(Some((_, granted))) = &self.progress else { return None };
+        Some(granted.after(self.request.timing.renewal()))
     }
 
     /// A front that runs no command is stopped, and holds up the others. Its lock is not renewed
@@ -363,40 +423,38 @@ impl Renewer {
     }
 
     /// Kills the command if its time is over. As a rule the front has done that.
-    fn kill_in_time(&self, now: Instant) {
-        if let (Some(command), Some(times)) = (&self.command, self.owner.kill_times())
+    fn kill_in_time(&mut self, now: Instant) {
+        if let (Progress::Runs(command), Some(times)) = (&self.progress, self.owner.kill_times())
             && now >= times.kill_at
         {
-            command.kill();
-            self.descendants_of_front().send(Signal::KILL);
+            command::send(command.group, SIGKILL);
+            self.children.kill(times.kill_at.after(KILL_LEAD / 2));
         }
     }
 
-    /// Returns the processes that descend from the front. While that lives, what the command has
-    /// started and left behind becomes a child of it.
-    fn descendants_of_front(&self) -> Alive {
-        let Some((front, older)) = &self.front_process else { return Alive::default() };
-        let below = self.processes.below(*front, older);
-        // Its number may be that of a stranger since it has ended.
-        let is_parent = rustix::process::getppid() == Some(*front);
-        if is_parent { below } else { Alive::default() }
+    /// Returns when the lock of a command that has ended is released.
+    fn release_at(&self) -> Option<Instant> {
+        if let Progress::Stays(until) = self.progress { Some(until) } else { None }
+    }
+
+    /// Releases the lock of a command that has ended, if that is due.
+    fn release_in_time(&mut self, now: Instant) {
+        if self.release_at().is_some_and(|at| now >= at) {
+            self.finish(now);
+        }
+    }
+
+    /// The lock is not needed any more.
+    fn finish(&mut self, now: Instant) {
+        self.leave_files();
+        self.progress = Progress::Ends;
+        self.owner.handle(Input::Done, now);
     }
 }
 
 /// Returns how long to wait before a command is killed again that was to be killed so long ago.
 fn kill_pause(since: Duration) -> Duration {
     (since / 8).clamp(KILL_PAUSE, KILL_PAUSE_MAX)
-}
-
-impl Command {
-    /// Returns whether the leader has ended and nobody is in the group any more.
-    fn has_ended(&self, processes: &Processes) -> bool {
-        sys::is_ready(&self.leader) && processes.is_empty(self.group)
-    }
-
-    fn kill(&self) {
-        sys::kill_with_group(self.group, &self.leader);
-    }
 }
 
 #[cfg(test)]

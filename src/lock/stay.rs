@@ -4,7 +4,7 @@
 use std::io;
 
 use super::front::{Front, RENEWER_ENDED};
-use super::protocol::{ToFront, ToRenewer};
+use super::protocol::{FromRenewer, ToFront, ToRenewer};
 use crate::core::Instant;
 use crate::sys::{self, raw};
 
@@ -22,9 +22,20 @@ impl Front<'_> {
             return self.release();
         };
         raw::close_inherited();
-        self.send(ToRenewer::Ended, None);
+        self.send(&ToRenewer::Ended);
         self.account.tell_stay(held_until);
         self.wait_for_release(valid_until, held_until)
+    }
+
+    /// Holds a lock in a directory on. A signal ends that.
+    pub(super) fn stay_local(&mut self) -> io::Result<()> {
+        let Some(held_until) = self.account.stays(self.request) else { return Ok(()) };
+        self.account.tell_stay(held_until);
+        raw::close_inherited();
+        while sys::now() < held_until && self.signals.next_deadly().is_none() {
+            self.poll(Some(held_until))?;
+        }
+        Ok(())
     }
 
     fn wait_for_release(
@@ -37,7 +48,7 @@ impl Front<'_> {
             // A renewal may be late: no command depends on it.
             let until = valid_until.after(self.request.timing.renewal() * 2);
             let until = released_by.unwrap_or(until);
-            self.poll(None, Some(until))?;
+            self.poll(Some(until))?;
             let now = sys::now();
             if let Some(renewed_until) = self.take_validity() {
                 valid_until = renewed_until;
@@ -49,7 +60,7 @@ impl Front<'_> {
                 }
             }
             while self.signals.next_deadly().is_some() {
-                if released_by.is_some() || !self.send(ToRenewer::Done, None) {
+                if released_by.is_some() || !self.send(&ToRenewer::Done) {
                     return Ok(());
                 }
                 released_by = Some(sys::now().after(self.request.timing.renewal()));
@@ -67,13 +78,14 @@ impl Front<'_> {
 
     /// Has the lock released, and waits for that.
     pub(super) fn release(&mut self) -> io::Result<()> {
-        self.send(ToRenewer::Done, None);
+        self.send(&ToRenewer::Done);
         self.wait_for_end()?;
         self.account.released();
         Ok(())
     }
 
-    fn take_in(&mut self, message: ToFront) -> Next {
+    fn take_in(&mut self, message: FromRenewer) -> Next {
+        let FromRenewer::Ticket(message) = message else { return Next::Wait };
         match message {
             ToFront::Lost(why) => {
                 self.warn_of_loss(&why);
@@ -88,7 +100,7 @@ impl Front<'_> {
     }
 
     fn warn_of_loss(&mut self, why: &str) {
-        self.send(ToRenewer::Done, None);
+        self.send(&ToRenewer::Done);
         self.account.ended_at = Some(sys::now());
         let why = format!("the lock was lost after the command had ended: {why}");
         self.account.warn(&why);

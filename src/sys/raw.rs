@@ -127,22 +127,6 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Ends this process, a copy of another one, which has still to do what is done at an end.
-pub fn exit_now(status: i32) -> ! {
-    // SAFETY: it ends the process as it is.
-    unsafe { libc::_exit(status) }
-}
-
-/// Returns the process group of a process; `None` for one of the kernel, which has none.
-///
-/// # Errors
-///
-/// When there is no such process.
-pub fn group_of(process: Pid) -> rustix::io::Result<Option<Pid>> {
-    // SAFETY: getpgid(2) takes a number. rustix takes 0 for an impossible answer.
-    number_or_error(unsafe { libc::getpgid(process.as_raw_pid()) })
-}
-
 /// Returns the session of a process; `None` if its leader is in another PID namespace.
 ///
 /// # Errors

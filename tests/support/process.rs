@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getsid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock::{At, wait_until};
 use super::folder;
@@ -112,15 +112,10 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?.parse().ok()
 }
 
-/// Returns whether a process leads a session.
-pub(crate) fn leads_session(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some() && getsid(pid).ok() == pid
-}
-
-/// Returns the renewer of the front of a `putex lock`: the child that leads a session.
+/// Returns the renewer of the front of a `putex lock`: the child of that name.
 pub(crate) fn find_renewer(front: u32) -> Option<u32> {
-    let is_renewer = |pid: &u32| parent_of(*pid) == Some(front) && leads_session(*pid);
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let is_renewer = |pid: &u32| parent_of(*pid) == Some(front) && name(pid) == "putex-renewer\n";
     numbers().find(is_renewer)
 }
 

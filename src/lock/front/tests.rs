@@ -57,7 +57,6 @@ fn a_command_that_cannot_be_executed_is_told_from_one_that_is_not_there() {
     for (program, status) in [("/dev/null", 126), ("/nonexistent/program", 127)] {
         let mut run = Run::begin(&[program]);
         run.grant(LONG);
-        run.started();
         assert_eq!(run.expect_done(), status, "{program}");
         let said = run.stderr();
         let names_it = |line: &&str| line.starts_with(&format!("putex: {program}: "));
@@ -74,11 +73,12 @@ fn a_command_whose_lock_is_not_renewed_is_told_to_end_and_then_killed() {
     );
     let mut run = Run::begin(&["sh", "-c", &script]);
     let valid_until = run.grant(SHORT);
-    let (_, leader) = run.started();
-    run.wait_for_end_of(&leader);
+    let leader = run.started();
+    run.wait_for_end_of(leader);
     assert!(sys::now() >= valid_until.before(TERM_AFTER), "not at the time to kill");
     assert_eq!(fs::read_to_string(&told).expect("it was told to end"), "told\n");
-    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    // The renewer was killed with it.
+    assert_eq!(run.status(), LockExit::Lost as u8);
     let said = run.stderr();
     assert!(said.contains("the lock is lost: not renewed in time"), "{said}");
     fs::remove_file(told).expect("it is there");
@@ -120,30 +120,40 @@ fn a_front_that_was_stopped_for_many_renewals_knows_the_last_one() {
 fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
     let mut run = Run::begin(&["sleep", "1000"]);
     run.grant(LONG);
-    let (_, leader) = run.started();
+    let leader = run.started();
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
-    run.wait_for_end_of(&leader);
+    run.wait_for_end_of(leader);
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
     let said = run.stderr();
     assert!(said.ends_with("\nputex: web/x: the lock is lost: removed by beta\n"), "{said}");
 }
 
+/// The kernel kills the command, and the front what that has started.
 #[test]
-fn without_the_renewer_the_command_has_until_its_lock_runs_out() {
-    for (ends, status) in [(true, 3), (false, LockExit::Lost as u8)] {
-        let go = Go::new();
-        let mut run = Run::begin(&["sh", "-c", &format!("{}; exit 3", go.wait())]);
-        run.grant(if ends { LONG } else { SHORT });
-        run.started();
-        run.renewer = None;
-        run.wait_for_stderr("the command can run for");
-        if ends {
-            go.give();
-        }
-        assert_eq!(run.status(), status);
-        let said = run.stderr();
-        assert_eq!(said.matches("the command can run for").count(), 1, "{said}");
-    }
+fn without_the_renewer_nothing_is_left_of_the_command() {
+    let outside = file("outside");
+    let script = format!(
+        "trap '' TERM
+        setsid sh -c 'setsid sh -c \"echo \\$\\$ >{0}.new; mv {0}.new {0}; sleep 1000\" &' &
+        sleep 1000",
+        outside.display()
+    );
+    let mut run = Run::begin(&["sh", "-c", &script]);
+    run.grant(LONG);
+    run.started();
+    rig::wait_until_so("its begin", || outside.exists());
+    run.renewer = None;
+    assert_eq!(run.status(), LockExit::Lost as u8);
+    assert!(run.stderr().contains(&format!("the lock is lost: {RENEWER_ENDED}")));
+    assert_has_ended(&outside);
+}
+
+/// Asserts that the process has ended whose number is in this file.
+fn assert_has_ended(number: &PathBuf) {
+    let process = fs::read_to_string(number).expect("a number");
+    fs::remove_file(number).expect("it is there");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }
 
 #[test]
@@ -210,8 +220,8 @@ else:
         let _ = fs::remove_file(&go.0);
         let mut run = Run::begin(&["sh", "-c", &script]);
         run.grant(LONG);
-        let (_, leader) = run.started();
-        run.wait_for_end_of(&leader);
+        let leader = run.started();
+        run.wait_for_end_of(leader);
         run.wait_for_stderr("the lock is kept");
         assert!(run.is_silent(), "{script}");
         go.give();
@@ -225,7 +235,7 @@ fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
     let mut run = Run::begin(&["sh", "-c", "trap '' TERM; sleep 1000 & exit 0"]);
     run.grant(SHORT);
     run.started();
-    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    assert_eq!(run.status(), LockExit::Lost as u8);
 }
 
 /// timeout(1) makes a group of its own, and what it runs is in that group.
@@ -240,12 +250,9 @@ fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
     run.grant(LONG);
     run.started();
     rig::wait_until_so("its begin", || number.exists());
-    let outside: i32 = fs::read_to_string(&number).expect("a number").trim().parse().expect("one");
-    fs::remove_file(&number).expect("it is there");
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
-    let stat = fs::read_to_string(format!("/proc/{outside}/stat")).unwrap_or_default();
-    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    assert_has_ended(&number);
 }
 
 #[test]
@@ -254,7 +261,6 @@ fn a_command_that_has_no_time_left_does_not_begin() {
     let mut run = Run::begin(&["touch", &begun.to_string_lossy()]);
     // It is told to end before V.
     run.grant(TERM_AFTER);
-    run.started();
     assert_eq!(run.expect_done(), LockExit::Lost as u8);
     assert!(!begun.exists());
 }
@@ -318,17 +324,17 @@ fn signals_are_passed_on_to_the_command() {
 fn the_command_dies_with_the_front() {
     let mut run = Run::begin(&["sh", "-c", "echo ready >&2; exec sleep 1000"]);
     run.grant(LONG);
-    let (_, leader) = run.started();
+    let leader = run.started();
     run.wait_for_stderr("ready\n");
     run.signal(Signal::KILL);
-    run.wait_for_end_of(&leader);
+    run.wait_for_end_of(leader);
 }
 
 #[test]
 fn a_command_that_was_stopped_where_no_shell_is_stops_nobody_else() {
     let mut run = Run::begin(&["sh", "-c", "kill -STOP $$; exit 6"]);
     run.grant(LONG);
-    let (group, _) = run.started();
+    let group = run.started();
     rig::wait_until_so("the stop", || rig::state_of(group) == "T");
     // The front has taken the signal that tells of it.
     rig::wait_until_so("the front", || {

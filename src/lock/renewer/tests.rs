@@ -2,13 +2,12 @@
 
 mod after;
 
-use std::os::fd::BorrowedFd;
-use std::os::unix::process::CommandExt;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::process::{Child, Command as Program, Stdio};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::PidfdFlags;
+use rustix::process::WaitOptions;
 
 use super::*;
 use crate::core::Written;
@@ -44,7 +43,7 @@ fn request(renewal: Duration) -> Request {
 
 /// A renewer that has the lock, the front's end of its socket, and the directory.
 struct Rig {
-    renewer: Renewer,
+    renewer: Renewer<'static>,
     front: OwnedFd,
     base: PathBuf,
 }
@@ -53,16 +52,15 @@ impl Rig {
     fn granted(name: &str, renewal: Duration) -> Rig {
         let base =
             std::env::temp_dir().join(format!("putex-renewer-{}-{name}", std::process::id()));
-        Rig::begin(base, &request(renewal))
+        Rig::begin(base, request(renewal))
     }
 
     /// Returns a renewer that has the lock in this directory, for a request.
-    fn begin(base: PathBuf, request: &Request) -> Rig {
+    fn begin(base: PathBuf, request: Request) -> Rig {
+        let request: &Request = Box::leak(Box::new(request));
         let store = || Box::new(DirStore::new(base.clone(), BUCKET));
         let validity_told = Validity::new().expect("a counter");
-        let holder = HolderId::random().expect("random numbers");
-        let mut renewer =
-            Renewer::new(request, holder, store(), validity_told).expect("descriptors");
+        let mut renewer = Renewer::new(request, store(), validity_told).expect("descriptors");
         // The bucket is no new one.
         let mut tickets = Tickets::new(store(), renewer.owner.ticket());
         let soon = sys::now().after(sys::PATIENCE);
@@ -74,16 +72,28 @@ impl Rig {
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (front, renewers) = pair.expect("a socket");
-        renewer.front = Some(renewers);
+        renewer.set_front(renewers);
         while renewer.owner.kill_times().is_none() {
             assert!(renewer.turn(), "the lock is free");
         }
         Rig { renewer, front, base }
     }
 
-    fn tell(&self, message: &ToRenewer, with: Option<BorrowedFd<'_>>) {
+    fn tell(&self, message: &ToRenewer) {
         let packet = serde_json::to_vec(message).expect("JSON");
-        send(self.front.as_fd(), &packet, with).expect("it lives");
+        send(self.front.as_fd(), &packet, None).expect("it lives");
+    }
+
+    /// Has the command started; returns its group.
+    fn start(&mut self) -> Pid {
+        self.tell(&ToRenewer::Run(OfTerminal::Nothing));
+        self.renewer.hear_front();
+        let Progress::Runs(command) = &self.renewer.progress else { panic!("it was not started") };
+        command.group
+    }
+
+    fn kill_front(&mut self) {
+        self.front = File::open("/dev/null").expect("it is there").into();
     }
 
     /// Returns how many tickets stand.
@@ -98,27 +108,58 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.base);
+        let _ = fs::remove_dir_all(&self.base);
     }
 }
 
-/// Returns a group, and the command as the front tells of it.
-fn group(script: &str) -> (Child, Command) {
-    let mut program = Program::new("sh");
-    program.args(["-c", script]).process_group(0).stdout(Stdio::piped());
-    let child = program.spawn().expect("a shell");
-    let group = Pid::from_child(&child);
-    let leader = rustix::process::pidfd_open(group, PidfdFlags::empty()).expect("it is there");
-    (child, Command { group, leader })
+/// Does this in a process of its own: all of its children are the command's.
+fn apart(check: impl FnOnce()) {
+    let Some(process) = raw::fork().expect("a process") else {
+        std::process::exit(i32::from(catch_unwind(AssertUnwindSafe(check)).is_err()));
+    };
+    let give_up = sys::now().after(sys::PATIENCE);
+    loop {
+        let ended = rustix::process::waitpid(Some(process), WaitOptions::NOHANG);
+        if let Some((_, status)) = ended.expect("a child") {
+            return assert_eq!(status.exit_status(), Some(0));
+        }
+        assert!(sys::now() < give_up, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
-/// The front lives, and lets the command begin as soon as it has told of it.
-#[test]
-fn the_ticket_stands_when_no_descriptor_is_left_for_the_command() {
-    let mut rig = Rig::granted("descriptor", LONG);
-    rig.tell(&ToRenewer::Started(1 << 21), None);
-    while rig.renewer.turn() {}
-    assert_eq!(rig.standing(), 1);
+/// Returns a request whose command leaves a process in a session of its own, which has no parent
+/// that lives, no environment, and ignores SIGTERM. Its number is in this file.
+fn leaving(number: &std::path::Path, renewal: Duration) -> Request {
+    let script = format!(
+        "trap '' TERM
+        setsid sh -c 'setsid env -i PATH=$PATH \\
+            sh -c \"echo \\$\\$ >{0}.new; mv {0}.new {0}; sleep 1000\" &'
+        sleep 1000",
+        number.display()
+    );
+    Request { command: ["sh", "-c", &script].map(Into::into).into(), ..request(renewal) }
+}
+
+fn has_ended(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+/// A lock that is held, and the process that its command has left outside of its group.
+fn with_outsider(name: &str, renewal: Duration) -> (Rig, Pid) {
+    let base = std::env::temp_dir().join(format!("putex-outside-{}-{name}", std::process::id()));
+    let number = base.with_extension("number");
+    let mut rig = Rig::begin(base, leaving(&number, renewal));
+    rig.start();
+    let give_up = sys::now().after(sys::PATIENCE);
+    while !number.exists() {
+        assert!(sys::now() < give_up, "it does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let process = fs::read_to_string(&number).expect("a number");
+    fs::remove_file(number).expect("it is there");
+    (rig, Pid::from_raw(process.trim().parse().expect("a number")).expect("one"))
 }
 
 /// It saves a round trip. After another step it may be out of date.
@@ -145,51 +186,48 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
     }
 }
 
+/// Nothing of it runs beside the next holder, in whatever group and session it is.
 #[test]
-fn a_command_has_ended_when_nobody_is_in_its_group() {
-    let (mut child, command) = group("sleep 1000 & exit");
-    child.wait().expect("it ends");
-    let processes = Processes::open().expect("descriptors");
-    assert!(sys::is_ready(&command.leader));
-    assert!(!command.has_ended(&processes), "one is left in the group");
-    command.kill();
-    let give_up = sys::now().after(sys::PATIENCE);
-    while !command.has_ended(&processes) {
-        assert!(sys::now() < give_up, "it does not end");
-    }
-}
-
-#[test]
-fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
-    let mut rig = Rig::granted("dead", LONG);
-    let (mut child, command) = group("sleep 1000 & exec sleep 1000");
-    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
-    rig.renewer.hear_front();
-    rig.front = File::open("/dev/null").expect("it is there").into();
-    let reaper = std::thread::spawn(move || child.wait());
-    while rig.renewer.turn() {}
-    assert!(command.has_ended(&rig.renewer.processes));
-    assert_eq!(rig.standing(), 0);
-    reaper.join().expect("it ends").expect("it was reaped");
+fn the_ticket_of_a_command_whose_front_was_killed_is_ended_after_all_that_it_has_started() {
+    apart(|| {
+        let (mut rig, outsider) = with_outsider("dead", LONG);
+        rig.kill_front();
+        rig.renewer.hear_front();
+        assert!(has_ended(outsider));
+        assert_eq!(rig.standing(), 1);
+        while rig.renewer.turn() {}
+        assert_eq!(rig.standing(), 0);
+    });
 }
 
 /// A front that is stopped does not say that the command has ended.
 #[test]
-fn a_renewer_that_has_killed_the_command_of_a_stopped_front_rests() {
-    let mut rig = Rig::granted("rests", Duration::from_millis(400));
-    let (mut child, command) = group("sleep 1000");
-    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
-    std::fs::remove_dir_all(&rig.base).expect("it is there");
-    while !sys::is_ready(&command.leader) {
-        assert!(rig.renewer.turn());
+fn a_renewer_kills_the_command_of_a_stopped_front_in_time_and_rests() {
+    apart(|| {
+        let (mut rig, outsider) = with_outsider("rests", Duration::from_millis(600));
+        fs::remove_dir_all(&rig.base).expect("it is there");
+        while !has_ended(outsider) {
+            assert!(rig.renewer.turn());
+        }
+        // A slow host takes fewer turns in that time.
+        let until = sys::now().after(Duration::from_millis(300));
+        let mut turns = 0;
+        while sys::now() < until {
+            assert!(rig.renewer.turn());
+            turns += 1;
+        }
+        assert!(turns < 100, "{turns} turns in 300 ms");
+    });
+}
+
+/// A command that cannot end before V does not begin.
+#[test]
+fn a_command_is_not_started_when_its_time_is_over() {
+    let mut rig = Rig::granted("late", Duration::from_millis(100));
+    while rig.renewer.owner.kill_times().is_some_and(|times| sys::now() < times.terminate_at) {
+        std::thread::sleep(Duration::from_millis(2));
     }
-    child.wait().expect("it was killed");
-    // A slow host takes fewer turns in that time.
-    let until = sys::now().after(Duration::from_millis(300));
-    let mut turns = 0;
-    while sys::now() < until {
-        assert!(rig.renewer.turn());
-        turns += 1;
-    }
-    assert!(turns < 100, "{turns} turns in 300 ms");
+    rig.tell(&ToRenewer::Run(OfTerminal::Nothing));
+    rig.renewer.hear_front();
+    assert!(matches!(rig.renewer.progress, Progress::NotStarted(_)));
 }

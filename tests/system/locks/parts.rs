@@ -83,31 +83,27 @@ impl Drop for Holder<'_> {
 fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
     for script in [
         r#"timeout 100 sh -c "$W" holder stubborn; true"#,
-        // What has no environment is found by its parent.
         r#"timeout 100 env -i D="$D" PUTEX_TEST="$PUTEX_TEST" PUTEX_TERM=$PUTEX_TERM \
             PUTEX_MODE=exclusive PUTEX_KEY=x sh -c "$W" holder stubborn; true"#,
         r#"timeout 100 "$P" lock $S inner \
             timeout 100 env PUTEX_TERM=$PUTEX_TERM PUTEX_KEY=x sh -c "$W" holder stubborn; true"#,
         r#"timeout 100 "$P" lock $S --bucket other inner \
             timeout 100 env PUTEX_TERM=$PUTEX_TERM PUTEX_KEY=x sh -c "$W" holder stubborn; true"#,
+        // No parent of it lives, and it has no environment.
+        r#"setsid sh -c 'setsid env -i D="$D" PUTEX_TEST="$PUTEX_TEST" W="$W" \
+            PUTEX_TERM=$PUTEX_TERM PUTEX_MODE=exclusive PUTEX_KEY=x PATH="$PATH" \
+            sh -c "$W" holder stubborn & true'; sleep 100"#,
         r#""$P" lock --dir "$D/inner" inner sh -c 'timeout 100 env PUTEX_TERM='$PUTEX_TERM' \
             PUTEX_KEY=x sh -c "$W" holder stubborn; true'"#,
     ] {
         on_server(|site| {
             let mut holder = Holder::start(site, script);
             let held = holder.held();
-            // It has the same name and term, in another bucket.
-            let mut stranger = site.sandbox.command("sleep");
-            stranger.arg("100").env("PUTEX_HELD", format!("x:{}", held.term));
-            let mut stranger = stranger.env("PUTEX_HELD_BY", "8c3e").spawn().expect("it runs");
             let next = site.lock("next", &["x"]);
             next.waits_behind(1);
             holder.kill_front();
             next.begun();
             assert!(!lives(held.pid), "it runs on: {script}");
-            assert!(lives(stranger.id()), "a stranger was killed");
-            stranger.kill().expect("it runs");
-            stranger.wait().expect("it is waited for");
             next.end();
         });
     }

@@ -2,8 +2,10 @@
 
 use std::fs;
 
+use rustix::process::{Pid, getpgid};
+
 use crate::site::{Site, on_both_stores, on_server};
-use crate::support::process::leads_session;
+use crate::support::process::parent_of;
 use crate::support::programs;
 
 /// Returns the variables of putex that a command is given.
@@ -30,9 +32,8 @@ fn a_command_is_told_of_its_lock_and_the_term_grows_from_holder_to_holder() {
         ] {
             let found = variables(site, words);
             let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
-            let all = ["EPOCH", "HELD", "HELD_BY", "KEY", "MODE", "SLOT", "TERM", "TOKEN"];
-            let all = all.into_iter().filter(|name| *name != "HELD_BY" || !site.is_local());
-            assert_eq!(names, all.map(|name| format!("PUTEX_{name}")).collect::<Vec<_>>());
+            let all = ["EPOCH", "HELD", "KEY", "MODE", "SLOT", "TERM", "TOKEN"];
+            assert_eq!(names, all.map(|name| format!("PUTEX_{name}")));
             let value = |name: &str| {
                 let found = found.iter().find(|(found, _)| *found == format!("PUTEX_{name}"));
                 found.expect("it is there").1.clone()
@@ -50,12 +51,15 @@ fn a_command_is_told_of_its_lock_and_the_term_grows_from_holder_to_holder() {
 }
 
 #[test]
-fn the_renewer_is_in_a_session_of_its_own_and_holds_neither_input_nor_output() {
+fn the_renewer_is_in_a_group_of_its_own_and_holds_neither_input_nor_output() {
     on_server(|site| {
         let lock = site.lock("holder", &["x"]);
-        lock.begun();
+        let command = lock.begun().pid;
         let renewer = lock.renewer();
-        assert!(leads_session(renewer) && !leads_session(lock.front()));
+        assert_eq!(parent_of(command), Some(renewer));
+        let group = |pid: u32| getpgid(Pid::from_raw(i32::try_from(pid).expect("a number")));
+        let groups = [renewer, lock.front(), command].map(group);
+        assert!(groups[0] != groups[1] && groups[0] != groups[2], "{groups:?}");
         for number in [0, 1] {
             let file = fs::read_link(format!("/proc/{renewer}/fd/{number}"));
             assert_eq!(file.expect("it is open").to_str(), Some("/dev/null"));

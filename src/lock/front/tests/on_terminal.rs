@@ -1,5 +1,6 @@
 //! A front on a terminal, started by a process that does what a shell does for a job.
 
+use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::fd::AsRawFd;
 
@@ -158,7 +159,7 @@ fn the_command_reads_the_terminal_and_is_interrupted_by_it() {
 fn control_z_stops_command_and_front_but_does_not_release_the_lock() {
     let mut terminal = Terminal::begin(&READS, false);
     terminal.run.grant(LONG);
-    let (group, _) = terminal.run.started();
+    let group = terminal.run.started();
     terminal.wait_for("ready");
     terminal.press(b"\x1a");
     assert_eq!(terminal.wait_for_stop(), SIGTSTP);
@@ -183,12 +184,13 @@ fn a_stopped_command_goes_on_if_its_lock_was_renewed_and_is_ended_if_not() {
         }
         (terminal, valid_until)
     };
-    let stopped = [(stopped(true), 6), (stopped(false), LockExit::Lost as u8)];
-    for ((mut terminal, valid_until), status) in stopped {
-        rig::wait_until(valid_until);
+    let [(mut renewed, _), (mut lost, valid_until)] = [true, false].map(stopped);
+    rig::wait_until(valid_until);
+    for terminal in [&mut renewed, &mut lost] {
         terminal.put_in_foreground();
-        assert_eq!(terminal.run.expect_done(), status);
     }
+    assert_eq!(renewed.run.expect_done(), 6);
+    assert_eq!(lost.run.status(), LockExit::Lost as u8);
 }
 
 #[test]
@@ -209,7 +211,7 @@ fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
     let reads = ["sh", "-c", "echo ready >/dev/tty; read status; exit $status"];
     let mut terminal = Terminal::begin(&reads, true);
     terminal.run.grant(LONG);
-    let (group, _) = terminal.run.started();
+    let group = terminal.run.started();
     terminal.wait_for("ready");
     terminal.wait_until_it_is_of(group);
     terminal.press(b"\x1a");

@@ -1,18 +1,24 @@
-//! A front in a process of its own, and the renewer's end of its socket.
+//! A front in a process of its own. Its child plays the renewer: it has the command, and passes on
+//! what the test and the front tell each other.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{PipeReader, pipe};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use log::Level;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
-use crate::lock::held::HolderId;
+use crate::lock::command::{Event, events, spawn};
+use crate::lock::front::Grant;
+use crate::lock::protocol::OfTerminal;
+use crate::lock::terminal::Terminal;
 use crate::lock::{Wait, conclude};
 use crate::sys::PATIENCE;
 
@@ -59,12 +65,20 @@ pub(super) fn request(command: &[&str]) -> Request {
 /// What a front has of its renewer.
 pub(super) type Line = (OwnedFd, Validity);
 
+/// What the test is told of.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Heard {
+    Front(ToRenewer),
+    Command(Event),
+}
+
 /// A front that runs.
 pub(super) struct Run {
     /// The process that was forked: the front, or the parent of it.
     pub(super) process: Pid,
     pub(super) renewer: Option<OwnedFd>,
     validity: RefCell<Validity>,
+    heard: RefCell<VecDeque<ToRenewer>>,
     stderr: PipeReader,
     read: String,
 }
@@ -97,7 +111,8 @@ impl Run {
         };
         rustix::io::ioctl_fionbio(&stderr, true).expect("a pipe");
         let (renewer, validity) = (Some(renewer), RefCell::new(validity));
-        Run { process, renewer, validity, stderr, read: String::new() }
+        let heard = RefCell::default();
+        Run { process, renewer, validity, heard, stderr, read: String::new() }
     }
 
     pub(super) fn tell(&self, message: &ToFront) {
@@ -124,35 +139,53 @@ impl Run {
         valid_until
     }
 
-    fn receive(&self) -> (ToRenewer, Option<OwnedFd>) {
+    fn receive(&self) -> Heard {
         let renewer = self.renewer.as_ref().expect("a renewer").as_fd();
         wait_for(renewer, "the front");
-        let (packet, descriptor) = receive(renewer, RecvFlags::DONTWAIT).expect("a packet");
-        (serde_json::from_slice(&packet).expect("a message"), descriptor)
+        let (packet, _) = receive(renewer, RecvFlags::DONTWAIT).expect("a packet");
+        serde_json::from_slice(&packet).expect("a message")
     }
 
     /// Returns the next message of the front.
     pub(super) fn next(&self) -> ToRenewer {
-        self.receive().0
+        loop {
+            if let Some(message) = self.heard.borrow_mut().pop_front() {
+                return message;
+            }
+            match self.receive() {
+                Heard::Front(ToRenewer::Run(_) | ToRenewer::Terminate) | Heard::Command(_) => {}
+                Heard::Front(message) => return message,
+            }
+        }
     }
 
     /// Returns whether the front has said nothing more.
     pub(super) fn is_silent(&self) -> bool {
-        !sys::is_ready(self.renewer.as_ref().expect("a renewer"))
+        while sys::is_ready(self.renewer.as_ref().expect("a renewer")) {
+            if let Heard::Front(message) = self.receive() {
+                self.heard.borrow_mut().push_back(message);
+            }
+        }
+        self.heard.borrow().is_empty()
     }
 
-    /// Returns the group and the leader that the front tells of next.
-    pub(super) fn started(&self) -> (Pid, OwnedFd) {
-        match self.receive() {
-            (ToRenewer::Started(group), Some(leader)) => {
-                (Pid::from_raw(group).expect("a group"), leader)
+    /// Returns the group of the command, which is the number of its leader, when it was started.
+    pub(super) fn started(&self) -> Pid {
+        loop {
+            match self.receive() {
+                Heard::Command(Event::Started(group)) => return Pid::from_raw(group).expect("one"),
+                Heard::Command(Event::NotStarted(_)) => panic!("it was not started"),
+                Heard::Front(message) => assert!(matches!(message, ToRenewer::Run(_))),
+                Heard::Command(_) => {}
             }
-            (other, _) => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn wait_for_end_of(&self, leader: &OwnedFd) {
-        wait_for(leader.as_fd(), "the end of the command");
+    pub(super) fn wait_for_end_of(&self, leader: Pid) {
+        wait_until_so("the end of the command", || {
+            let stat = fs::read_to_string(format!("/proc/{leader}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
     }
 
     /// Ends the ticket when the front says so next; returns its status.
@@ -207,14 +240,86 @@ pub(super) fn front(line: Line, command: &[&str]) -> u8 {
 }
 
 /// Runs a front for a request; returns the status that the program would have.
-pub(super) fn front_of(line: Line, request: &Request) -> u8 {
+pub(super) fn front_of((test, validity): Line, request: &Request) -> u8 {
     let destination = Destination::Pipe;
     let signals = Signals::open().expect("a descriptor");
     let mut account = Account::new(request, destination, sys::now());
-    let holder = HolderId::random().expect("random numbers");
-    match serve(line, signals, request, holder, &mut account) {
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (socket, fronts) = pair.expect("a socket");
+    let mut children = Children::adopt().expect("it can be");
+    children.note_older();
+    let Some(process) = raw::fork().expect("a process") else {
+        drop((socket, children));
+        rustix::process::setpgid(None, None).expect("a group");
+        renewer(&test, fronts, request);
+        std::process::exit(0);
+    };
+    drop((test, fronts));
+    let renewer = Renewer { process, socket };
+    match serve((renewer, validity), children, signals, request, &mut account) {
         Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
+    }
+}
+
+/// Plays the renewer, until the test or the front is gone.
+fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
+    let mut children = Children::adopt().expect("it can be");
+    children.note_older();
+    let alarm = Alarm::new().expect("a timer");
+    let of_children = raw::take_signals(&[libc::SIGCHLD]).expect("a descriptor");
+    let tell = |event: Event| {
+        let packets = (FromRenewer::Command(event), Heard::Command(event));
+        let _ = send(front.as_fd(), &serde_json::to_vec(&packets.0).expect("JSON"), None);
+        let _ = send(test.as_fd(), &serde_json::to_vec(&packets.1).expect("JSON"), None);
+    };
+    let next = |socket: BorrowedFd<'_>| match receive(socket, RecvFlags::DONTWAIT) {
+        Ok((packet, _)) if !packet.is_empty() => Some(Ok(packet)),
+        Err(Errno::AGAIN) => None,
+        _ => Some(Err(())),
+    };
+    let (mut grant, mut group) = (None, None);
+    loop {
+        while sys::next_signal(&of_children).is_some() {}
+        if let Some(group) = group {
+            events(&children.reap(), group).into_iter().for_each(tell);
+            children.are_none().then(|| tell(Event::NothingLeft));
+        }
+        while let Some(packet) = next(test.as_fd()) {
+            let Ok(packet) = packet else { return };
+            let message: ToFront = serde_json::from_slice(&packet).expect("a message");
+            if let ToFront::Granted { term, epoch, slot, .. } = &message {
+                grant = Some(Grant { term: *term, epoch: epoch.clone(), slot: *slot });
+            }
+            let packet = serde_json::to_vec(&FromRenewer::Ticket(message)).expect("JSON");
+            let _ = send(front.as_fd(), &packet, None);
+        }
+        while let Some(packet) = next(front.as_fd()) {
+            let Ok(packet) = packet else { return };
+            let message: ToRenewer = serde_json::from_slice(&packet).expect("a message");
+            let heard = serde_json::to_vec(&Heard::Front(message.clone())).expect("JSON");
+            let _ = send(test.as_fd(), &heard, None);
+            match message {
+                ToRenewer::Run(of_terminal) => {
+                    let grant = grant.as_ref().expect("a grant");
+                    let is_given = of_terminal == OfTerminal::All;
+                    let terminal = is_given.then(Terminal::open).flatten();
+                    let terminal = terminal.as_ref().map(AsFd::as_fd);
+                    let variables = held::variables(request, grant);
+                    let spawned = spawn(&request.command, &variables, None, terminal);
+                    group = spawned.as_ref().ok().copied();
+                    tell(match spawned {
+                        Ok(group) => Event::Started(group.as_raw_pid()),
+                        Err(error) => Event::NotStarted(error.raw_os_error()),
+                    });
+                }
+                ToRenewer::Terminate => children.terminate(),
+                ToRenewer::Ended | ToRenewer::Done | ToRenewer::Cancel => {}
+            }
+        }
+        let all = [test.as_fd(), front.as_fd(), of_children.as_fd()];
+        let _ = alarm.wait(all.map(|fd| (fd, PollFlags::IN)), None);
     }
 }
 

@@ -66,6 +66,5 @@ fn a_stay_ends_when_nobody_renews_the_lock() {
 fn the_lock_of_a_command_that_could_not_be_executed_is_not_held_on() {
     let mut run = Run::begin_holding(&["/nonexistent/program"], HOLD);
     run.grant(LONG);
-    run.started();
     assert_eq!(run.expect_done(), 127);
 }

@@ -6,7 +6,7 @@ impl Rig {
     /// Returns a renewer that has the lock, and holds it for so long.
     fn holding(name: &str, hold: Duration) -> Rig {
         let base = std::env::temp_dir().join(format!("putex-hold-{}-{name}", std::process::id()));
-        Rig::begin(base, &Request { hold, ..request(LONG) })
+        Rig::begin(base, Request { hold, ..request(LONG) })
     }
 
     /// Takes steps until the front is told something.
@@ -15,7 +15,10 @@ impl Rig {
             assert!(self.renewer.turn(), "it tells nothing");
         }
         let (packet, _) = receive(self.front.as_fd(), RecvFlags::DONTWAIT).expect("a packet");
-        serde_json::from_slice(&packet).expect("a message")
+        match serde_json::from_slice(&packet).expect("a message") {
+            FromRenewer::Ticket(message) => message,
+            FromRenewer::Command(event) => panic!("{event:?}"),
+        }
     }
 
     fn expect_grant(&mut self) {
@@ -24,7 +27,7 @@ impl Rig {
     }
 
     fn command_ends(&self) {
-        self.tell(&ToRenewer::Ended, None);
+        self.tell(&ToRenewer::Ended);
     }
 }
 
@@ -49,7 +52,7 @@ fn a_lock_is_held_on_though_the_front_is_killed_after_the_command() {
     let mut rig = Rig::holding("killed", hold);
     rig.expect_grant();
     rig.command_ends();
-    rig.front = File::open("/dev/null").expect("it is there").into();
+    rig.kill_front();
     while rig.renewer.turn() {}
     assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
     assert_eq!(rig.standing(), 0);
@@ -58,19 +61,16 @@ fn a_lock_is_held_on_though_the_front_is_killed_after_the_command() {
 /// The front may have been killed after its command, and before it has told of that end.
 #[test]
 fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() {
-    let hold = Duration::from_millis(600);
-    let begun = sys::now();
-    let mut rig = Rig::holding("untold", hold);
-    rig.expect_grant();
-    let (mut child, command) = group("sleep 1000");
-    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
-    rig.renewer.hear_front();
-    rig.front = File::open("/dev/null").expect("it is there").into();
-    let reaper = std::thread::spawn(move || child.wait());
-    while rig.renewer.turn() {}
-    reaper.join().expect("it ends").expect("it was reaped");
-    assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
-    assert_eq!(rig.standing(), 0);
+    apart(|| {
+        let hold = Duration::from_millis(600);
+        let mut rig = Rig::holding("untold", hold);
+        let begun = sys::now();
+        rig.start();
+        rig.kill_front();
+        while rig.renewer.turn() {}
+        assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
+        assert_eq!(rig.standing(), 0);
+    });
 }
 
 #[test]
@@ -78,6 +78,6 @@ fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
     let mut rig = Rig::holding("early", Duration::from_secs(1000));
     rig.expect_grant();
     rig.command_ends();
-    rig.tell(&ToRenewer::Done, None);
+    rig.tell(&ToRenewer::Done);
     assert_eq!(rig.next(), ToFront::Ended(End::Released));
 }

@@ -1,0 +1,266 @@
+//! The command, for the process that has started it: how it is spawned, and what is heard of it and
+//! of the processes that it has left behind.
+//!
+//! That process is a subreaper: whatever the command has started is below it, in whatever group
+//! or session, and becomes a child of it when its parent ends. So nothing is left when it has no
+//! child.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
+use serde::{Deserialize, Serialize};
+
+use super::account::Ending;
+use crate::core::Instant;
+use crate::exit::LockExit;
+use crate::sys::{self, raw};
+
+/// The name of a renewer among processes.
+pub(super) const RENEWER: &str = "putex-renewer";
+
+/// What was heard of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Event {
+    /// It runs; its process group, which is the number of its leader.
+    Started(i32),
+    /// It was not started: the number of the error, or the lock is not valid for long enough.
+    NotStarted(Option<i32>),
+    /// The leader was stopped by this signal.
+    Stopped(i32),
+    /// The leader has ended.
+    Ended(Ending),
+    /// Another process has ended that it had left behind: its group may be empty.
+    LessLeft,
+    /// Nothing is left that it has started.
+    NothingLeft,
+}
+
+/// What is searched for a program where PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Returns a program with arguments, found in PATH, with these variables in the place of inherited
+/// ones.
+fn command_of(words: &[OsString], own: &[(&str, OsString)]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).envs(own.iter().map(|(name, value)| (name, value)));
+    command
+}
+
+/// Returns the same, run by the shell: a script without a first line `#!`, whose form the kernel
+/// does not know. The C library of the static binary does not run it, and users of flock(1) have
+/// such.
+fn by_shell(words: &[OsString], own: &[(&str, OsString)]) -> Command {
+    let program = words.first().map(PathBuf::from).unwrap_or_default();
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let is_searched = program.parent() == Some(Path::new(""));
+    let found = env::split_paths(&path).map(|dir| dir.join(&program));
+    let found = found.filter(|_| is_searched).find(|it| access(it, Access::EXEC_OK).is_ok());
+    let file = found.unwrap_or(program).into_os_string();
+    let words: Vec<_> =
+        ["/bin/sh".into(), file].into_iter().chain(words.iter().skip(1).cloned()).collect();
+    command_of(&words, own)
+}
+
+/// Returns how env(1) ends when it cannot execute a program for this reason; `None` if the system
+/// has no process to give.
+pub(super) fn exit_of(error: &io::Error) -> Option<LockExit> {
+    match error.raw_os_error().map(Errno::from_raw_os_error)? {
+        Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE => None,
+        Errno::NOENT => Some(LockExit::NotFound),
+        _ => Some(LockExit::NotExecutable),
+    }
+}
+
+/// Spawns the command in a process group of its own, with the descriptor that it inherits and the
+/// terminal that it is given. The kernel kills it when this thread ends.
+///
+/// # Errors
+///
+/// When the system has no process or descriptor to give, or the command cannot be executed: see
+/// [`exit_of`].
+pub(super) fn spawn(
+    words: &[OsString],
+    own: &[(&str, OsString)],
+    inherited: Option<BorrowedFd<'_>>,
+    terminal: Option<BorrowedFd<'_>>,
+) -> io::Result<Pid> {
+    let spawn = |mut command| {
+        raw::set_up_on_terminal(&mut command, inherited, terminal);
+        command.spawn()
+    };
+    let child = spawn(command_of(words, own)).or_else(|error| match error.raw_os_error() {
+        Some(number) if number == Errno::NOEXEC.raw_os_error() => spawn(by_shell(words, own)),
+        _ => Err(error),
+    })?;
+    Ok(Pid::from_child(&child))
+}
+
+/// Sends a signal to a process group.
+pub(super) fn send(group: Pid, signal: i32) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // One that is empty already needs none.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+/// Returns whether nobody is in a process group any more.
+pub(super) fn is_empty(group: Pid) -> bool {
+    rustix::process::test_kill_process_group(group) == Err(Errno::SRCH)
+}
+
+/// The children of this process, but for those that it had before the command: a shell may have
+/// executed this program after it had started others.
+pub(super) struct Children {
+    older: Vec<Pid>,
+    /// The list of them, open from the start: it is needed when the system may have no descriptor
+    /// left. None where the kernel has no such list.
+    list: Option<File>,
+    /// None is left but for older ones.
+    are_none: bool,
+    /// All are sent SIGTERM, also those that come to this process later: those that were.
+    sent_term: Option<Vec<Pid>>,
+    /// All are killed. Until then, renewers are not.
+    renewers_until: Option<Instant>,
+}
+
+impl Children {
+    /// Has this process adopt what its children leave behind.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let it.
+    pub(super) fn adopt() -> io::Result<Children> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (older, sent_term, renewers_until) = (Vec::new(), None, None);
+        Ok(Children { older, list: None, are_none: false, sent_term, renewers_until })
+    }
+
+    /// Opens the list of the children, and takes those that there are for older ones.
+    pub(super) fn note_older(&mut self) {
+        // A copy of this process has another list. In another PID namespace there is none.
+        let own = rustix::process::getpid();
+        self.list = File::open(format!("/proc/self/task/{own}/children")).ok();
+        self.older = self.listed();
+    }
+
+    /// Returns the children, but for older ones.
+    fn listed(&mut self) -> Vec<Pid> {
+        let mut text = String::new();
+        if let Some(list) = &mut self.list {
+            // What is not listed now is listed the next time.
+            let _ = list.rewind().and_then(|()| list.read_to_string(&mut text));
+        }
+        let numbers = text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?));
+        let is_new = |child: &Pid| !self.older.contains(child) && is_child(*child);
+        numbers.filter(is_new).collect()
+    }
+
+    /// Reaps what has ended or was stopped, and sends the others the signals that are due.
+    pub(super) fn reap(&mut self) -> Vec<(Pid, WaitStatus)> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let mut heard = Vec::new();
+        let has_more = loop {
+            match rustix::process::wait(options) {
+                Ok(Some(child)) => heard.push(child),
+                Ok(None) => break true,
+                Err(Errno::INTR) => {}
+                Err(_) => break false,
+            }
+        };
+        let have_ended = heard.iter().filter(|(_, status)| !status.stopped());
+        let ended: Vec<Pid> = have_ended.map(|(child, _)| *child).collect();
+        self.older.retain(|child| !ended.contains(child));
+        self.are_none = !has_more || self.has_only_older();
+        self.signal();
+        heard
+    }
+
+    fn has_only_older(&mut self) -> bool {
+        !self.older.is_empty() && self.list.is_some() && self.listed().is_empty()
+    }
+
+    /// Returns whether none was left when they were reaped last.
+    pub(super) fn are_none(&self) -> bool {
+        self.are_none
+    }
+
+    /// Sends each SIGTERM, and SIGCONT, without which a stopped one would not get it.
+    pub(super) fn terminate(&mut self) {
+        self.sent_term.get_or_insert_default();
+        self.signal();
+    }
+
+    /// Kills all: what comes to this process later, too, whenever it reaps. The renewers of locks
+    /// inside of the command have until this instant to end their commands and release their locks.
+    pub(super) fn kill(&mut self, renewers_until: Instant) {
+        self.renewers_until.get_or_insert(renewers_until);
+        self.signal();
+    }
+
+    fn signal(&mut self) {
+        if self.sent_term.is_none() && self.renewers_until.is_none() {
+            return;
+        }
+        let children = self.listed();
+        // One that has ended is reaped next.
+        let kill = |child: Pid, signal| {
+            let _ = rustix::process::kill_process(child, signal);
+        };
+        if let Some(until) = self.renewers_until {
+            let is_spared = |child: &Pid| sys::now() < until && is_renewer(*child);
+            children.iter().filter(|it| !is_spared(it)).for_each(|it| kill(*it, Signal::KILL));
+        } else if let Some(sent) = &mut self.sent_term {
+            sent.retain(|child| children.contains(child));
+            for child in children {
+                if !sent.contains(&child) {
+                    sent.push(child);
+                    kill(child, Signal::TERM);
+                    kill(child, Signal::CONT);
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether a process is a child of this one. A number in a list of another PID namespace
+/// is that of a stranger.
+fn is_child(process: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    rustix::process::waitid(WaitId::Pid(process), options).is_ok()
+}
+
+/// Returns whether a child is the renewer of a lock inside of the command. It ends by itself when
+/// its front has ended, after it has released its lock: killed, that would have to run out.
+fn is_renewer(child: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim_end() == RENEWER)
+}
+
+/// Returns what these reaped processes say of the command that leads this group.
+pub(super) fn events(heard: &[(Pid, WaitStatus)], group: Pid) -> Vec<Event> {
+    let event = |(process, status): &(Pid, WaitStatus)| match process {
+        _ if *process != group => (!status.stopped()).then_some(Event::LessLeft),
+        _ if status.stopped() => status.stopping_signal().map(Event::Stopped),
+        _ => Some(Event::Ended(ending_of(*status))),
+    };
+    let mut events: Vec<_> = heard.iter().filter_map(event).collect();
+    events.dedup();
+    events
+}
+
+fn ending_of(status: WaitStatus) -> Ending {
+    let by_signal = status.terminating_signal().map(Ending::Signal);
+    let exit = status.exit_status().and_then(|status| u8::try_from(status).ok());
+    by_signal.or(exit.map(Ending::Status)).unwrap_or(Ending::Status(LockExit::Lost as u8))
+}
+
+#[cfg(test)]
+mod tests;

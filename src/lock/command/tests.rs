@@ -1,0 +1,106 @@
+//! The children of a process of its own.
+
+use super::*;
+use crate::sys::PATIENCE;
+
+/// Does this in a process of its own, which adopts what its children leave behind.
+fn apart(check: impl FnOnce(Children)) {
+    let Some(process) = raw::fork().expect("a process") else {
+        let children = Children::adopt().expect("it can be");
+        let checked = std::panic::AssertUnwindSafe(|| check(children));
+        std::process::exit(i32::from(std::panic::catch_unwind(checked).is_err()));
+    };
+    wait_until("its end", || {
+        let ended = rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
+        ended.inspect(|(_, status)| assert_eq!(status.exit_status(), Some(0))).is_some()
+    });
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = sys::now().after(PATIENCE);
+    while !is_so() {
+        assert!(sys::now() < give_up, "in vain for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+fn run(script: &str) -> Pid {
+    let words = ["sh", "-c", script].map(OsString::from);
+    spawn(&words, &[], None, None).expect("a shell")
+}
+
+#[test]
+fn it_is_heard_when_the_leader_stops_and_ends_and_when_nothing_is_left() {
+    apart(|mut children| {
+        children.note_older();
+        let group = run("kill -STOP $$; setsid sleep 0.3 & exit 7");
+        let mut heard = Vec::new();
+        wait_until("the end of all", || {
+            let new = events(&children.reap(), group);
+            if matches!(new[..], [Event::Stopped(_)]) {
+                assert!(!children.are_none());
+                send(group, libc::SIGCONT);
+            }
+            heard.extend(new);
+            children.are_none()
+        });
+        let stop = Event::Stopped(libc::SIGSTOP);
+        assert_eq!(heard, [stop, Event::Ended(Ending::Status(7)), Event::LessLeft]);
+        assert!(is_empty(group));
+    });
+}
+
+/// A shell may have executed this program after it had started others.
+#[test]
+fn children_from_before_are_neither_waited_for_nor_ended() {
+    apart(|mut children| {
+        let older = run("exec sleep 1000");
+        children.note_older();
+        let group = run("trap '' TERM; setsid sleep 1000 & sleep 1000");
+        wait_until("its child", || children.listed().len() == 1 && !is_empty(group));
+        children.kill(sys::now());
+        wait_until("the end of all", || {
+            send(group, libc::SIGKILL);
+            children.reap();
+            children.are_none()
+        });
+        assert!(is_child(older) && !is_empty(older));
+        send(older, libc::SIGKILL);
+        wait_until("its end", || !children.reap().is_empty());
+        assert!(children.are_none());
+    });
+}
+
+#[test]
+fn what_comes_later_is_told_to_end_too_and_each_once() {
+    apart(|mut children| {
+        children.note_older();
+        let group = run(
+            "setsid sh -c 'trap \"echo told >&2; exit 3\" TERM; while :; do sleep 0.01; done' & \
+                         sleep 0.2; exit 0",
+        );
+        children.terminate();
+        wait_until("the end of all", || {
+            children.reap();
+            children.are_none()
+        });
+        assert!(is_empty(group));
+    });
+}
+
+/// Killed, its lock would have to run out.
+#[test]
+fn a_renewer_of_a_lock_inside_is_killed_only_when_it_takes_long() {
+    apart(|mut children| {
+        children.note_older();
+        run("printf putex-renewer >/proc/$$/comm; while :; do sleep 0.01; done");
+        wait_until("its name", || children.listed().first().is_some_and(|it| is_renewer(*it)));
+        let until = sys::now().after(std::time::Duration::from_millis(300));
+        children.kill(until);
+        wait_until("the end of all", || {
+            children.reap();
+            children.are_none()
+        });
+        assert!(sys::now() >= until);
+    });
+}
