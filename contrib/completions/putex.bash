@@ -204,7 +204,7 @@ _putex() {
         options='agent check finish timing lock grab release lease put status doctor switchover pause resume help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent check finish timing lock grab lease status switchover
-            pause doctor store config tutorial trouble messages commands
+            pause doctor store config examples trouble messages commands
             managers theory limits'
     elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
         options='claim extend check expire list'

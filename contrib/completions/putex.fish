@@ -76,7 +76,7 @@ complete -c putex -n '__putex_runs help; and __putex_word 2' -a pause -d 'putex-
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a doctor -d 'putex-doctor(1): are servers, agents and this host fit'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a store -d 'servers, logins, TLS, directories'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a config -d 'putex.conf(5): settings in a file'
-complete -c putex -n '__putex_runs help; and __putex_word 2' -a tutorial -d 'putex-tutorial(7): three hosts and a database, step by step'
+complete -c putex -n '__putex_runs help; and __putex_word 2' -a examples -d 'command lines for common tasks'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a trouble -d 'what to do if nobody runs the service'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a messages -d 'putex-messages(7): what the log says, and what to do'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a commands -d 'what start, stop and health check have to do'

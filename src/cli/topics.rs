@@ -29,9 +29,6 @@ pub const THEORY: Page = Page { file: "putex.7" };
 /// putex-messages(7).
 pub const MESSAGES: Page = Page { file: "putex-messages.7" };
 
-/// putex-tutorial(7).
-pub const TUTORIAL: Page = Page { file: "putex-tutorial.7" };
-
 /// putex-lock(1).
 pub const LOCK: Page = Page { file: "putex-lock.1" };
 
@@ -104,7 +101,7 @@ pub const TOPICS: &[Topic] = &[
     topic("doctor", DOCTOR, "", "putex-doctor(1): are servers, agents and this host fit"),
     topic("store", AGENT, "WHERE THE BUCKET IS", "servers, logins, TLS, directories"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
-    topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
+    topic("examples", AGENT, "EXAMPLES", "command lines for common tasks"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),
     topic("messages", MESSAGES, "", "putex-messages(7): what the log says, and what to do"),
     topic("commands", AGENT, "COMMANDS RUN", "what start, stop and health check have to do"),

@@ -12,17 +12,12 @@ use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Flag, Name, Subcommand};
 use putex::cli::topics::Topic;
-use rustix::process::Signal;
 
 use crate::contrib::files;
 use crate::mdoc::{flags_of, items, logged, names, read, root, section, spellings};
-use crate::support::agent::Agent;
-use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 use calls::putex_calls;
 use pages::{explained_flags, statuses};
-
-const README_LINES_MAX: usize = 110;
 
 fn page() -> String {
     read("man/putex.8")
@@ -61,7 +56,7 @@ fn the_pages_explain_every_flag_with_its_default_and_its_variable_and_no_other()
 fn flags_mentioned_anywhere_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
     let pages = explained_flags().map(|(page, _)| page).concat();
-    let others = ["putex.7", "putex-messages.7", "putex-tutorial.7", "putex.conf.5"];
+    let others = ["putex.7", "putex-messages.7", "putex.conf.5"];
     let pages = pages + &others.map(|page| read(&format!("man/{page}"))).concat();
     let macros = pages.lines().filter(|line| line.starts_with('.'));
     let mut mentioned: Vec<String> = macros.flat_map(flags_of).collect();
@@ -290,16 +285,12 @@ fn diagnostics_explains_log_lines_of_the_program_and_those_that_pages_show() {
             assert!(program.contains(piece), "{head}: the program does not say {piece:?}");
         }
     }
-    for (file, key, lines_min) in [("putex.8", " web: ", 10), ("putex-tutorial.7", " db: ", 15)] {
-        let mut logged = logged(file, key);
-        // `contrib.rs` runs the health check; `check` has no log.
-        logged.retain(|text| !text.starts_with("healthcheck: ") && !text.ends_with("are right"));
-        assert!(logged.len() >= lines_min, "{file}: only {logged:?}");
-        for text in logged {
-            let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
-            let is_explained = explained.iter().any(|head| matches(head, text));
-            assert!(is_explained, "{file}: {text:?} is not in DIAGNOSTICS");
-        }
+    let logged = logged("putex.8", " web: ");
+    assert!(logged.len() >= 10, "only {logged:?}");
+    for text in logged {
+        let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
+        let is_explained = explained.iter().any(|head| matches(head, text));
+        assert!(is_explained, "{text:?} is not in DIAGNOSTICS");
     }
     let troubles = section(&page(), "TROUBLESHOOTING").replace("\\-", "-");
     let quotes = troubles.lines().filter_map(|line| line.strip_prefix(".Ql "));
@@ -359,126 +350,5 @@ fn the_page_calculates_as_the_program_does() {
         let value: Vec<_> = line[row.len()..].split_whitespace().take(2).collect();
         let item = format!("\n.It {head}{}\n", value.join(" "));
         assert!(page.contains(&item), "not in the page: {item}");
-    }
-}
-
-#[test]
-fn the_readme_is_short_and_names_pages_and_files_that_exist() {
-    let readme = read("README.md");
-    let lines = readme.lines().count();
-    assert!(lines <= README_LINES_MAX, "{lines} lines, at most {README_LINES_MAX}");
-    assert!(readme.contains("man ./man/putex.8") && readme.contains("man ./man/putex.7"));
-    let targets = readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
-    let files: Vec<_> = targets.filter(|target| !target.contains("://")).collect();
-    assert!(files.len() >= 4 && files.contains(&"man/failover.svg"), "{files:?}");
-    for file in files {
-        assert!(root().join(file).is_file(), "{file}");
-    }
-}
-
-/// Returns the code block of a text in which a line begins with `begin`.
-fn code_block(text: &str, begin: &str) -> String {
-    let mut blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let block = blocks.find(|block| block.lines().any(|line| line.starts_with(begin)));
-    block.unwrap_or_else(|| panic!("no block with {begin}")).to_owned()
-}
-
-#[test]
-fn the_trial_of_the_readme_runs_start_and_stop() {
-    let sandbox = Sandbox::new("trial");
-    let trial = code_block(&read("README.md"), "cargo run -q -- ");
-    let agent = trial.replace("cargo run -q -- ", "exec \"$PUTEX\" ");
-    let agent = agent.replace("/tmp/putex-trial", &sandbox.join("lock").display().to_string());
-    assert!(agent.contains("\"$PUTEX\"") && !agent.contains("/tmp/putex-trial"), "{agent}");
-    let mut shell = sandbox.command("sh");
-    let shell = shell.args(["-c", &agent]).env("PUTEX", programs::putex());
-    let mut agent = Agent::start(shell);
-    agent.wait_for_any(&["start: ONE runs"]);
-    agent.signal(Signal::INT);
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("stop: ONE is down"), "{said}");
-}
-
-/// What the README has a reader paste after the installation. The service manager is told to
-/// the end; it is not there.
-#[test]
-fn the_readme_leads_to_settings_that_are_right() {
-    let sandbox = Sandbox::new("settings");
-    let (etc, bin) = (sandbox.subfolder("etc"), sandbox.subfolder("bin"));
-    let settings = code_block(&read("README.md"), "systemctl enable --now putex@db");
-    // No server is there.
-    assert!(settings.contains("putex check --connect "), "{settings}");
-    let settings = settings.replace("putex check --connect ", "putex check ");
-    let settings = settings.replace("/etc/putex", &etc.display().to_string());
-    let script = "#!/bin/sh\necho systemctl \"$@\" >>\"$D/asked\"\n";
-    fs::write(bin.join("systemctl"), script).unwrap();
-    std::os::unix::fs::symlink(programs::putex(), bin.join("putex")).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut shell = sandbox.command("sh");
-    shell.args([
-        "-ec",
-        &format!("chmod +x {}/systemctl\n{settings}\n./start; ./stop", bin.display()),
-    ]);
-    shell.env("PATH", &path).env("D", sandbox.text());
-    let run = sandbox.run(shell.env("PUTEX_CONFIG", etc.join("putex.conf")));
-    assert_eq!(run.status, Some(0), "{} {}", run.shown, run.said);
-    assert!(run.shown.contains("db: the options are right\n"), "{}", run.shown);
-    assert!(run.shown.contains("nats://n1,nats://n2,nats://n3"), "{}", run.shown);
-    assert_eq!(
-        fs::read_to_string(sandbox.join("asked")).unwrap().lines().collect::<Vec<_>>(),
-        [
-            "systemctl disable db",
-            "systemctl enable --now putex@db",
-            "systemctl start db",
-            "systemctl stop db"
-        ]
-    );
-    // In an interactive shell a line that fails does not end the lines that were pasted.
-    let wrong = settings.replace("replicas = 3", "replicas = 9");
-    assert_ne!(wrong, settings);
-    fs::remove_file(sandbox.join("asked")).unwrap();
-    let mut shell = sandbox.command("sh");
-    shell.args(["-c", &wrong]).env("PATH", path).env("D", sandbox.text());
-    let run = sandbox.run(shell.env("PUTEX_CONFIG", etc.join("putex.conf")));
-    assert!(run.said.contains("replicas"), "{}", run.said);
-    assert!(!sandbox.join("asked").exists(), "enabled although the settings are wrong");
-}
-
-#[test]
-fn the_readme_names_files_that_are_installed() {
-    let sandbox = Sandbox::new("installed");
-    for managers in [&["systemd", "openrc"][..], &["sysv"]] {
-        let mut install = sandbox.command(root().join("contrib/install"));
-        let run =
-            sandbox.run(install.arg("/bin/true").args(managers).env("DESTDIR", sandbox.text()));
-        assert_eq!(run.status, Some(0), "{}", run.said);
-    }
-    let readme = read("README.md");
-    let mut seen = 0;
-    for word in readme
-        .split([' ', '`', '\n', '>'])
-        .filter(|word| word.starts_with("/usr/local/") || word.starts_with("/etc/putex/putex.conf"))
-    {
-        assert!(sandbox.join(&word[1..]).exists(), "{word}");
-        seen += 1;
-    }
-    assert!(seen >= 2, "{seen}");
-    assert!(sandbox.join("etc/init.d/putex").exists());
-    assert!(sandbox.join("usr/local/lib/systemd/system/putex@.service").exists());
-}
-
-#[test]
-fn the_readme_offers_the_names_that_the_installer_knows() {
-    let installer = read("contrib/install");
-    let (_, usage) = installer.split_once("BINARY|- ").unwrap();
-    let known: BTreeSet<_> = usage.lines().next().unwrap().split(' ').collect();
-    let readme = read("README.md");
-    let line = readme.lines().find(|line| line.starts_with("contrib/install ")).unwrap();
-    let (_, offered) = line.split_once("; or ").unwrap();
-    for name in offered.split(", ").map(|name| name.trim_start_matches("or ")) {
-        // A name is one word.
-        let is_known = name.contains(' ') || known.contains(&*format!("[{name}]"));
-        assert!(is_known, "{name}: {known:?}");
     }
 }

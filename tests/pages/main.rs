@@ -8,6 +8,7 @@ mod docs;
 mod manual;
 mod mdoc;
 mod packages;
+mod readme;
 #[path = "../support/mod.rs"]
 mod support;
 mod theory;

@@ -148,7 +148,6 @@ fn a_page_is_found_by_its_name_and_a_topic_in_capitals() {
         ("putex.conf(5)", "config"),
         ("putex-lock", "lock"),
         ("putex-lock.1", "lock"),
-        ("putex-tutorial(7)", "tutorial"),
         ("putex-put", "lease"),
         ("release", "grab"),
         ("resume", "pause"),

@@ -109,7 +109,7 @@ fn the_picture_and_the_drawing_show_the_times_of_the_defaults() {
         ("down_by", "x1", v + timing.stop_budget()),
         ("start", "x", start),
     ] {
-        let place = 260.0 + 40.0 * at.as_secs_f64();
+        let place = 20.0 + 23.0 * at.as_secs_f64();
         let drawn = attribute(&drawing, id, name);
         assert!((drawn - place).abs() < 0.1, "{id} is at {drawn}, not at {place}");
     }

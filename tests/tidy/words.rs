@@ -275,10 +275,7 @@ fn every_exception_is_needed() {
 fn coined_words_are_not_in_the_manual() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
     let mut found = Vec::new();
-    let pages = [
-        "putex.7", "putex-messages.7", "putex-tutorial.7", "putex.8", "putex.conf.5",
-        "putex-lock.1",
-    ];
+    let pages = ["putex.7", "putex-messages.7", "putex.8", "putex.conf.5", "putex-lock.1"];
     for page in pages {
         let text = fs::read_to_string(folder.join(page)).unwrap();
         for (_, name, _, new) in REPLACED.iter().filter(|(.., form, _)| *form == Coined) {
