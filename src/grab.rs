@@ -103,15 +103,14 @@ pub fn run(
         alarm: Alarm::new().map_err(&no_wait)?,
         nothing: Waker::new().map_err(&no_wait)?,
     };
-    let element = element(&request.who, &ticket.name);
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
             check_held(&ticket.name, env::var_os(HELD).as_deref())?;
-            let grabber = Grabber::new(*timing, ticket, element, *limits, sys::now());
+            let grabber = Grabber::new(*timing, ticket, number, *limits, sys::now());
             process.grab(grabber, *busy_status)
         }
         Task::Release => {
-            let whose = Whose::Own(ticket.incarnation, element);
+            let whose = Whose::Own(ticket.incarnation);
             process.release(Releaser::new(ticket.name, whose, sys::now()))
         }
         Task::Break(holder) => {
@@ -134,6 +133,7 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         token: request.who.clone(),
         incarnation: incarnation(&request.who),
         attempt,
+        is_granted: false,
         seen: Seen::nothing(&sys::host_clock::name(), ""),
         name: request.name.clone(),
     }
@@ -157,12 +157,6 @@ pub fn run_local(
 fn incarnation(who: &str) -> Incarnation {
     let digest = digest(&format!("requester {who}"), DIGEST_BYTES);
     Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
-}
-
-/// Returns how the last element of the key of a requester's ticket for this name begins. The
-/// ones of `putex lock` are of hexadecimal digits only.
-fn element(who: &str, name: &Name) -> String {
-    format!("g{}", digest(&format!("{name} {who}"), DIGEST_BYTES))
 }
 
 /// What says how it has ended.
@@ -282,7 +276,7 @@ impl Process<'_> {
     fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
         loop {
             let now = sys::now();
-            let input = self.perform(releaser.next(now), &releaser.key_element(), now);
+            let input = self.perform(releaser.next(now), "", now);
             releaser.handle(input, sys::now());
             if let Some(released) = releaser.ended() {
                 return self.speaker.released(released.clone());
@@ -335,14 +329,11 @@ fn line(term: u64, ahead: u64, valid_until: Instant) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::name::valid_key;
 
     fn name(text: &str) -> Name {
         Name::parse(text).expect("a name")
     }
 
-    /// The store was told that all are exclusive: it confirmed none of the entries that hide what
-    /// conflicts with a shared one.
     #[test]
     fn the_store_knows_the_mode_that_is_asked_for() {
         let timing = crate::core::tickets::grab::timing(Duration::from_secs(60), 0);
@@ -354,27 +345,5 @@ mod tests {
             let ticket = ticket(&request, 7);
             assert_eq!((ticket.mode, ticket.lifetime), (mode, Duration::from_secs(60)));
         }
-    }
-
-    #[test]
-    fn a_requester_has_one_key_for_each_name_whatever_it_is_called() {
-        let long = ["a/".repeat(74), "bb".to_owned()].concat();
-        assert_eq!(long.len(), 150);
-        let mut found = Vec::new();
-        for name in [name("a"), name("a/b"), name(&long)] {
-            for who in ["h1", "h2", "h 1\u{e9}.*>", &"h".repeat(255)] {
-                let element = element(who, &name);
-                // So many letters of the epoch follow.
-                let key = format!("lock.{}.{element}12345678", name.elements().join("."));
-                valid_key(&key).expect("a key");
-                assert!(!element.bytes().all(|byte| byte.is_ascii_hexdigit()), "{element}");
-                found.push(element);
-            }
-        }
-        let count = found.len();
-        found.sort();
-        found.dedup();
-        assert_eq!(found.len(), count, "two have one key");
-        assert_ne!(incarnation("h1"), incarnation("h2"));
     }
 }

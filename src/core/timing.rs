@@ -176,7 +176,12 @@ impl Timing {
     /// Returns T·(1 − e), rounded down: how long after sending a renewal its
     /// holder may act on the lock.
     pub fn validity(self) -> Duration {
-        shortened(self.lock_time(), self.drift_ppm)
+        self.validity_of(self.lock_time())
+    }
+
+    /// Returns the same for another lock time.
+    pub fn validity_of(self, lock: Duration) -> Duration {
+        shortened(lock, self.drift_ppm)
     }
 
     /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a

@@ -84,6 +84,7 @@ impl Local<'_> {
             token: self.speaker.request.who.clone(),
             incarnation: Incarnation(0),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         let wanted = Wanted {

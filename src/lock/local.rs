@@ -118,6 +118,7 @@ impl Local<'_> {
             token: self.request.token.clone(),
             incarnation: Incarnation(0),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         let added = match self.get_softly(&file, &ticket)? {

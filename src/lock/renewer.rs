@@ -148,6 +148,7 @@ impl<'a> Renewer<'a> {
             token: request.token.clone(),
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         let clock = sys::host_clock::name();

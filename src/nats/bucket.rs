@@ -64,21 +64,10 @@ pub struct SafeBucket {
     pub replicas: u32,
     /// Level of the API of the stream's leader; 0 before nats-server 2.11.
     pub level: u64,
-    /// How the last entry of a key that is not used again is removed.
-    pub retirement: Option<Retirement>,
     /// Whether the server removes an entry after the time in its header.
     pub has_ttl: bool,
     /// Its shortcomings, one line each.
     pub remarks: Vec<String>,
-}
-
-/// How the last entry of a key that is not used again is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retirement {
-    /// The server removes it after the time in its header, a second at least.
-    Ttl,
-    /// Its writer has it purged at once.
-    Purge,
 }
 
 /// Returns the body of the request to create `bucket`. `version` is that of the server: from
@@ -147,11 +136,6 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
         return Err(format!("bucket {bucket}: {}", faults.join("; ")));
     };
     let has_ttl = is_true(&config["allow_msg_ttl"]);
-    let retirement = match (has_ttl, is_true(&config["deny_purge"])) {
-        (_, false) => Some(Retirement::Purge),
-        (true, true) => Some(Retirement::Ttl),
-        (false, true) => None,
-    };
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
     let (republish, hint) = (&config["republish"], format!("{HINT_PREFIX}{bucket}.>"));
     if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
@@ -159,7 +143,7 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
     }
     let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
-    Ok(SafeBucket { replicas, level, retirement, has_ttl, remarks })
+    Ok(SafeBucket { replicas, level, has_ttl, remarks })
 }
 
 /// Returns the reasons why the stream is not the one of the bucket, does not have its keys

@@ -217,8 +217,8 @@ pub enum Hint {
 pub enum Stays {
     /// The last entry of its key. The store may remove it at once.
     Retired,
-    /// The store may remove it after some days.
-    ForDays,
+    /// The store may remove it after this time.
+    For(Duration),
 }
 
 /// The keys that are used when a bucket is opened.

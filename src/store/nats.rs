@@ -41,7 +41,6 @@ use std::time::Duration;
 use self::micro::{MicroService, is_micro};
 pub(crate) use self::write::sendable;
 use crate::core::{AgentStatus, Instant, Revision, Written};
-use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
@@ -106,8 +105,6 @@ pub struct NatsStore {
 struct OpenBucket {
     created: String,
     replicated: bool,
-    /// How the last entry of a key is removed.
-    retirement: Option<Retirement>,
     /// Whether the server removes an entry after the time in its header.
     has_ttl: bool,
 }
@@ -349,11 +346,7 @@ impl Bucket for NatsStore {
         deadline: Instant,
     ) -> Written {
         let ttl = self.ttl_of(stays);
-        let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
-        if let (Stays::Retired, Written::Stored(revision)) = (stays, &written) {
-            self.purge_if_it_stays(key, *revision);
-        }
-        written
+        self.write(key, Expected::Key(expected), content, ttl.as_deref(), &[], deadline).0
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

@@ -4,27 +4,31 @@
 //! |---|---|
 //! | `lock.<element>...<nonce>` | a ticket; the nonce is the client's own |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
-//! | `putex.read` | nothing: a write of it confirms that another key has been read as it is |
 //! | `putex.seen.<element>...<clock>` | what processes of a host have seen that did not wait |
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
-//! or loses, never both.
+//! or loses, never both. The server removes the tombstone after a time. A server that is killed
+//! after that may restore the ticket: see the rules of [`crate::core::tickets::owner`] and
+//! [`crate::core::tickets::grab`].
 
 pub(crate) mod entry;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use self::entry::{RELEASED, notes_to_content, standing, to_content, to_notes, tombstone};
 use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::{
     Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
-    StoreErrorKind, StoreResult,
+    StoreResult,
 };
-use crate::core::tickets::{
-    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once,
-};
+use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
 use crate::core::{Instant, Revision, Written};
+
+/// How long a note stays: a week, longer than the time between two runs of most jobs.
+const NOTED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The first elements of the keys of notes.
 const NOTES_ROOT: &str = "putex.seen";
@@ -36,8 +40,6 @@ pub struct Tickets {
     prefixes: [String; 1],
     /// The ticket that is asked for.
     own: Ticket,
-    /// The number of copies of the bucket.
-    replicas: u32,
     /// The key of the own ticket without its last element.
     prefix: String,
     /// The key of the notes.
@@ -56,7 +58,6 @@ impl Tickets {
             bucket,
             prefixes,
             own: ticket.clone(),
-            replicas: 1,
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
             mark: None,
@@ -77,7 +78,6 @@ impl Tickets {
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         let (bucket, entries) = self.bucket.open(FirstKeys::read(&[MARK_KEY]), deadline)?;
-        self.replicas = bucket.replicas;
         Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
     }
 
@@ -117,7 +117,9 @@ impl Tickets {
                     self.write_and_list(element, (*at, *number), ticket, earlier_keys, *by);
                 Input::WrittenAndListed(written, now, listed.map_err(text))
             }
-            Step::End(at, by) => Input::Written(self.end(element, *at, *by), now),
+            Step::End(at, lifetime, by) => {
+                Input::Written(self.end(element, *at, *lifetime, *by), now)
+            }
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
             Step::List(earlier_keys, by) => {
                 Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
@@ -166,15 +168,8 @@ impl Tickets {
             let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
-        let own_number = match written {
-            Written::Stored(revision) if at == Revision(0) => Some(revision),
-            Written::Stored(_) | Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => {
-                number
-            }
-        };
-        let own = (&*key, own_number);
-        let listing = listing.and_then(|listing| self.confirmed(listing, own, deadline));
-        (written, listing.map(tickets_of))
+        let listing = listing.and_then(|listing| self.tickets_of(listing, &key, deadline));
+        (written, listing)
     }
 
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
@@ -194,19 +189,33 @@ impl Tickets {
         }))
     }
 
-    /// Ends the own ticket that stands at this revision.
-    pub fn end(&mut self, element: &str, at: Revision, deadline: Instant) -> Written {
-        self.retire(&self.key(element), at, RELEASED, deadline)
+    /// Ends the own ticket of this lifetime that stands at this revision.
+    pub fn end(
+        &mut self,
+        element: &str,
+        at: Revision,
+        lifetime: Duration,
+        deadline: Instant,
+    ) -> Written {
+        let key = self.key(element);
+        let content = tombstone(RELEASED);
+        self.bucket.write_for(stays(&key, lifetime), &key, at, &content, deadline)
     }
 
-    /// Ends the ticket of another that has not moved for too long. Its owner may write it once
-    /// more: the first write may have had no answer.
+    /// Ends the ticket of another that has not moved for too long, or one of the same requester.
     pub fn remove(&mut self, other: &StoredTicket, by: &str, deadline: Instant) -> Written {
-        self.retire(&other.key, other.revision, &format!("removed by {by}"), deadline)
+        let StoredTicket { key, revision, .. } = other;
+        let lifetime = other.ticket.as_ref().map_or(LIFETIME_MAX, |ticket| ticket.lifetime);
+        let why = match self.is_of_requester(other) {
+            true => RELEASED.to_owned(),
+            false => format!("removed by {by}"),
+        };
+        let content = tombstone(&why);
+        self.bucket.write_for(stays(key, lifetime), key, *revision, &content, deadline)
     }
 
-    fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
-        self.bucket.write_for(Stays::Retired, key, at, &tombstone(why), deadline)
+    fn is_of_requester(&self, other: &StoredTicket) -> bool {
+        other.ticket.as_ref().is_ok_and(|ticket| ticket.incarnation == self.own.incarnation)
     }
 
     /// Reads the notes of this host, and their revision.
@@ -222,7 +231,7 @@ impl Tickets {
     /// Notes what this host has seen, in the place of this revision of its notes.
     pub fn note(&mut self, at: Revision, seen: &Seen, deadline: Instant) -> Written {
         self.bucket.write_for(
-            Stays::ForDays,
+            Stays::For(NOTED_FOR),
             &self.notes_key,
             at,
             &notes_to_content(seen),
@@ -247,62 +256,32 @@ impl Tickets {
             let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
-        let key = self.key(element);
-        let own = listing.entries.iter().find(|entry| entry.key == key).cloned();
-        let number = own.and_then(standing).map(|own| own.number);
-        Ok(tickets_of(self.confirmed(listing, (&key, number), deadline)?))
+        self.tickets_of(listing, &self.key(element), deadline)
     }
 
-    /// Returns a listing when it is certain that no ticket stands where it has none that conflicts,
-    /// or when an earlier one that conflicts stands anyway.
-    ///
-    /// The leader names the keys, but another server may read their entries that does not know yet
-    /// that it is not the leader any more. An old entry of a key that is used once is that of the
-    /// same ticket. Under the key of a script it may be that of an earlier ticket, which has ended
-    /// or has another mode. So these are confirmed by a write that names their revision; only by
-    /// whoever may be granted the name then, or hundreds of waiters would write.
-    ///
-    /// # Errors
-    ///
-    /// When an entry is old, or the write had no answer.
-    fn confirmed(
+    /// Returns the tickets of a listing, those of the requester with their age, except the one of
+    /// the own key.
+    fn tickets_of(
         &mut self,
-        listing: Listing,
-        (own, number): (&str, Option<Revision>),
+        Listing { entries, last }: Listing,
+        own: &str,
         deadline: Instant,
-    ) -> StoreResult<Listing> {
-        if self.replicas == 1 {
-            return Ok(listing);
-        }
-        let others = listing.entries.iter().filter(|entry| entry.key != own);
-        let doubtful: Vec<_> = others.filter(|entry| self.may_be_overtaken(entry)).collect();
-        let standing = listing.entries.iter().filter(|entry| entry.key != own).cloned();
-        let mut standing = standing.filter_map(entry::standing);
-        let blocks = |other: StoredTicket| number.is_some_and(|own| other.blocks(&self.own, own));
-        if doubtful.is_empty() || standing.any(blocks) {
-            return Ok(listing);
-        }
-        let keys: Vec<_> = doubtful.iter().map(|entry| (&*entry.key, entry.revision)).collect();
-        let why = match self.bucket.confirm(&keys, deadline) {
-            Written::Stored(_) => return Ok(listing),
-            Written::Moved(_) => "an entry was read from a server that is behind".to_owned(),
-            Written::Denied(why) | Written::Unknown(why) => why,
+    ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
+        let is_looked_for = |entry: &&Entry| {
+            let stored = standing((*entry).clone());
+            entry.key != own && stored.is_some_and(|stored| self.is_of_requester(&stored))
         };
-        Err(StoreErrorKind::Unreachable.error(why))
-    }
-
-    /// Returns whether a ticket that conflicts may stand where this entry was read.
-    fn may_be_overtaken(&self, entry: &Entry) -> bool {
-        if is_used_once(&entry.key) || !may_conflict(&self.own.name, &entry.key) {
-            return false;
-        }
-        match standing(entry.clone()).map(|standing| standing.ticket) {
-            None => true,
-            Some(Ok(ticket)) => {
-                ticket.name.overlaps(&self.own.name) && !ticket.conflicts(&self.own)
-            }
-            Some(Err(_)) => false,
-        }
+        let looked_for: Vec<_> = entries.iter().filter(is_looked_for).cloned().collect();
+        let ages = match &looked_for[..] {
+            [] => Vec::new(),
+            _ => self.bucket.ages(&looked_for, deadline)?,
+        };
+        let age_of = |stored: &StoredTicket| {
+            let at = looked_for.iter().position(|entry| entry.key == stored.key)?;
+            *ages.get(at)?
+        };
+        let aged = |stored| StoredTicket { age: age_of(&stored), ..stored };
+        Ok((entries.into_iter().filter_map(standing).map(aged).collect(), last))
     }
 
     /// Subscribes to the hints of tickets.
@@ -325,8 +304,14 @@ fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) ->
     move |key| earlier_keys.may_have(key) && may_conflict(name, key)
 }
 
-fn tickets_of(listing: Listing) -> (Vec<StoredTicket>, Revision) {
-    (listing.entries.into_iter().filter_map(standing).collect(), listing.last)
+/// Returns how long the marker of the end of the ticket of a key stays. That of `putex grab` may be
+/// continued by who finds it.
+fn stays(key: &str, lifetime: Duration) -> Stays {
+    let element = key.rsplit('.').next().unwrap_or(key);
+    match element.starts_with(ELEMENT_PREFIX) {
+        true => Stays::For(marker_time(lifetime)),
+        false => Stays::Retired,
+    }
 }
 
 /// Returns whether the ticket of a key may conflict with one for this name.
@@ -338,12 +323,18 @@ fn may_conflict(name: &Name, key: &str) -> bool {
 }
 
 #[cfg(test)]
-mod confirming;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::name;
+
+    /// A server that was killed restored a ticket that had ended seconds before: its requester took
+    /// it for the own one, beside the next holder.
+    #[test]
+    fn the_end_of_a_ticket_that_is_looked_for_stays_for_longer_than_the_ticket_would() {
+        let second = Duration::from_secs(1);
+        assert_eq!(stays("lock.a.g0f", 20 * second), Stays::For(50 * second));
+        assert_eq!(stays("lock.g.00f", 20 * second), Stays::Retired);
+    }
 
     #[test]
     fn tickets_of_other_branches_are_not_read() {

@@ -70,6 +70,7 @@ fn blocks_all(found: &StoredTicket) {
         token: printable("alpha"),
         incarnation: Incarnation(1),
         attempt: 1,
+        is_granted: false,
         seen: Seen::default(),
     };
     for number in [1, 100] {

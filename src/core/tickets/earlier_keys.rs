@@ -6,11 +6,9 @@ use std::sync::Arc;
 use super::ticket::StoredTicket;
 use crate::core::record::Revision;
 
-/// The last elements of the keys of the tickets before an own one, and that of its own. Of the
-/// keys that are used once, only these have to be read: a ticket that comes later has a greater
-/// number, and is never waited for. Under another key a ticket may stand although a read has shown
-/// the end of the one before: a server that does not know yet that it is not the leader any more
-/// shows what it had.
+/// The last elements of the keys of the tickets before an own one, and that of its own. Only these
+/// have to be read: a key is used once, so a ticket of another one comes later, has a greater
+/// number, and is never waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
@@ -33,18 +31,12 @@ impl EarlierKeys {
     /// Returns whether the ticket of this key may be an earlier one, or the own one.
     pub fn may_have(&self, key: &str) -> bool {
         let has = |elements: &Arc<BTreeSet<String>>| elements.contains(last_element(key));
-        self.0.as_ref().is_none_or(has) || !is_used_once(key)
+        self.0.as_ref().is_none_or(has)
     }
 }
 
 fn last_element(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
-}
-
-/// Returns whether the key is of `putex lock`, which uses a random number once; that of `putex
-/// grab` is always the same for one requester, and has other letters than digits.
-pub fn is_used_once(key: &str) -> bool {
-    last_element(key).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -59,13 +51,14 @@ mod tests {
             key: key.to_owned(),
             revision: Revision(9),
             number: Revision(number),
+            age: None,
             ticket: unreadable(),
         };
         let mut keys = EarlierKeys::default();
         assert!(keys.may_have("lock.a.f"));
         // It is from just before the own ticket.
         keys.learn("5", Revision(5), &[ticket("lock.a.1", 3), ticket("lock.a.9", 9)]);
-        let expected = ["lock.a.1", "lock.a.5", "lock.a.9", "lock.a.g0-script"];
+        let expected = ["lock.a.1", "lock.a.5", "lock.a.9"];
         assert!(expected.iter().all(|key| keys.may_have(key)) && !keys.may_have("lock.a.f"));
         // A later listing takes nothing away.
         keys.learn("5", Revision(5), &[ticket("lock.a.5", 5)]);

@@ -8,9 +8,9 @@
 //!    +--------------------------+------ ReadingOwn    Watching, Removing, Resting
 //! ```
 //!
-//! The key of the ticket follows from the requester and the names, so the next process finds it,
-//! writes it again in the place of its revision, and it keeps its number. The rules are those of
-//! [`owner`](super::owner), with these differences:
+//! A ticket has a key of its own, as that of `putex lock`. The next process of the requester finds
+//! it in the listing, by the requester, writes it again in the place of its revision, and it keeps
+//! its number. The rules are those of [`owner`](super::owner), with these differences:
 //!
 //! 1. In a bucket without the mark the ticket is written too, and not granted: it notes since
 //!    when the bucket is there. So does a ticket that waits: since when the ones before it have
@@ -18,11 +18,18 @@
 //! 2. A ticket that was found and written again is granted by the listing that follows, as a new
 //!    one is. Nobody else was granted the names meanwhile: who removes a ticket names the
 //!    revision that it replaces, and the write would not have found its own.
-//! 3. A ticket that has gone is begun anew, with another number, after the bucket was opened
-//!    again: it may be another bucket.
-//! 4. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
+//! 3. A ticket is continued only while it has not run out, by the clock of the store. A server that
+//!    is killed restores a ticket that has ended when the marker of its end was removed. That
+//!    marker stays for more than twice the lifetime: what is restored has run out long before.
+//! 4. What has run out is no ticket of the requester any more: it does not wait for it, and
+//!    removes it when it has the names anew.
+//! 5. Of two tickets of the requester for the same names, the first one stays. The process that
+//!    has written the other one ends it, and goes on with the first.
+//! 6. A ticket says that it was granted before its requester is told so. From then on it counts as
+//!    granted as long as it stands, whatever a server restores that was before it.
+//! 7. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
 //!    and relies on what the one before has said.
-//! 5. Another process of the same requester is the same requester. What it writes is taken over.
+//! 8. Another process of the same requester is the same requester. What it writes is taken over.
 
 pub mod deciding;
 mod writing;
@@ -49,8 +56,19 @@ pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_M
 /// again as often.
 pub const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// So much of the epoch stands in a key. There is room for three more.
-const EPOCH_LETTERS: usize = 8;
+/// How long the marker of the end of a ticket stays at least, besides twice the lifetime of the
+/// ticket: for servers whose clocks differ, and for writes that are under way.
+const MARKER_MIN: Duration = Duration::from_secs(10);
+
+/// Returns how long the marker of the end of a ticket has to stay that may be continued by who
+/// finds it, if it has this lifetime.
+pub fn marker_time(lifetime: Duration) -> Duration {
+    lifetime * 2 + MARKER_MIN
+}
+
+/// How the last elements of the keys of such tickets begin. The others begin with a digit of a
+/// random number.
+pub const ELEMENT_PREFIX: char = 'g';
 
 /// Returns the times of a ticket of this lifetime.
 ///
@@ -107,8 +125,7 @@ pub enum Grabbed {
 pub struct Limits {
     /// So long.
     pub wait: Duration,
-    /// The ticket is withdrawn if it is not granted; but never one that may have been granted
-    /// to a process before.
+    /// The ticket is withdrawn if it is not granted.
     pub withdraws: bool,
 }
 
@@ -127,7 +144,8 @@ enum Phase {
     /// The notes of this host are read, and written, before the ticket is withdrawn.
     Recalling,
     Noting(Revision),
-    Withdrawing,
+    /// The ticket is ended; then it has ended so, or another ticket is looked for.
+    Withdrawing(Option<Grabbed>),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
     Done(Grabbed),
@@ -143,15 +161,26 @@ struct Attempt {
 /// The ticket in the bucket.
 #[derive(Clone, Debug)]
 struct Own {
+    /// The last element of its key.
+    element: String,
     number: Revision,
     revision: Revision,
-    /// The moment before the last stored write of this process was sent; `None` before there is
-    /// one.
-    sent: Option<Instant>,
+    /// The moment before the last stored write of it was sent; of a ticket that was found, one
+    /// before that.
+    sent: Instant,
+    /// For how long the last write is valid.
+    validity: Duration,
+    /// Whether this process has written it.
+    is_written: bool,
     earlier_keys: EarlierKeys,
 }
 
 impl Own {
+    /// Returns V.
+    fn valid_until(&self) -> Instant {
+        self.sent.after(self.validity)
+    }
+
     /// Returns whether a listing up to this revision lacks none of the earlier tickets.
     fn is_reached_by(&self, last: Revision) -> bool {
         last.0 + 1 >= self.number.0
@@ -163,8 +192,8 @@ impl Own {
 pub struct Grabber {
     timing: LockTiming,
     ticket: Ticket,
-    /// The last element of the key of the ticket, the same in all buckets.
-    element: String,
+    /// A number that no other process has, and how often the ticket was begun anew.
+    nonce: (u128, u32),
     withdraws: bool,
     began: Instant,
     /// When it stops to wait for others, and when it stops to try a store that fails.
@@ -175,10 +204,8 @@ pub struct Grabber {
     /// The mark to be written; `None` if the one that stands will do.
     missing_mark: Option<Mark>,
     own: Option<Own>,
-    /// The own ticket was there before this process: another one may have been granted it.
-    was_found: bool,
-    /// Where the key stands without a ticket.
-    free_at: Revision,
+    /// When the request that is under way was made.
+    asked: Instant,
     attempt: Option<Attempt>,
     last: Revision,
     hinted: Revision,
@@ -191,12 +218,12 @@ pub struct Grabber {
 }
 
 impl Grabber {
-    /// Returns one for this ticket, whose key has a last element that begins so. The attempt
-    /// of the ticket is a number that no other process has.
+    /// Returns one for this ticket. `nonce` and the attempt of the ticket are numbers that no other
+    /// process has.
     pub fn new(
         timing: LockTiming,
         ticket: Ticket,
-        element: String,
+        nonce: u128,
         limits: Limits,
         now: Instant,
     ) -> Grabber {
@@ -204,7 +231,7 @@ impl Grabber {
         let step = timing.renewal().min(STEP_MAX);
         Grabber {
             timing,
-            element,
+            nonce: (nonce, 0),
             withdraws: limits.withdraws,
             began: now,
             limit,
@@ -213,8 +240,7 @@ impl Grabber {
             bucket: None,
             missing_mark: None,
             own: None,
-            was_found: false,
-            free_at: Revision(0),
+            asked: now,
             attempt: None,
             last: Revision(0),
             hinted: Revision(0),
@@ -238,7 +264,22 @@ impl Grabber {
 
     /// Returns the last element of the key of the ticket.
     pub fn key_element(&self) -> String {
-        element_in(&self.element, self.bucket.as_ref())
+        let (nonce, times) = self.nonce;
+        let own = self.own.as_ref().map(|own| own.element.clone());
+        own.unwrap_or_else(|| format!("{ELEMENT_PREFIX}{nonce:032x}{times:x}"))
+    }
+
+    /// There is no ticket any more, and the next one has another key.
+    fn take_new_key(&mut self) {
+        (self.own, self.attempt, self.ticket.is_granted) = (None, None, false);
+        self.nonce.1 += 1;
+    }
+
+    /// Returns whether others may have removed the ticket, as in `owner`.
+    fn has_run_out(&self, now: Instant) -> bool {
+        let attempt = || Some(self.attempt?.first_sent.after(self.timing.validity()));
+        let until = self.own.as_ref().map(Own::valid_until).or_else(attempt);
+        until.is_some_and(|until| now >= until)
     }
 
     /// Returns how long a request may take, and how often a ticket that waits is written.
@@ -249,6 +290,11 @@ impl Grabber {
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
         let by = now.after(self.step()).min(self.store_limit).max(now.after(self.step() / 4));
+        self.asked = now;
+        if self.phase == Phase::Writing && self.has_run_out(now) {
+            self.take_new_key();
+            (self.leaving, self.phase) = (None, Phase::Listing);
+        }
         match &self.phase {
             Phase::Closed if self.bucket.is_none() => {
                 Step::Open(by.max(self.began.after(REACH_MAX)))
@@ -269,8 +315,9 @@ impl Grabber {
             },
             Phase::Recalling => Step::ReadNotes(by),
             Phase::Noting(at) => Step::WriteNotes(*at, self.seen.clone(), by),
-            Phase::Withdrawing => {
-                Step::End(self.own.as_ref().map_or(Revision(0), |own| own.revision), by)
+            Phase::Withdrawing(_) => {
+                let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
+                Step::End(at, self.ticket.lifetime, by)
             }
             Phase::Resting(until, _) => Step::Rest(*until),
             Phase::Done(_) => Step::Exit,
@@ -363,8 +410,7 @@ impl Grabber {
 
     /// Returns whether the ticket is to be written again.
     fn is_due(&self, now: Instant) -> bool {
-        let sent = self.own.as_ref().and_then(|own| own.sent);
-        sent.is_some_and(|sent| now >= sent.after(self.step()))
+        self.own.as_ref().is_some_and(|own| now >= own.sent.after(self.step()))
     }
 
     fn opened(&mut self, info: BucketInfo, now: Instant) {
@@ -377,8 +423,10 @@ impl Grabber {
             (self.limit, self.store_limit) = (self.limit.after(took), self.store_limit.after(took));
         }
         if self.bucket.as_ref() != Some(&info.id) || info.last < self.last {
-            (self.own, self.attempt, self.leaving) = (None, None, None);
-            self.free_at = Revision(0);
+            if self.bucket.is_some() {
+                self.take_new_key();
+            }
+            self.leaving = None;
             self.seen = Seen::nothing(self.seen.clock(), &info.id.epoch);
         }
         self.watched.clear();
@@ -409,15 +457,6 @@ impl Grabber {
         let renews = **then == Phase::Listing && self.is_due(now);
         self.phase = if renews { Phase::Writing } else { (**then).clone() };
     }
-}
-
-/// Returns the last element of the key of a ticket in a bucket. A write that is under way while a
-/// bucket is lost and made anew must not find the same key at the same revision there: it
-/// would carry the number of a ticket of the lost one.
-pub(super) fn element_in(element: &str, bucket: Option<&BucketId>) -> String {
-    let epoch = bucket.map_or("", |id| id.epoch.as_str());
-    let letters = epoch.chars().filter(char::is_ascii_alphanumeric);
-    letters.take(EPOCH_LETTERS).fold(element.to_owned(), |key, letter| key + &letter.to_string())
 }
 
 #[cfg(test)]

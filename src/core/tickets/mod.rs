@@ -29,7 +29,7 @@ pub mod times;
 
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
-pub use self::earlier_keys::{EarlierKeys, is_used_once};
+pub use self::earlier_keys::EarlierKeys;
 pub use self::grab::deciding::of_requester;
 pub use self::grab::{Grabbed, Grabber, Limits};
 pub use self::owner::{Soft, TicketOwner};

@@ -309,7 +309,8 @@ impl TicketOwner {
     }
 
     fn next_end(&self, by: Instant) -> Step {
-        Step::End(self.own.as_ref().map_or(Revision(0), |own| own.revision), by)
+        let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
+        Step::End(at, self.timing.lifetime(), by)
     }
 
     /// Returns the earlier of this instant and the deadline of the goal.
@@ -445,6 +446,7 @@ impl TicketOwner {
     /// any owner knows of, wherever it is read.
     fn take_new_key(&mut self) {
         (self.own, self.attempt, self.ticket.slot) = (None, None, None);
+        self.ticket.is_granted = false;
         self.nonce.1 += 1;
     }
 

@@ -1,19 +1,20 @@
-//! The decisions of `putex release`: how the ticket of a requester is ended, and how those of
-//! another are broken.
+//! The decisions of `putex release`: how the tickets of a requester, or of another, are ended.
 //!
-//! A write that ends a ticket names its revision. One that does not find it reads again: the
-//! ticket was renewed, or has ended. Every ticket that is broken stood in the first listing;
+//! A write that ends a ticket names its revision. One that does not find it lists again: the
+//! ticket was renewed, or has ended. Every ticket that is ended stood in the first listing;
 //! later ones are not touched.
+//!
+//! A ticket that has run out is ended too, and its requester is told that it had none: another may
+//! have had the names since. A server that is killed may have restored it.
 
 use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
 use super::grab::deciding::of_requester;
-use super::grab::element_in;
 use super::step::{Input, Step};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
 use crate::core::event::{StoreErrorKind, Written};
-use crate::core::record::{BucketId, Incarnation, Revision};
+use crate::core::record::Incarnation;
 use crate::core::time::Instant;
 use crate::core::timing::REACH_MAX;
 
@@ -55,8 +56,8 @@ pub enum Released {
 /// Whose tickets are ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// That of this requester of `putex grab`, whose key has a last element that begins so.
-    Own(Incarnation, String),
+    /// That of this requester of `putex grab`.
+    Own(Incarnation),
     /// All of the one with this token.
     OfHolder(String),
 }
@@ -64,10 +65,8 @@ pub enum Whose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Closed,
-    ReadingOwn,
     Listing,
-    Ending(Revision),
-    Breaking(Box<StoredTicket>),
+    Ending(Box<StoredTicket>),
     Resting(Instant, Box<Phase>),
     Done(Released),
 }
@@ -77,15 +76,16 @@ enum Phase {
 pub struct Releaser {
     name: Name,
     whose: Whose,
-    bucket: Option<BucketId>,
     until: Instant,
     phase: Phase,
-    /// A write that was to end the ticket had no answer.
-    is_unknown: bool,
-    /// The tickets to be broken, and whether a write that was to do it had no answer; `None`
+    /// The tickets to be ended, and whether a write that was to do it had no answer; `None`
     /// before they were listed.
     targets: Option<Vec<(StoredTicket, bool)>>,
     broken: Vec<Broken>,
+    /// One of them had not run out.
+    was_held: bool,
+    /// Another ticket of the requester, for people.
+    other: Option<String>,
 }
 
 impl Releaser {
@@ -94,12 +94,12 @@ impl Releaser {
         Releaser {
             name,
             whose,
-            bucket: None,
             until: now.after(PATIENCE),
             phase: Phase::Closed,
-            is_unknown: false,
             targets: None,
             broken: Vec::new(),
+            was_held: false,
+            other: None,
         }
     }
 
@@ -108,24 +108,14 @@ impl Releaser {
         if let Phase::Done(released) = &self.phase { Some(released) } else { None }
     }
 
-    /// Returns the last element of the key of the own ticket; a blank for those of others.
-    pub fn key_element(&self) -> String {
-        match &self.whose {
-            Whose::Own(_, element) => element_in(element, self.bucket.as_ref()),
-            Whose::OfHolder(_) => String::new(),
-        }
-    }
-
     /// Returns what is to be done now.
     pub fn next(&self, now: Instant) -> Step {
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         match &self.phase {
-            Phase::Closed if self.bucket.is_none() => Step::Open(by.max(self.until)),
+            Phase::Closed if self.targets.is_none() => Step::Open(by.max(self.until)),
             Phase::Closed => Step::Open(by),
-            Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(EarlierKeys::default(), by),
-            Phase::Ending(revision) => Step::End(*revision, by),
-            Phase::Breaking(other) => Step::Remove((**other).clone(), by),
+            Phase::Ending(other) => Step::Remove((**other).clone(), by),
             Phase::Resting(until, _) => Step::Rest(*until),
             Phase::Done(_) => Step::Exit,
         }
@@ -134,13 +124,7 @@ impl Releaser {
     /// Takes in what happened.
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
-            Input::Opened(Ok(info)) => {
-                self.bucket = Some(info.id);
-                self.phase = match self.whose {
-                    Whose::Own(..) => Phase::ReadingOwn,
-                    Whose::OfHolder(_) => Phase::Listing,
-                }
-            }
+            Input::Opened(Ok(_)) => self.phase = Phase::Listing,
             Input::Opened(Err(error)) => match error.kind {
                 StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
                     self.end(Released::Refused(error.kind, error.text));
@@ -149,8 +133,6 @@ impl Releaser {
                     self.failed(error.text, Phase::Closed, now);
                 }
             },
-            Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket),
-            Input::Own(Err(why)) => self.failed(why, Phase::ReadingOwn, now),
             Input::Listed(Ok((standing, _))) => self.listed(standing),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Written(written, _) => self.written(written, now),
@@ -167,6 +149,7 @@ impl Releaser {
                 }
             }
             Input::Mark(_)
+            | Input::Own(_)
             | Input::WrittenAndListed(..)
             | Input::Subscribed
             | Input::Hint(_)
@@ -189,38 +172,21 @@ impl Releaser {
         }
     }
 
-    fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>) {
-        let Whose::Own(incarnation, _) = self.whose else { return };
-        self.phase = match ticket.filter(|ticket| ticket.incarnation == incarnation) {
-            Some(_) => Phase::Ending(revision),
-            // The write without an answer has ended it: it stood when that was sent.
-            None if self.is_unknown => Phase::Done(Released::Ended),
-            None => Phase::Listing,
-        };
-    }
-
     fn written(&mut self, written: Written, now: Instant) {
-        match (self.phase.clone(), written) {
-            (Phase::Ending(_), Written::Stored(_)) => self.end(Released::Ended),
-            (Phase::Ending(_), Written::Moved(_)) => self.phase = Phase::ReadingOwn,
-            (Phase::Ending(_), Written::Denied(why)) => self.failed(why, Phase::ReadingOwn, now),
-            (Phase::Ending(_), Written::Unknown(why)) => {
-                self.is_unknown = true;
-                self.failed(why, Phase::ReadingOwn, now);
-            }
-            (Phase::Breaking(other), Written::Stored(_)) => {
+        let Phase::Ending(other) = self.phase.clone() else { return };
+        match written {
+            Written::Stored(_) => {
                 self.forget(&other, true);
                 self.next_target();
             }
-            (Phase::Breaking(_), Written::Moved(_)) => self.phase = Phase::Listing,
-            (Phase::Breaking(_), Written::Denied(why)) => self.failed(why, Phase::Listing, now),
-            (Phase::Breaking(other), Written::Unknown(why)) => {
+            Written::Moved(_) => self.phase = Phase::Listing,
+            Written::Denied(why) => self.failed(why, Phase::Listing, now),
+            Written::Unknown(why) => {
                 for target in self.targets.iter_mut().flatten() {
                     target.1 |= target.0.number == other.number;
                 }
                 self.failed(why, Phase::Listing, now);
             }
-            (_, _) => {}
         }
     }
 
@@ -232,54 +198,62 @@ impl Releaser {
             let Ticket { token, mode, .. } = ticket;
             let (term, holder, mode) = (other.number.0, token.clone(), *mode);
             self.broken.push(Broken { term, holder, mode });
+            self.was_held |= !other.has_run_out();
         }
     }
 
     fn next_target(&mut self) {
-        let next = self.targets.iter().flatten().next();
-        self.phase = match next {
-            Some((target, _)) => Phase::Breaking(Box::new(target.clone())),
-            None => Phase::Done(Released::Broken(std::mem::take(&mut self.broken))),
-        };
+        if let Some((target, _)) = self.targets.iter().flatten().next() {
+            self.phase = Phase::Ending(Box::new(target.clone()));
+            return;
+        }
+        let broken = std::mem::take(&mut self.broken);
+        self.phase = Phase::Done(match &self.whose {
+            Whose::OfHolder(_) => Released::Broken(broken),
+            Whose::Own(_) if self.was_held => Released::Ended,
+            Whose::Own(_) => Released::Absent(self.other.take()),
+        });
     }
 
     fn listed(&mut self, mut standing: Vec<StoredTicket>) {
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
-        match &self.whose {
-            Whose::Own(incarnation, _) => {
-                let is_own = |other: &&StoredTicket| {
-                    other.ticket.as_ref().is_ok_and(|it| it.incarnation == *incarnation)
-                };
-                let own = standing.iter().find(is_own).map(of_requester);
-                self.end(Released::Absent(own));
-            }
-            Whose::OfHolder(holder) => match self.targets.take() {
-                None => self.choose(&holder.clone(), standing),
-                Some(targets) => self.compare(targets, &standing),
-            },
+        match self.targets.take() {
+            None => self.choose(&standing),
+            Some(targets) => self.compare(targets, &standing),
         }
     }
 
-    /// Chooses the tickets to be broken.
-    fn choose(&mut self, holder: &str, standing: Vec<StoredTicket>) {
-        let is_target = |other: &&StoredTicket| {
-            let ticket = other.ticket.as_ref();
-            ticket.is_ok_and(|it| it.token == holder && it.name == self.name)
-        };
-        let targets: Vec<_> = standing.iter().filter(is_target).cloned().collect();
-        match (targets.is_empty(), standing.first()) {
-            (true, None) => self.end(Released::Absent(None)),
-            (true, Some(first)) => self.end(Released::NotHeldBy(of_requester(first))),
-            (false, _) => {
+    /// Returns whether a ticket is of the one whose tickets are ended.
+    fn is_its(&self, ticket: &Ticket) -> bool {
+        match &self.whose {
+            Whose::Own(incarnation) => ticket.incarnation == *incarnation,
+            Whose::OfHolder(holder) => ticket.token == *holder,
+        }
+    }
+
+    /// Chooses the tickets to be ended.
+    fn choose(&mut self, standing: &[StoredTicket]) {
+        let has_name =
+            |other: &StoredTicket| other.ticket.as_ref().is_ok_and(|it| it.name == self.name);
+        let is_its = |other: &&StoredTicket| other.ticket.as_ref().is_ok_and(|it| self.is_its(it));
+        let (targets, others): (Vec<_>, Vec<_>) =
+            standing.iter().filter(is_its).cloned().partition(has_name);
+        self.other = others.first().map(of_requester);
+        match (&self.whose, targets.is_empty(), standing.first()) {
+            (Whose::OfHolder(_), true, None) => self.end(Released::Absent(None)),
+            (Whose::OfHolder(_), true, Some(first)) => {
+                self.end(Released::NotHeldBy(of_requester(first)));
+            }
+            (_, _, _) => {
                 self.targets = Some(targets.into_iter().map(|it| (it, false)).collect());
                 self.next_target();
             }
         }
     }
 
-    /// Compares the tickets that are still to be broken with those that stand.
+    /// Compares the tickets that are still to be ended with those that stand.
     fn compare(&mut self, targets: Vec<(StoredTicket, bool)>, standing: &[StoredTicket]) {
         self.targets = Some(Vec::new());
         for (target, is_unknown) in targets {

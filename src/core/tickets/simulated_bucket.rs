@@ -5,17 +5,30 @@ use std::time::Duration;
 
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::{BucketId, Revision};
+use crate::core::tickets::grab::ELEMENT_PREFIX;
 use crate::core::tickets::{EarlierKeys, Input, Mark, Seen, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
-/// How long the marker of the end of a ticket stays, in microseconds.
-pub(super) const MARKER_STAYS: u64 = 1_000_000;
+/// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
+const MARKER_STAYS: u64 = 1_000_000;
+
+/// Returns how long the marker of the end of a ticket of this key and lifetime stays. For a ticket
+/// that may be continued by who finds it, it is less than in life: only twice the lifetime.
+fn marker_time(key: &str, lifetime: Duration) -> u64 {
+    let element = key.rsplit('.').next().unwrap_or(key);
+    match element.starts_with(ELEMENT_PREFIX) {
+        true => 2 * lifetime.as_micros() as u64,
+        false => MARKER_STAYS,
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) number: u64,
     pub(super) ticket: Option<Ticket>,
+    /// In microseconds of true time.
+    pub(super) stored_at: u64,
     /// What the marker of an end has superseded; of such a marker only.
     pub(super) superseded: Option<Box<Entry>>,
     /// When a marker is removed, in microseconds of true time; `None` for what stays.
@@ -51,8 +64,6 @@ pub(super) struct Chances {
     pub(super) is_old: bool,
     /// A listing is from before the write that it travels with.
     pub(super) is_before: bool,
-    /// A ticket that has ended leaves no tombstone.
-    pub(super) is_purged: bool,
 }
 
 /// A key that was written, and its revision.
@@ -93,6 +104,7 @@ impl Bucket {
                 key: key.clone(),
                 revision: Revision(entry.revision),
                 number: Revision(entry.number),
+                age: Some(Duration::from_micros(self.now - entry.stored_at)),
                 ticket: Ok(entry.ticket.clone()?),
             })
         });
@@ -129,19 +141,19 @@ impl Bucket {
         }
         self.last += 1;
         let (revision, number) = (self.last, number.map_or(self.last, |number| number.0));
-        let (superseded, removed_at) = (None, None);
-        let entry = Entry { revision, number, ticket, superseded, removed_at, is_restored };
+        let (stored_at, superseded, removed_at) = (self.now, None, None);
+        let entry =
+            Entry { revision, number, ticket, stored_at, superseded, removed_at, is_restored };
         self.entries.insert(key.to_owned(), entry);
         (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
     }
 
-    fn end(&mut self, key: &str, at: Revision, is_purged: bool) -> (Written, Changed) {
+    fn end(&mut self, key: &str, at: Revision, lifetime: Duration) -> (Written, Changed) {
         let superseded = self.entry(key).filter(|entry| entry.ticket.is_some()).cloned();
         let (written, changed) = self.write(key, at, None, None);
-        let stays = if is_purged { 0 } else { MARKER_STAYS };
         if let Some(marker) = self.entries.get_mut(key).filter(|_| changed.is_some()) {
             marker.superseded = superseded.map(Box::new);
-            marker.removed_at = Some(self.now + stays);
+            marker.removed_at = Some(self.now + marker_time(key, lifetime));
         }
         (written, changed)
     }
@@ -194,8 +206,11 @@ impl Bucket {
             }
             Step::WriteMark(..) => (Written::Moved(None), None),
             Step::Write(at, number, ticket, _) => self.write(element, at, number, Some(ticket)),
-            Step::End(at, _) => self.end(element, at, chances.is_purged),
-            Step::Remove(other, _) => self.end(&other.key, other.revision, chances.is_purged),
+            Step::End(at, lifetime, _) => self.end(element, at, lifetime),
+            Step::Remove(other, _) => {
+                let lifetime = other.ticket.as_ref().map_or(Duration::ZERO, |it| it.lifetime);
+                self.end(&other.key, other.revision, lifetime)
+            }
         };
         (Input::Written(written, sent), changed)
     }

@@ -65,8 +65,9 @@ pub enum Step {
     Write(Revision, Option<Revision>, Ticket, Instant),
     /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`].
     WriteAndList(Revision, Option<Revision>, Ticket, EarlierKeys, Instant),
-    /// End the own ticket, which stands at this revision: [`Input::Written`].
-    End(Revision, Instant),
+    /// End the own ticket, which stands at this revision and has this lifetime:
+    /// [`Input::Written`].
+    End(Revision, Duration, Instant),
     /// Read the own ticket: [`Input::Own`].
     ReadOwn(Instant),
     /// List the tickets that may conflict and are not known to be later: [`Input::Listed`].

@@ -112,6 +112,9 @@ pub struct Ticket {
     pub incarnation: Incarnation,
     /// The number of the attempt that has written this: no two attempts of an owner have one.
     pub attempt: u64,
+    /// It was granted, and is as long as it stands: an earlier ticket that stands all the same had
+    /// ended, and was restored by a server that was killed.
+    pub is_granted: bool,
     /// What its requester had seen before; of `putex grab`.
     pub seen: Seen,
 }
@@ -144,6 +147,8 @@ pub struct StoredTicket {
     pub revision: Revision,
     /// The revision of its first write.
     pub number: Revision,
+    /// How long ago it was last written, by the clock of the store, where that was read.
+    pub age: Option<Duration>,
     /// The ticket, or why it cannot be read.
     pub ticket: Result<Ticket, Unreadable>,
 }
@@ -165,6 +170,13 @@ impl StoredTicket {
             Ok(ticket) => self.number < number && ticket.conflicts(own),
             Err(_) => true,
         }
+    }
+
+    /// Returns whether nobody counts on it any more: its last write is older than its lifetime, or
+    /// nobody knows how old.
+    pub fn has_run_out(&self) -> bool {
+        let is_young = |ticket: &Ticket| self.age.is_some_and(|age| age < ticket.lifetime);
+        !self.ticket.as_ref().is_ok_and(is_young)
     }
 
     /// Describes its owner for people.
@@ -192,6 +204,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
             attempt: 1,
+            is_granted: false,
             seen: Seen::default(),
         }
     }

@@ -88,6 +88,11 @@ impl LockTiming {
         self.timing.validity()
     }
 
+    /// Returns how long a ticket of this lifetime is valid after that moment.
+    pub fn validity_of(self, lifetime: Duration) -> Duration {
+        self.timing.validity_of(lifetime)
+    }
+
     /// Returns how long a ticket of this lifetime must not have moved before it is removed.
     pub fn removal_wait(self, lifetime: Duration) -> Duration {
         self.timing.takeover_wait(lifetime)

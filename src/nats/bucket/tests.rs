@@ -257,24 +257,6 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
     }
 }
 
-/// A ticket that has ended goes: by its time to live, or by a purge. Elsewhere it would stay.
-#[test]
-fn entries_that_have_ended_go_where_the_bucket_lets_them() {
-    for (ttl, deny_purge, expected) in [
-        (json!(true), json!(true), Some(Retirement::Ttl)),
-        (json!(true), json!(false), Some(Retirement::Purge)),
-        (Value::Null, json!(false), Some(Retirement::Purge)),
-        (Value::Null, Value::Null, Some(Retirement::Purge)),
-        (Value::Null, json!(true), None),
-        (json!(false), json!(true), None),
-    ] {
-        let mut config = config(V15);
-        (config["allow_msg_ttl"], config["deny_purge"]) = (ttl, deny_purge);
-        let found = check("locks", &config, false).expect("safe");
-        assert_eq!(found.retirement, expected, "{config}");
-    }
-}
-
 #[test]
 fn a_new_bucket_lets_entries_go_by_time_where_the_server_knows_that() {
     for (version, expected) in

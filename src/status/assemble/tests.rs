@@ -43,6 +43,7 @@ fn ticket(key: &str, number: u64, token: &str, mode: Mode, name: &str) -> Aged<E
         token: token.to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
+        is_granted: false,
         seen: Seen::default(),
     };
     let content = ticket_content(&ticket, None);

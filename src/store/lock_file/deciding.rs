@@ -83,6 +83,6 @@ impl LockFile {
     pub(super) fn stored(&self, number: u64, ticket: Result<Ticket, Unreadable>) -> StoredTicket {
         let key = format!("number {number} in {}", self.path.display());
         let number = Revision(number);
-        StoredTicket { key, revision: number, number, ticket }
+        StoredTicket { key, revision: number, number, age: None, ticket }
     }
 }

@@ -271,6 +271,7 @@ impl Record {
             token: sanitize(text(token_at, end)?),
             incarnation: Incarnation(0),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         let until = (ends_at != 0).then(|| instant(ends_at));
@@ -317,6 +318,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(0),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         Record { number, until: None, ticket }

@@ -84,6 +84,7 @@ fn ticket(name: &str, token: &str) -> Ticket {
         token: token.to_owned(),
         incarnation: Incarnation(0),
         attempt: 0,
+        is_granted: false,
         seen: Seen::default(),
     }
 }

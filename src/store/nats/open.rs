@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::micro::MicroService;
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
-use crate::nats::bucket::{self, Retirement, SafeBucket};
+use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
@@ -68,7 +68,7 @@ impl NatsStore {
             age: None,
             replicas: found.replicas,
             remarks,
-            retires: self.retires(found.retirement),
+            retires: self.retires(found.has_ttl),
         };
         Ok((bucket, entries))
     }
@@ -103,7 +103,7 @@ impl NatsStore {
             age: None,
             replicas: found.replicas,
             remarks: found.remarks,
-            retires: self.retires(found.retirement),
+            retires: self.retires(found.has_ttl),
         }))
     }
 
@@ -141,23 +141,22 @@ impl NatsStore {
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
             replicated: have > 1,
-            retirement: found.retirement,
             has_ttl: found.has_ttl,
         });
         Ok(found)
     }
 
     /// Checks that entries which have ended do not stay in the bucket for ever.
-    fn retires(&self, retirement: Option<Retirement>) -> Result<(), String> {
+    fn retires(&self, has_ttl: bool) -> Result<(), String> {
+        let bucket = &self.settings.bucket;
         let none = || {
             format!(
-                "bucket {}: it has deny_purge and not allow_msg_ttl, so tickets that have ended \
-                 would stay for ever; for locks use another bucket (--bucket), which putex makes \
-                 on nats-server 2.11 or later",
-                self.settings.bucket
+                "bucket {bucket}: it has no allow_msg_ttl, so tickets that have ended would stay \
+                 for ever; for locks use another bucket (--bucket), which putex makes on \
+                 nats-server 2.11 or later, or there: nats stream edit KV_{bucket} --allow-msg-ttl"
             )
         };
-        retirement.map(drop).ok_or_else(none)
+        has_ttl.then_some(()).ok_or_else(none)
     }
 
     /// Returns what can go wrong with this number of copies in this cluster, and with the

@@ -222,9 +222,6 @@ impl NatsStore {
         if !missing.is_empty() && !self.are_gone(&missing, last, selection, deadline)? {
             return Ok(None);
         }
-        for entry in &entries {
-            self.purge_if_left(entry);
-        }
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         self.listed = last;
         Ok(Some(Listing { entries, last }))

@@ -1,5 +1,3 @@
-use base64ct::{Base64, Encoding as _};
-
 use super::write::expected_headers;
 use super::*;
 use crate::core::Revision;
@@ -70,7 +68,7 @@ fn list(answers: &[&str]) -> Result<Listing, StoreError> {
 
 /// The bucket of the answers of [`subjects`].
 fn opened() -> OpenBucket {
-    OpenBucket { created: "now".to_owned(), replicated: false, retirement: None, has_ttl: false }
+    OpenBucket { created: "now".to_owned(), replicated: false, has_ttl: false }
 }
 
 /// The answer to STREAM.INFO with these subjects.
@@ -309,27 +307,4 @@ fn a_condition_that_the_servers_may_not_check_is_refused() {
             }
         }
     }
-}
-
-/// Where the acknowledgement of a release is lost, its tombstone stood in the bucket for ever.
-#[test]
-fn whoever_reads_a_tombstone_that_its_owner_has_not_had_purged_has_it_purged() {
-    let fake = FakeServer::once(|peer| {
-        peer.accept_client();
-        peer.answer(&subjects(LEADER, r#""$KV.locks.lock.b":1"#));
-        let headers = Base64::encode_string(b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n");
-        peer.answer(&format!(
-            r#"{{"message":{{"subject":"$KV.locks.lock.b","seq":6,"hdrs":"{headers}"}}}}"#
-        ));
-        let purge = peer.frame();
-        assert_eq!(purge.words[1], "$JS.API.STREAM.PURGE.KV_locks");
-        assert_eq!(purge.body, r#"{"filter":"$KV.locks.lock.b","seq":7}"#);
-    });
-    let mut store = store_of(vec![fake.server()]);
-    let deadline = sys::now().after(PATIENCE);
-    store.client.connect(deadline).expect("the script accepts the client");
-    store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Purge), ..opened() });
-    let prefixes = ["lock".to_owned()];
-    store.list_now(Selection::all(&prefixes), deadline).expect("a listing");
-    fake.finish();
 }

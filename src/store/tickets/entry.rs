@@ -7,6 +7,7 @@
 //! | `Putex-Slot` | the slot of a granted ticket |
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
+//! | `Putex-Granted` | `yes` once the ticket was granted |
 //! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` and of notes |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
@@ -23,7 +24,10 @@ const SLOT: &str = "Putex-Slot";
 const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
+const GRANTED: &str = "Putex-Granted";
 const SEEN: &str = "Putex-Seen";
+
+const YES: &str = "yes";
 
 /// Converts the entry of notes into its revision and the notes.
 pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
@@ -59,6 +63,9 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     ];
     headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
+    if ticket.is_granted {
+        headers.push((GRANTED, YES.to_owned()));
+    }
     if !ticket.seen.is_empty() {
         headers.push((SEEN, ticket.seen.to_text()));
     }
@@ -81,7 +88,7 @@ pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
     let lifetime = || lifetime(&content);
     let ticket =
         ticket.map_err(|why| Unreadable { why: sanitize_field(&why), lifetime: lifetime() });
-    Some(StoredTicket { key, revision, number: Revision(number), ticket })
+    Some(StoredTicket { key, revision, number: Revision(number), age: None, ticket })
 }
 
 fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
@@ -102,6 +109,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         token: sanitize_field(&String::from_utf8_lossy(&content.payload)),
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
+        is_granted: content.header(GRANTED) == Some(YES),
         seen: content.header(SEEN).map(Seen::from_text).unwrap_or_default(),
     })
 }
@@ -137,6 +145,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(0xfeed),
             attempt: 7,
+            is_granted: true,
             seen: Seen::from_text("boot 8c3e 3:9"),
         }
     }
@@ -158,8 +167,8 @@ mod tests {
     #[test]
     fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
         let whole = to_content(&ticket("a"), Some(Revision(5)));
-        // What the owner had seen before costs time only.
-        let is_needed = |at: &usize| whole.headers[*at].0 != SEEN;
+        // What the owner had seen before costs time only, as does a grant that nobody knows of.
+        let is_needed = |at: &usize| ![SEEN, GRANTED].contains(&&*whole.headers[*at].0);
         for at in (0..whole.headers.len()).filter(is_needed) {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();

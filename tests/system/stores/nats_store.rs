@@ -67,36 +67,6 @@ fn every_story_of_a_store_holds() {
     });
 }
 
-/// Of a bucket without `allow_msg_ttl`, the writer has the entry purged, and asks for no answer.
-#[test]
-fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
-    on_servers(|binary| {
-        let server = Server::start(binary, "");
-        let mut admin = server.admin();
-        admin.stream("CREATE", "locks", &old_config("locks").to_string());
-        let mut store = server.bucket("locks");
-        let (opened, _) =
-            store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
-        assert_eq!(opened.retires, Ok(()));
-        let content = Content { headers: Vec::new(), payload: Vec::new() };
-        for key in ["lock.a", "lock.b"] {
-            let expected = Expected::Key(Revision(0));
-            let written = store.compare_and_set(key, expected, &content, soon());
-            let Written::Stored(revision) = written else { panic!("{written:?}") };
-            if key == "lock.a" {
-                let ended = store.write_for(Stays::Retired, key, revision, &content, soon());
-                assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
-            }
-        }
-        let mut subjects = || {
-            let info = admin.stream("INFO", "locks", r#"{"subjects_filter":"$KV.locks.lock.>"}"#);
-            info["state"]["subjects"].clone()
-        };
-        let wanted = serde_json::json!({ "$KV.locks.lock.b": 1 });
-        until_true("that it is purged", || subjects() == wanted);
-    });
-}
-
 #[test]
 fn marks_of_deletion_are_told_from_absence() {
     on_servers(|binary| {

@@ -14,12 +14,14 @@ fn ticket(name: &str, mode: Mode) -> Ticket {
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
+        is_granted: false,
         seen: Seen::default(),
     }
 }
 
 fn standing(number: u64, ticket: Ticket) -> StoredTicket {
     StoredTicket {
+        age: None,
         key: format!("k{number}"),
         revision: Revision(number + 100),
         number: Revision(number),

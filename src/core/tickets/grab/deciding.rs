@@ -1,12 +1,13 @@
 //! What a listing tells: whether the ticket stands, whether it is granted, and who comes first.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::seen::{BUCKET, Seen};
-use crate::core::tickets::ticket::StoredTicket;
+use crate::core::tickets::ticket::{StoredTicket, Ticket};
 use crate::core::tickets::{EarlierKeys, Mark};
 use crate::core::time::Instant;
 
@@ -22,69 +23,88 @@ impl Grabber {
         if let Some(own) = &mut self.own {
             own.earlier_keys.learn(&element, own.number, &standing);
         }
-        let (mut own, others): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
-        match (&self.own, own.pop()) {
-            (None, found) => self.find(found, &others, now),
-            // Another process of the requester has released it and begun anew.
-            (Some(known), Some(found)) if found.number != known.number => {
-                self.own = None;
-                self.find(Some(found), &others, now);
+        let (own, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
+        let (mut mine, others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|other| self.is_of_requester(other));
+        mine.sort_by_key(|other| other.number);
+        let (run_out, mine): (Vec<_>, Vec<_>) =
+            mine.into_iter().partition(StoredTicket::has_run_out);
+        let Some(known) = &self.own else { return self.find(mine, run_out, now) };
+        if own.is_empty() && last >= known.revision {
+            self.take_new_key();
+            self.phase = Phase::Closed;
+            return;
+        }
+        if let Some(first) = mine.iter().find(|first| first.number < known.number) {
+            let other = (!self.is_alike(first)).then(|| Grabbed::Overlaps(of_requester(first)));
+            self.phase = Phase::Withdrawing(other);
+            return;
+        }
+        if !known.is_written {
+            self.phase = Phase::Writing;
+            return;
+        }
+        let (number, valid_until) = (known.number, known.valid_until());
+        let (blockers, watched) = match decide(&self.ticket, number, &others) {
+            Decision::Wait { blockers, watched } => (blockers, watched),
+            // A ticket for slots is not asked for here.
+            Decision::Granted | Decision::Slot(_) | Decision::OtherCount(_) => {
+                (Vec::new(), BTreeSet::new())
             }
-            (Some(known), None) if last >= known.revision => {
-                self.own = None;
-                self.phase = Phase::Closed;
-            }
-            (Some(Own { sent: None, .. }), Some(_) | None) => self.phase = Phase::Writing,
-            (Some(Own { number, sent: Some(sent), .. }), Some(_) | None) => {
-                let (number, sent) = (*number, *sent);
-                let (blockers, watched) = match decide(&self.ticket, number, &others) {
-                    Decision::Wait { blockers, watched } => (blockers, watched),
-                    // A ticket for slots is not asked for here.
-                    Decision::Granted | Decision::Slot(_) | Decision::OtherCount(_) => {
-                        (Vec::new(), BTreeSet::new())
-                    }
-                };
-                let valid_until = sent.after(self.timing.validity());
-                self.decide(number, valid_until, &blockers, watched, now);
-            }
+        };
+        match blockers.is_empty() && !run_out.is_empty() && self.is_believed(now) {
+            true => self.phase = Phase::Removing(run_out),
+            false => self.decide(number, valid_until, &blockers, watched, now),
         }
     }
 
-    /// Nothing is known of the own ticket yet: this one stands, or none.
-    fn find(&mut self, own: Option<StoredTicket>, others: &[StoredTicket], now: Instant) {
-        let is_of_requester = |other: &&StoredTicket| {
-            let ticket = other.ticket.as_ref();
-            ticket.is_ok_and(|it| it.incarnation == self.ticket.incarnation)
+    /// Returns whether this is another ticket of the requester that includes the name, or is included.
+    fn is_of_requester(&self, other: &StoredTicket) -> bool {
+        let is_its = |it: &Ticket| {
+            it.incarnation == self.ticket.incarnation && it.name.overlaps(&self.ticket.name)
         };
-        // One for the same name is of an earlier epoch: it holds up others until it runs out.
-        let overlaps = |other: &&StoredTicket| {
-            let name = &self.ticket.name;
-            let ticket = other.ticket.as_ref();
-            ticket.is_ok_and(|it| it.name.overlaps(name) && it.name != *name)
-        };
-        let differs =
-            |own: &&StoredTicket| own.ticket.as_ref().is_ok_and(|own| own.mode != self.ticket.mode);
-        let other = others.iter().filter(is_of_requester).find(overlaps);
-        if let Some(other) = other.or(own.as_ref().filter(differs)) {
+        other.ticket.as_ref().is_ok_and(is_its)
+    }
+
+    /// Returns whether a ticket is for the same name in the same mode.
+    fn is_alike(&self, other: &StoredTicket) -> bool {
+        let own = &self.ticket;
+        let is_like = |it: &Ticket| it.mode == own.mode && it.name == own.name;
+        other.ticket.as_ref().is_ok_and(is_like)
+    }
+
+    /// There is no own ticket yet. These of the requester stand, the first one first, and those
+    /// have run out.
+    fn find(&mut self, mine: Vec<StoredTicket>, run_out: Vec<StoredTicket>, now: Instant) {
+        for ticket in mine.iter().chain(&run_out).filter_map(|it| it.ticket.as_ref().ok()) {
+            self.seen.learn(&ticket.seen, now);
+        }
+        if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
             return self.end(Grabbed::Overlaps(of_requester(other)));
         }
         self.phase = Phase::Writing;
-        match own {
-            None => {}
-            Some(StoredTicket { revision, number, ticket: Ok(ticket), .. }) => {
-                self.own = Some(Own {
-                    number,
-                    revision,
-                    sent: None,
-                    earlier_keys: EarlierKeys::default(),
-                });
-                self.was_found = true;
-                self.ticket.lifetime = ticket.lifetime.max(self.timing.lifetime());
-                self.seen.learn(&ticket.seen, now);
-            }
-            // It cannot keep its place: nobody knows what it asks for.
-            Some(StoredTicket { revision, ticket: Err(_), .. }) => self.free_at = revision,
-        }
+        let Some(StoredTicket { key, revision, number, age, ticket: Ok(ticket) }) =
+            mine.into_iter().next()
+        else {
+            return;
+        };
+        let element = key.rsplit('.').next().unwrap_or_default().to_owned();
+        self.ticket.is_granted = ticket.is_granted;
+        self.own = Some(Own {
+            element,
+            number,
+            revision,
+            sent: self.asked.before(age.unwrap_or_default()),
+            validity: self.timing.validity_of(ticket.lifetime),
+            is_written: false,
+            earlier_keys: EarlierKeys::default(),
+        });
+        self.ticket.lifetime = ticket.lifetime.max(self.timing.lifetime());
+    }
+
+    /// Returns for how long a write of the ticket is valid.
+    pub(super) fn validity(&self) -> Duration {
+        self.timing.validity_of(self.ticket.lifetime)
     }
 
     /// Decides by the tickets that come first, as a listing behind the last write shows them.
@@ -108,6 +128,11 @@ impl Grabber {
             return;
         }
         let ahead = (blockers.len() + usize::from(believed_at.is_some())) as u64;
+        if ahead == 0 && !self.ticket.is_granted {
+            self.ticket.is_granted = true;
+            self.phase = Phase::Writing;
+            return;
+        }
         if ahead == 0 {
             match now < valid_until {
                 true => self.end(Grabbed::Granted { term: number.0, valid_until }),
@@ -123,14 +148,10 @@ impl Grabber {
         self.why_waiting.clone_from(&why);
         if now >= self.limit {
             let term = number.0;
-            // Whoever has come first all the time has kept the ticket from being granted.
-            let was_never_granted =
-                blockers.iter().any(|it| it.number < number && it.ticket.is_ok());
-            let withdraws = self.withdraws && (was_never_granted || !self.was_found);
-            return self.leave(Grabbed::Queued { term, ahead, valid_until, why }, withdraws);
+            return self.leave(Grabbed::Queued { term, ahead, valid_until, why });
         }
         let removals = blockers.iter().filter_map(|other| self.removal_at(other));
-        let write_at = valid_until.before(self.timing.validity()).after(self.step());
+        let write_at = valid_until.before(self.validity()).after(self.step());
         let until = removals.chain(believed_at).fold(write_at.min(self.limit), Instant::min);
         self.phase = match watched.is_subset(&self.watched) {
             true => Phase::Resting(until, Box::new(Phase::Listing)),
@@ -139,8 +160,8 @@ impl Grabber {
     }
 
     /// Ends a process whose ticket is not granted: withdraws it, or notes what was seen.
-    fn leave(&mut self, queued: Grabbed, withdraws: bool) {
-        if withdraws {
+    fn leave(&mut self, queued: Grabbed) {
+        if self.withdraws {
             self.phase = Phase::Recalling;
         } else if self.seen == self.ticket.seen {
             self.end(queued);
@@ -156,12 +177,24 @@ impl Grabber {
         self.phase = match notes {
             Some((_, noted)) if self.seen.is_told_more(&noted, now) => Phase::Listing,
             Some((revision, _)) => Phase::Noting(revision),
-            None => Phase::Withdrawing,
+            None => return self.leave_without_ticket(),
         };
+    }
+
+    /// The ticket is not granted, and does not stay.
+    pub(super) fn leave_without_ticket(&mut self) {
+        self.phase = Phase::Withdrawing(Some(Grabbed::Withdrawn(self.why_waiting.clone())));
+    }
+
+    fn is_believed(&mut self, now: Instant) -> bool {
+        self.believed_at(now).is_none()
     }
 
     /// Returns when the mark may be written that is missing; `None` if none is.
     fn believed_at(&mut self, now: Instant) -> Option<Instant> {
+        if self.ticket.is_granted {
+            return None;
+        }
         let wait = self.timing.removal_wait(self.missing_mark.as_ref()?.lifetime);
         self.seen.note_bucket(now);
         self.seen.since(BUCKET).map(|since| since.after(wait))

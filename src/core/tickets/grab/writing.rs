@@ -1,7 +1,7 @@
 //! How the ticket is written, and what comes of a write.
 
 use super::{Attempt, Grabbed, Grabber, Own, Phase};
-use crate::core::event::Written;
+use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, Step, Ticket};
 use crate::core::time::Instant;
@@ -15,10 +15,9 @@ impl Grabber {
                 self.ticket.attempt = self.ticket.attempt.wrapping_add(1);
                 if self.own.is_none() {
                     self.ticket.lifetime = self.timing.lifetime();
-                    self.was_found = false;
                 }
                 self.ticket.seen = self.seen.clone();
-                let expected = self.own.as_ref().map_or(self.free_at, |own| own.revision);
+                let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
                 Attempt { expected, first_sent: now }
             }
         };
@@ -51,16 +50,20 @@ impl Grabber {
             (Phase::Removing(_), Written::Denied(why) | Written::Unknown(why)) => {
                 self.failed(why, Phase::Listing, now);
             }
-            (Phase::Noting(_), _) => self.phase = Phase::Withdrawing,
+            (Phase::Noting(_), _) => self.leave_without_ticket(),
             // Another process has written it since, or it has ended before.
-            (Phase::Withdrawing, Written::Stored(_) | Written::Moved(_)) => {
-                let why = self.why_waiting.clone();
-                self.end(Grabbed::Withdrawn(why));
+            (Phase::Withdrawing(grabbed), Written::Stored(_) | Written::Moved(_)) => {
+                self.take_new_key();
+                self.phase = grabbed.map_or(Phase::Listing, Phase::Done);
             }
-            (Phase::Withdrawing, Written::Denied(why) | Written::Unknown(why)) => {
-                self.failed(why, Phase::Withdrawing, now);
+            (Phase::Withdrawing(grabbed), Written::Denied(why) | Written::Unknown(why)) => {
+                self.failed(why, Phase::Withdrawing(grabbed), now);
             }
-            (_, Written::Stored(revision)) => self.stored(revision, sent),
+            (_, Written::Stored(revision)) if revision <= self.last => {
+                let why = "the bucket has gone back".to_owned();
+                self.end(Grabbed::Refused(StoreErrorKind::Unsafe, why));
+            }
+            (_, Written::Stored(revision)) => self.stored(revision, sent, now),
             (_, Written::Moved(_)) => {
                 self.leaving = None;
                 self.phase = Phase::ReadingOwn;
@@ -77,21 +80,32 @@ impl Grabber {
     }
 
     /// A write of the ticket that was sent at this instant stands.
-    fn stored(&mut self, revision: Revision, sent: Instant) {
-        self.attempt = None;
+    fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
+        let has_run_out = self.has_run_out(now);
+        let first_sent = self.attempt.take().map_or(sent, |attempt| attempt.first_sent);
+        let (element, validity) = (self.key_element(), self.validity());
         let own = self.own.get_or_insert_with(|| Own {
+            element,
             number: revision,
             revision,
-            sent: None,
+            sent: first_sent,
+            validity,
+            is_written: true,
             earlier_keys: EarlierKeys::default(),
         });
-        (own.revision, own.sent) = (revision, Some(sent));
+        own.revision = revision;
         self.last = self.last.max(revision);
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);
+        if has_run_out {
+            self.leaving = None;
+            self.phase = Phase::Withdrawing(None);
+            return;
+        }
+        (own.sent, own.validity, own.is_written) = (sent, validity, true);
+        let valid_until = own.valid_until();
         self.phase = match self.leaving.take() {
             Some(Grabbed::Queued { term, ahead, why, .. }) => {
-                let valid_until = sent.after(self.timing.validity());
                 Phase::Done(Grabbed::Queued { term, ahead, valid_until, why })
             }
             Some(_) | None => Phase::Listing,
@@ -106,17 +120,14 @@ impl Grabber {
         };
         let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
         if own.as_ref().is_some_and(|own| own.attempt == self.ticket.attempt) {
-            return self.stored(revision, attempt.first_sent);
+            return self.stored(revision, attempt.first_sent, now);
         }
         if revision == attempt.expected {
             // The answer may be older than the write, which may come yet.
             return self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
         }
-        self.attempt = None;
-        let had_one = self.own.take().is_some();
-        if own.is_none() {
-            self.free_at = revision;
-        }
-        self.phase = if own.is_none() && had_one { Phase::Closed } else { Phase::Listing };
+        // Another process of the requester has written it, or it has ended.
+        self.take_new_key();
+        self.phase = if own.is_none() { Phase::Closed } else { Phase::Listing };
     }
 }

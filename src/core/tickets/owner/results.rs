@@ -201,6 +201,7 @@ impl TicketOwner {
         let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
         let (valid_until, epoch) = (own.valid_until(self.timing), id.epoch.clone());
         self.goal = Goal::Keep;
+        self.ticket.is_granted = true;
         self.phase = Phase::Resting(own.renew_at(self.timing), Box::new(Phase::Writing));
         let (term, slot) = (own.number.0, self.ticket.slot);
         self.tell(ToFront::Granted { valid_until, term, epoch, slot });

@@ -63,13 +63,14 @@ fn waiting() -> (TicketOwner, Instant) {
         key: "lock.a.first".to_owned(),
         revision: Revision(5),
         number: Revision(5),
+        age: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
     };
     let listing = |owner: &mut TicketOwner, first: &StoredTicket, revision, ticket: &Ticket| {
         assert!(matches!(owner.next(begin), Step::List(..)));
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket.clone()));
-        let own = StoredTicket { key, revision, number, ticket };
+        let own = StoredTicket { key, revision, number, age: None, ticket };
         owner.handle(Input::Listed(Ok((vec![first.clone(), own], revision))), begin);
     };
     listing(&mut owner, &first, Revision(7), &ticket);
@@ -100,6 +101,7 @@ fn opened() -> (TicketOwner, Instant) {
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 0,
+        is_granted: false,
         seen: Seen::default(),
     };
     let mut owner = TicketOwner::new(timing, ticket, 1, None, begin);
@@ -142,7 +144,7 @@ fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
         };
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket));
-        let own = StoredTicket { key, revision: number, number, ticket };
+        let own = StoredTicket { key, revision: number, number, age: None, ticket };
         let standing = if last == 7 { vec![own] } else { Vec::new() };
         let listed = Ok((standing, Revision(last)));
         owner.handle(Input::WrittenAndListed(Written::Stored(number), begin, listed), begin);
@@ -225,12 +227,12 @@ fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
 fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
     let (mut owner, begin) = waiting();
     owner.handle(Input::Done, begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(8), _)));
+    assert!(matches!(owner.next(begin), Step::End(Revision(8), ..)));
     let unknown = Written::Unknown("no answer".to_owned());
     owner.handle(Input::Written(unknown, begin), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    assert!(matches!(owner.next(later), Step::End(Revision(8), _)));
+    assert!(matches!(owner.next(later), Step::End(Revision(8), ..)));
     owner.handle(Input::Written(Written::Stored(Revision(11)), later), later);
     assert_eq!(owner.next(later), Step::Exit);
     assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
@@ -299,7 +301,7 @@ fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_sto
     owner.handle(Input::Done, begin);
     assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), _)));
+    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
 }
 
 #[test]
@@ -330,6 +332,7 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             key: "lock.a.first".to_owned(),
             revision: Revision(6),
             number: Revision(5),
+            age: None,
             ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
         };
         while now < begin.after(Duration::from_secs(90)) && owner.phase != Phase::Done {
@@ -340,14 +343,14 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             } else if let Step::Rest(until) = step {
                 now = now.max(until);
                 Input::Rested
-            } else if let Step::WriteAndList(at, ..) | Step::End(at, _) = step {
+            } else if let Step::WriteAndList(at, ..) | Step::End(at, ..) = step {
                 Input::Written(Written::Stored(Revision(at.0 + 1)), now)
             } else if let (Step::List(..), Some(number)) =
                 (&step, owner.own.as_ref().map(|own| own.number))
             {
                 let key = format!("lock.a.{}", owner.key_element());
                 let (revision, ticket) = (owner.last, Ok(owner.ticket.clone()));
-                let own = StoredTicket { key, revision, number, ticket };
+                let own = StoredTicket { key, revision, number, age: None, ticket };
                 Input::Listed(Ok((vec![first.clone(), own], revision)))
             } else {
                 panic!("{step:?}")
@@ -428,6 +431,7 @@ fn a_ticket_is_valid_for_less_than_its_lifetime_and_removed_after_more() {
         key: format!("lock.a.{name}"),
         revision: Revision(6),
         number: Revision(number),
+        age: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() }),
     };
     let own = StoredTicket { revision: Revision(8), ..stored(&owner, 7, &owner.key_element()) };

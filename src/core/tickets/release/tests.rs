@@ -1,6 +1,7 @@
 //! Answers by hand: what stands, what has moved, and what had no answer.
 
 use super::*;
+use crate::core::record::Revision;
 use crate::core::tickets::Seen;
 
 fn now() -> Instant {
@@ -20,26 +21,25 @@ fn ticket(token: &str, of: &str) -> Ticket {
         token: token.to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
+        is_granted: false,
         seen: Seen::default(),
     }
 }
 
 fn standing(number: u64, revision: u64, token: &str, of: &str) -> StoredTicket {
     let (key, number, revision) = (format!("k{number}"), Revision(number), Revision(revision));
-    StoredTicket { key, revision, number, ticket: Ok(ticket(token, of)) }
+    let age = Some(Duration::from_secs(9));
+    StoredTicket { key, revision, number, age, ticket: Ok(ticket(token, of)) }
 }
 
 fn opened(whose: Whose) -> Releaser {
     let mut releaser = Releaser::new(name("a"), whose, now());
-    releaser.phase = match releaser.whose {
-        Whose::Own(..) => Phase::ReadingOwn,
-        Whose::OfHolder(_) => Phase::Listing,
-    };
+    releaser.phase = Phase::Listing;
     releaser
 }
 
 fn own() -> Releaser {
-    opened(Whose::Own(Incarnation(1), "g".to_owned()))
+    opened(Whose::Own(Incarnation(1)))
 }
 
 fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
@@ -50,14 +50,8 @@ fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
 fn write(releaser: &mut Releaser, revision: u64, written: Written) {
     let step = releaser.next(now());
     let at = if let Step::Remove(other, _) = &step { Some(other.revision) } else { None };
-    let at = if let Step::End(at, _) = &step { Some(*at) } else { at };
     assert_eq!(at, Some(Revision(revision)), "{step:?}");
     releaser.handle(Input::Written(written, now()), now());
-}
-
-fn read(releaser: &mut Releaser, revision: u64, ticket: Option<Ticket>) {
-    assert!(matches!(releaser.next(now()), Step::ReadOwn(_)));
-    releaser.handle(Input::Own(Ok((Revision(revision), ticket))), now());
 }
 
 fn rest(releaser: &mut Releaser) {
@@ -72,9 +66,9 @@ fn unknown() -> Written {
 #[test]
 fn a_ticket_that_is_renewed_meanwhile_is_ended_all_the_same() {
     let mut releaser = own();
-    read(&mut releaser, 5, Some(ticket("one", "a")));
+    list(&mut releaser, &[standing(3, 5, "one", "a")]);
     write(&mut releaser, 5, Written::Moved(None));
-    read(&mut releaser, 6, Some(ticket("one", "a")));
+    list(&mut releaser, &[standing(3, 6, "one", "a")]);
     write(&mut releaser, 6, Written::Stored(Revision(7)));
     assert_eq!(releaser.ended(), Some(&Released::Ended));
 }
@@ -82,33 +76,54 @@ fn a_ticket_that_is_renewed_meanwhile_is_ended_all_the_same() {
 #[test]
 fn who_hears_nothing_of_the_end_and_finds_no_ticket_has_ended_it() {
     let mut releaser = own();
-    read(&mut releaser, 5, Some(ticket("one", "a")));
+    list(&mut releaser, &[standing(3, 5, "one", "a")]);
     write(&mut releaser, 5, unknown());
     rest(&mut releaser);
-    read(&mut releaser, 6, None);
+    list(&mut releaser, &[]);
     assert_eq!(releaser.ended(), Some(&Released::Ended));
 }
 
 #[test]
 fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
     let mut removed = own();
-    read(&mut removed, 5, Some(ticket("one", "a")));
+    list(&mut removed, &[standing(3, 5, "one", "a")]);
     write(&mut removed, 5, Written::Moved(None));
-    read(&mut removed, 6, None);
+    list(&mut removed, &[]);
     let mut never = own();
-    read(&mut never, 0, None);
-    // The key was that of a ticket which another requester has.
-    let mut foreign = own();
-    read(&mut foreign, 9, Some(Ticket { incarnation: Incarnation(2), ..ticket("two", "a") }));
-    for releaser in [&mut removed, &mut never, &mut foreign] {
-        list(releaser, &[]);
+    let mut of_another = standing(3, 5, "two", "a");
+    of_another.ticket = Ok(Ticket { incarnation: Incarnation(2), ..ticket("two", "a") });
+    list(&mut never, &[of_another]);
+    for releaser in [&removed, &never] {
         assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
     }
     let mut with_others = own();
-    read(&mut with_others, 0, None);
     list(&mut with_others, &[standing(3, 4, "one", "a/x"), standing(5, 5, "one", "z")]);
     let due = Released::Absent(Some("one has a/x".to_owned()));
     assert_eq!(with_others.ended(), Some(&due));
+}
+
+/// Its names may have been another's since, and a server that was killed may have restored it.
+#[test]
+fn a_ticket_that_has_run_out_is_ended_and_its_requester_is_told_that_it_had_none() {
+    for (age, is_held) in [(9_999, true), (10_000, false)] {
+        let mut releaser = own();
+        let age = Some(Duration::from_millis(age));
+        let ticket = StoredTicket { age, ..standing(3, 5, "one", "a") };
+        list(&mut releaser, &[ticket]);
+        write(&mut releaser, 5, Written::Stored(Revision(7)));
+        let due = if is_held { Released::Ended } else { Released::Absent(None) };
+        assert_eq!(releaser.ended(), Some(&due), "{age:?}");
+    }
+}
+
+/// Two of its processes have begun at once.
+#[test]
+fn all_tickets_of_the_requester_are_released() {
+    let mut releaser = own();
+    list(&mut releaser, &[standing(3, 5, "one", "a"), standing(4, 4, "one", "a")]);
+    write(&mut releaser, 5, Written::Stored(Revision(7)));
+    write(&mut releaser, 4, Written::Stored(Revision(8)));
+    assert_eq!(releaser.ended(), Some(&Released::Ended));
 }
 
 #[test]
@@ -163,7 +178,7 @@ fn nothing_is_broken_of_another_holder_who_is_named() {
 #[test]
 fn a_store_that_does_not_answer_is_given_up_after_a_while() {
     let mut releaser = own();
-    let error = || Input::Own(Err("no answer".to_owned()));
+    let error = || Input::Listed(Err("no answer".to_owned()));
     releaser.handle(error(), now());
     rest(&mut releaser);
     assert_eq!(releaser.ended(), None);

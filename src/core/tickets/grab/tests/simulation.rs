@@ -32,6 +32,8 @@ enum Event {
     Arrive(usize, u64, Step, String, Instant),
     Reply(usize, u64, Input),
     Wipe,
+    /// The server is killed, and starts again.
+    Kill,
 }
 
 enum Process {
@@ -78,6 +80,8 @@ pub(super) struct Simulation {
     clients: Vec<Client>,
     numbers: u64,
     history: Vec<Held>,
+    /// How many kills have restored a ticket.
+    pub(super) restored: usize,
     is_wiped: bool,
 }
 
@@ -99,8 +103,7 @@ impl Client {
         match &self.process {
             Some(Process::Lock(owner)) => owner.key_element(),
             Some(Process::Grab(grabber)) => grabber.key_element(),
-            Some(Process::Release(releaser)) => releaser.key_element(),
-            None => String::new(),
+            Some(Process::Release(_)) | None => String::new(),
         }
     }
 }
@@ -128,6 +131,7 @@ impl Simulation {
                 token: format!("c{requester}"),
                 incarnation: Incarnation(requester as u128),
                 attempt: 0,
+                is_granted: false,
                 seen: Seen::default(),
             };
             Client {
@@ -149,7 +153,17 @@ impl Simulation {
         let clients: Vec<_> = clients.collect();
         let bucket = Bucket::new(1);
         let (queue, history) = (BTreeMap::new(), Vec::new());
-        Simulation { random, now: 0, queue, bucket, clients, numbers: 0, history, is_wiped }
+        Simulation {
+            random,
+            now: 0,
+            queue,
+            bucket,
+            clients,
+            numbers: 0,
+            history,
+            restored: 0,
+            is_wiped,
+        }
     }
 
     /// `PUTEX_TRACE=1` shows what happens.
@@ -196,7 +210,7 @@ impl Simulation {
         let withdraws = !is_calm && is_alone && self.random.one_in(8);
         let life = if self.is_wiped { LIFE } else { LIFE * (1 + self.random.below(2)) };
         let client = &mut self.clients[id];
-        let element = format!("g{}-", client.requester);
+        let nonce = u128::from(number) << 64;
         if !client.is_lock {
             // The next one may ask for another time.
             client.timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
@@ -204,16 +218,15 @@ impl Simulation {
         }
         client.process = Some(if client.is_lock {
             let ticket = client.ticket.clone();
-            let nonce = u128::from(number) << 64;
             Process::Lock(Box::new(TicketOwner::new(client.timing, ticket, nonce, None, now)))
         } else if releases {
-            let whose = Whose::Own(client.ticket.incarnation, element);
+            let whose = Whose::Own(client.ticket.incarnation);
             Process::Release(Box::new(Releaser::new(client.ticket.name.clone(), whose, now)))
         } else {
             let seen = Seen::nothing(&format!("{id}.{}", client.boot), "");
             let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
             let limits = Limits { wait: Duration::from_micros(wait), withdraws };
-            let grabber = Grabber::new(client.timing, ticket, element, limits, now);
+            let grabber = Grabber::new(client.timing, ticket, nonce, limits, now);
             Process::Grab(Box::new(grabber))
         });
         if matches!(client.process, Some(Process::Release(_))) {
@@ -291,7 +304,7 @@ impl Simulation {
                 return self.at(until.min(soon), event);
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
-            Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
+            Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, _, by) => *by,
             Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
             Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
@@ -406,8 +419,8 @@ impl Simulation {
             Event::Wake(..) => {}
             Event::Arrive(id, number, step, element, sent) => {
                 let answer = {
-                    let (is_purged, is_before) = (self.random.one_in(2), self.random.one_in(2));
-                    let chances = Chances { is_old: false, is_before, is_purged };
+                    self.bucket.now = self.now;
+                    let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
                     self.bucket.answer(step, &element, sent, chances).0
                 };
                 let mut back = self.random.below(QUARTER / 20);
@@ -425,6 +438,20 @@ impl Simulation {
                 self.act(id);
             }
             Event::Reply(..) => {}
+            Event::Kill => {
+                let restores = self.bucket.would_restore(self.now);
+                self.bucket.restore_superseded(self.now);
+                self.show(format_args!("kill, restores something: {restores}"));
+                self.restored += usize::from(restores);
+                for id in 0..self.clients.len() {
+                    let now = self.clients[id].local(self.now);
+                    if self.random.one_in(2) {
+                        self.handle(id, Input::Gone("killed".to_owned()), now);
+                        self.listen(id);
+                        self.act_at(id, self.now);
+                    }
+                }
+            }
             Event::Wipe => {
                 self.show(format_args!("wipe"));
                 self.bucket = Bucket::new(self.bucket.id + 1);
@@ -447,6 +474,10 @@ impl Simulation {
         if self.is_wiped {
             let at = self.random.below(CALM);
             self.at(at, Event::Wipe);
+        }
+        for _ in 0..self.random.below(4) {
+            let at = self.random.below(CALM);
+            self.at(at, Event::Kill);
         }
         while let Some(((time, _), event)) = self.queue.pop_first() {
             self.now = time;

@@ -11,7 +11,13 @@ fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], n
     let Step::WriteAndList(_, known, ticket, ..) = owner.next(now) else { panic!("no write") };
     let key = format!("lock.a.{}", owner.key_element());
     let revision = Revision(number);
-    let own = StoredTicket { key, revision, number: known.unwrap_or(revision), ticket: Ok(ticket) };
+    let own = StoredTicket {
+        key,
+        revision,
+        number: known.unwrap_or(revision),
+        age: None,
+        ticket: Ok(ticket),
+    };
     let listed = Ok(([others, &[own]].concat(), revision));
     owner.handle(Input::WrittenAndListed(Written::Stored(revision), now, listed), now);
 }
@@ -21,7 +27,7 @@ fn other(owner: &TicketOwner, number: u64, change: impl FnOnce(&mut Ticket)) -> 
     let mut ticket = Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() };
     change(&mut ticket);
     let (key, number) = (format!("lock.a.other{number}"), Revision(number));
-    StoredTicket { key, revision: number, number, ticket: Ok(ticket) }
+    StoredTicket { key, revision: number, number, age: None, ticket: Ok(ticket) }
 }
 
 /// Who lists the tickets later sees which slot is free.
@@ -60,7 +66,7 @@ fn who_asks_for_another_number_of_slots_is_refused_and_leaves_no_ticket() {
     owner.ticket.mode = Mode::Slots(2);
     let holder = other(&owner, 5, |ticket| ticket.mode = Mode::Slots(3));
     write_beside(&mut owner, 7, &[holder], begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), _)));
+    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
     owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
     let Some(ToFront::Ended(End::Refused(StoreErrorKind::Unsafe, why))) =
         owner.take_messages().pop()
@@ -112,7 +118,7 @@ fn a_soft_ticket_that_is_not_granted_at_once_is_withdrawn() {
     probe(&mut owner, &[], begin);
     let (reader, key) = (other(&owner, 6, |_| ()), owner.key_element());
     write_beside(&mut owner, 7, std::slice::from_ref(&reader), begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), _)));
+    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
     owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
     let now = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, now);

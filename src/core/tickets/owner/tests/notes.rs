@@ -11,11 +11,12 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
     (owner.began, owner.goal) = (now, Goal::Get(Some(now)));
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
     let key = format!("lock.a.{}", owner.key_element());
-    let own = StoredTicket { key, revision: at, number: at, ticket: Ok(ticket.clone()) };
+    let own = StoredTicket { key, revision: at, number: at, age: None, ticket: Ok(ticket.clone()) };
     let holder = StoredTicket {
         key: "lock.a.holder".to_owned(),
         revision: Revision(holder),
         number: Revision(5),
+        age: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
     };
     let listed = Ok((vec![holder.clone(), own], at));
@@ -57,7 +58,7 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     let Step::List(..) = third.next(later) else { panic!("{:?}", third.next(later)) };
     let key = format!("lock.a.{}", third.key_element());
     let (number, ticket) = (Revision(15), Ok(third.ticket().clone()));
-    let own = StoredTicket { key, revision: number, number, ticket };
+    let own = StoredTicket { key, revision: number, number, age: None, ticket };
     third.handle(Input::Listed(Ok((vec![own], Revision(16)))), later);
     let told = third.take_messages().pop();
     assert!(matches!(told, Some(ToFront::Granted { term: 15, .. })), "{told:?}");

@@ -136,6 +136,7 @@ impl Simulation {
                 token: format!("c{number}"),
                 incarnation: Incarnation(u128::from(number)),
                 attempt: 0,
+                is_granted: false,
                 seen: Seen::default(),
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
@@ -247,7 +248,7 @@ impl Simulation {
                 return self.act(client);
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
-            Step::WriteMark(_, by) | Step::End(_, by) => *by,
+            Step::WriteMark(_, by) | Step::End(_, _, by) => *by,
             Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
             Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
@@ -300,7 +301,7 @@ impl Simulation {
         }
         self.bucket.now = self.now;
         let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
-        let chances = Chances { is_old, is_before, is_purged: false };
+        let chances = Chances { is_old, is_before };
         let (answer, changed) = self.bucket.answer(step, element, sent, chances);
         let Some((key, revision)) = changed else { return answer };
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);

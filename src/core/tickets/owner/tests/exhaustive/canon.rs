@@ -170,15 +170,16 @@ impl Form<'_> {
 
     fn ticket(&mut self, ticket: &Ticket) {
         // The others are the same in all tickets of an owner.
-        let Ticket { slot, incarnation, attempt, .. } = ticket;
+        let Ticket { slot, incarnation, attempt, is_granted, .. } = ticket;
         let client = incarnation.0 as usize;
         self.add(self.places[client] as i64);
         self.add(slot.map_or(-1, i64::from));
+        self.add(i64::from(*is_granted));
         self.add(i64::from(self.state.clients[client].owner.ticket.attempt == *attempt));
     }
 
     fn stored(&mut self, stored: &StoredTicket) {
-        let StoredTicket { key, revision, number, ticket } = stored;
+        let StoredTicket { key, revision, number, ticket, .. } = stored;
         self.key(key);
         self.revision_of(key, *revision);
         self.number(*number);
@@ -210,7 +211,8 @@ impl Form<'_> {
     }
 
     fn entry(&mut self, entry: &Entry) {
-        let Entry { revision: _, number, ticket, superseded, removed_at, is_restored } = entry;
+        // The age of a ticket matters to no owner.
+        let Entry { revision: _, number, ticket, superseded, removed_at, is_restored, .. } = entry;
         self.option(ticket.as_ref(), |form, ticket| {
             form.number(Revision(*number));
             form.ticket(ticket);
@@ -357,7 +359,7 @@ impl Form<'_> {
                 self.ticket(ticket);
                 // The earlier keys are those of the owner, which waits for this.
             }
-            Step::End(at, _) => {
+            Step::End(at, ..) => {
                 self.add(5);
                 self.revision_of(key, *at);
             }

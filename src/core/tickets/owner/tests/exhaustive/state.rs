@@ -123,6 +123,7 @@ impl Client {
             token: format!("c{number}"),
             incarnation: Incarnation(number as u128),
             attempt: 0,
+            is_granted: false,
             seen: Seen::default(),
         };
         let wait = asker.wait.map(Duration::from_micros);
@@ -234,7 +235,7 @@ impl State {
         if writes_old > 0 {
             bucket.listed = (*self.past[writes_old - 1]).clone();
         }
-        let chances = Chances { is_old: writes_old > 0, is_before, is_purged: false };
+        let chances = Chances { is_old: writes_old > 0, is_before };
         let (mut input, changed) =
             bucket.answer(request.step.clone(), &request.element, request.sent, chances);
         bucket.listed = (Vec::new(), Revision(0));
@@ -299,7 +300,7 @@ impl State {
                 }
                 Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
                 Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
-                Step::WriteMark(_, by) | Step::End(_, by) | Step::Remove(_, by) => *by,
+                Step::WriteMark(_, by) | Step::End(_, _, by) | Step::Remove(_, by) => *by,
                 Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
             };
             it.requests += 1;
