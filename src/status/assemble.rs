@@ -14,8 +14,8 @@ use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, RecordState, Revision, Seat, Timing,
-    sanitize_field,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, Ms, RecordState, Revision, Seat,
+    Timing, sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::tickets::entry::standing;
@@ -248,6 +248,12 @@ pub(super) fn locks(
     wanted: &[String],
 ) -> Vec<KeyStatus> {
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
+    // What has run out waits for none of its kind: it is all left by who was killed.
+    let is_live = |(stored, age): &&Aged<StoredTicket>| {
+        stored.ticket.as_ref().map_or(true, |ticket| !is_overdue(ticket, *age))
+    };
+    let live: Vec<StoredTicket> =
+        tickets.iter().filter(is_live).map(|(ticket, _)| ticket.clone()).collect();
     let mut found: BTreeMap<Name, (Vec<Holder>, Queue)> = BTreeMap::new();
     let mut unreadable = Vec::new();
     for (stored, age) in tickets {
@@ -263,8 +269,9 @@ pub(super) fn locks(
                 continue;
             }
         };
+        let others = if is_overdue(ticket, *age) { &live } else { &standing };
         let others: Vec<_> =
-            standing.iter().filter(|other| other.key != stored.key).cloned().collect();
+            others.iter().filter(|other| other.key != stored.key).cloned().collect();
         let is_young = ticket.lifetime > settled;
         let blockers = match tickets::decide(ticket, stored.number, &others) {
             Decision::Granted | Decision::Slot(_) if is_young => {
@@ -286,8 +293,11 @@ pub(super) fn locks(
     let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Queue))| {
         holders.sort_by_key(|holder| (holder.slot, holder.term));
         waiters.sort_by_key(|(number, _)| *number);
-        let waiters = waiters.into_iter().map(|(_, waiter)| waiter).collect();
-        key_status(name.to_string(), Kind::Lock, holders, waiters)
+        let waiters: Vec<_> = waiters.into_iter().map(|(_, waiter)| waiter).collect();
+        let is_over = |holder: &Holder| holder.state == HolderState::Overdue;
+        let is_free = waiters.is_empty() && holders.iter().all(is_over);
+        let status = key_status(name.to_string(), Kind::Lock, holders, waiters);
+        if is_free { KeyStatus { state: KeyState::Free, ..status } } else { status }
     };
     let mut all: Vec<KeyStatus> = found.into_iter().map(status).collect();
     add_unreadable(&mut all, unreadable, wanted);
@@ -323,16 +333,29 @@ fn add_unreadable(
     }
 }
 
-fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {
-    // A ticket in a directory ends with its processes, and says no time.
+/// Returns how long a ticket lasts, at least and at most. One in a directory ends with its
+/// processes, and says no time.
+fn lasts(ticket: &Ticket) -> Option<(Duration, Duration)> {
     let lifetime = Some(ticket.lifetime).filter(|lifetime| !lifetime.is_zero());
-    let lock = lifetime.map(|lifetime| (lifetime, lengthened(lifetime, DRIFT_PPM_DEFAULT)));
-    let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
+    lifetime.map(|lifetime| (lifetime, lengthened(lifetime, DRIFT_PPM_DEFAULT)))
+}
+
+fn is_overdue(ticket: &Ticket, age: Option<Duration>) -> bool {
+    lasts(ticket).zip(age).is_some_and(|((_, most), age)| age > most)
+}
+
+fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {
+    let (lock, is_overdue) = (lasts(ticket), is_overdue(ticket, age));
     let state = if is_overdue { HolderState::Overdue } else { HolderState::Active };
+    let left = lock.filter(|_| is_overdue).map(|(_, most)| {
+        let most = Ms(most);
+        format!("left by a host or a server that was killed: who comes next waits {most} for it")
+    });
     Holder {
         mode: Some(ticket.mode.name()),
         slot: ticket.slot,
         term: Some(stored.number.0),
+        remark: left,
         ..holder(&ticket.token, state, stored.revision, age, lock)
     }
 }

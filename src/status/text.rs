@@ -38,7 +38,9 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
 fn headline(bucket: &str, status: &KeyStatus) -> String {
     let KeyStatus { key, kind, state, holders, waiters, agents, .. } = status;
     let held = match (kind, state, &holders[..]) {
-        (Kind::Lease, KeyState::Free, _) => "has run out".to_owned(),
+        (Kind::Lease, KeyState::Free, _) | (Kind::Lock, KeyState::Free, [_, ..]) => {
+            "has run out".to_owned()
+        }
         (_, KeyState::Free, _) => "free".to_owned(),
         (_, KeyState::Held, [Holder { state: HolderState::Unreadable, .. }]) => {
             "cannot be read".to_owned()
@@ -51,7 +53,11 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         }
         (_, KeyState::Held, []) => "nobody has it".to_owned(),
         (_, KeyState::Held, several) => {
-            let tokens: Vec<_> = several.iter().map(|holder| &*holder.token).collect();
+            let is_over = |holder: &&Holder| holder.state == HolderState::Overdue;
+            let (over, live): (Vec<_>, Vec<_>) = several.iter().partition(is_over);
+            let shown =
+                if *kind == Kind::Lock && !live.is_empty() { live } else { [over, live].concat() };
+            let tokens: Vec<_> = shown.iter().map(|holder| &*holder.token).collect();
             format!("held by {}", tokens.join(" and "))
         }
     };
