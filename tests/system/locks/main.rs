@@ -11,6 +11,7 @@ mod flom;
 mod grab;
 mod hold;
 mod init;
+mod killed;
 
 mod leases;
 mod loss;
