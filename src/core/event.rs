@@ -210,6 +210,8 @@ pub struct SwitchoverRequest {
 pub struct Pause {
     /// The revision of its entry.
     pub revision: Revision,
+    /// A random number: no other pause has it.
+    pub number: u64,
     /// When it ends by itself.
     pub until: Instant,
     /// The requester, for people.

@@ -123,11 +123,12 @@ pub(crate) fn of_entry(
     let began = sys::now();
     let Some(entry) = entry else { return Ok(None) };
     let standing = standing(bucket, &entry, deadline)?;
-    Ok(standing.map(|CurrentPause { pause: StoredPause { by, reason, .. }, left }| Pause {
+    Ok(standing.map(|CurrentPause { pause, left }| Pause {
         revision: entry.revision,
+        number: pause.number,
         until: began.after(left),
-        by,
-        reason,
+        by: pause.by,
+        reason: pause.reason,
     }))
 }
 

@@ -45,6 +45,8 @@ pub(super) struct Context {
     pub(super) failback_tries: Tries,
     /// The pause that the agents of this key observe.
     pub(super) pause: Option<Pause>,
+    /// The number of the last pause that has ended.
+    pub(super) ended_pause: Option<u64>,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -69,6 +71,7 @@ impl Context {
             predecessor_term: None,
             failback_tries: Tries::default(),
             pause: None,
+            ended_pause: None,
             duplicate_reported_at: None,
             rejection: None,
             armed: None,

@@ -3,6 +3,10 @@
 //! The holder renews its lock as ever, and stops the service when the lock runs out: a pause does
 //! not change what a lock promises. So nothing depends on which agents have learnt of a pause, or
 //! of its end.
+//!
+//! How long a pause lasts still is read by the clock of the store, which may go back. So an agent
+//! observes a pause once, until the end that it has read first: the number of one that has ended is
+//! remembered.
 
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
@@ -14,10 +18,16 @@ use crate::core::time::{Instant, Ms};
 impl Context {
     /// Takes in what stands in the store.
     pub(super) fn handle_pause(&mut self, pause: Option<&Pause>, now: Instant) {
-        let pause = pause.filter(|pause| now < pause.until);
+        let is_over = |pause: &Pause| now >= pause.until || self.ended_pause == Some(pause.number);
+        let pause = pause.filter(|pause| !is_over(pause));
         let known = self.pause.as_ref().map(|pause| pause.revision);
         if known == pause.map(|pause| pause.revision) {
             return;
+        }
+        if let Some(known) = &self.pause
+            && pause.is_none_or(|pause| pause.number != known.number)
+        {
+            self.ended_pause = Some(known.number);
         }
         self.report(match pause {
             Some(Pause { until, by, reason, .. }) => {
@@ -32,8 +42,8 @@ impl Context {
 
     /// Ends a pause whose time is over.
     pub(super) fn end_pause(&mut self, now: Instant) {
-        if self.pause.as_ref().is_some_and(|pause| now >= pause.until) {
-            self.pause = None;
+        if let Some(pause) = self.pause.take_if(|pause| now >= pause.until) {
+            self.ended_pause = Some(pause.number);
             self.report(Report::PauseOver);
         }
     }

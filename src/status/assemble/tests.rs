@@ -227,8 +227,8 @@ fn who_waits_says_for_whom_and_whether_it_is_still_there() {
 /// the others as waiting for it.
 #[test]
 fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
-    let (first, _) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, &["db"]);
-    let (second, _) = ticket("lock.db.2", 2, "h2", Mode::Exclusive, &["db"]);
+    let (first, _) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
+    let (second, _) = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
     let late = || vec![(first.clone(), at(15_200)), (second.clone(), at(15_300))];
     let all = locks(&tickets_of(late()), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Free)]);
@@ -237,13 +237,13 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     let remark = all[0].holders[0].remark.as_deref().unwrap_or_default();
     assert!(remark.contains("a server that was killed: who comes next waits 15.15 s"), "{remark}");
     // Who has come since waits for them, and is the one who waits.
-    let third = ticket("lock.db.3", 3, "h3", Mode::Exclusive, &["db"]);
+    let third = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let all = locks(&tickets_of(late().into_iter().chain([third]).collect()), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     let [waiter] = &all[0].waiters[..] else { panic!("{all:?}") };
     assert_eq!((&*waiter.token, waiter.ahead), ("h3", 2));
     // Unless it has been granted the lock before they were restored.
-    let (entry, age) = ticket("lock.db.3", 3, "h3", Mode::Exclusive, &["db"]);
+    let (entry, age) = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let mut granted = entry;
     granted.content.headers.push(("Putex-Granted".to_owned(), "yes".to_owned()));
     let all = late().into_iter().chain([(granted, age)]).collect();

@@ -136,7 +136,7 @@ impl World<'_> {
             let Some(id) = self.living(other).filter(|_| told) else { continue };
             let until = self.clock(other).after(lasts);
             let (by, reason) = ("root@h1".to_owned(), String::new());
-            let pause = Pause { revision, until, by, reason };
+            let pause = Pause { revision, number: revision.0, until, by, reason };
             self.count(Sometimes::Pause);
             self.tell(id, Event::PauseRead(stands.then_some(pause)));
         }

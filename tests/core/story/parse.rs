@@ -182,7 +182,8 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             let revision = revision()?.ok_or("no revision")?;
             let until = Instant::from_boot(words.duration("until", 0)?);
             let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
-            Event::PauseRead(Some(Pause { revision, until, by, reason }))
+            let number = revision.0;
+            Event::PauseRead(Some(Pause { revision, number, until, by, reason }))
         }
         "resumed" => Event::PauseRead(None),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
