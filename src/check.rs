@@ -8,6 +8,7 @@ mod show;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::agent::metrics_file::MetricsFile;
 use crate::cli::connect::StoreSettings;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
@@ -15,7 +16,6 @@ use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
 use crate::core::{Incarnation, REACH_MAX};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
-use crate::guard::metrics_file::MetricsFile;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
 use crate::store::{Bucket as _, StoreError, describe_holder};
@@ -65,7 +65,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     }
     if let Some(agent) = &resolved.args {
         // Its folder may be made later.
-        let inspected = agent.guard.metrics_file.as_deref().map(MetricsFile::inspect);
+        let inspected = agent.metrics_file.as_deref().map(MetricsFile::inspect);
         if let Some(Err(error)) = inspected {
             findings.warnings.push(format!("{}: {error}", settings.written(Name::MetricsFile)));
         }

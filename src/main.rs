@@ -138,7 +138,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
     let AgentArgs { guard, start_grace, check_failures, seats, observes, .. } = args;
-    let (priority, failback) = (args.priority, args.failback);
+    let (priority, failback, metrics_file) = (args.priority, args.failback, args.metrics_file);
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
     let config = Config {
@@ -162,6 +162,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
             boot: sys::boot_id(),
         },
         guard,
+        metrics_file,
         log: &log_queue,
         destination,
         base: connect::runtime_base(),

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::inbox::{Inbox, NewestSender, newest_inbox};
+use super::metrics_file::MetricsFile;
 use crate::core::{Effect, Event, Instant, Metrics, Pump};
-use crate::guard::metrics_file::MetricsFile;
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
@@ -18,7 +18,7 @@ use crate::sys::{self, Alarm, PollFlags, Waker};
 /// and an agent is quiet.
 const EVERY_MIN: Duration = Duration::from_secs(10);
 
-/// How long the end of the agent waits until the file is removed. The guard removes it too.
+/// How long the end of the agent waits until the file is removed.
 const END_WITHIN: Duration = Duration::from_millis(200);
 
 /// What the thread does next.
@@ -126,7 +126,7 @@ fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
                 }
             },
             Order::Remove(removed) => {
-                let _ = file.remove();
+                file.remove();
                 return removed.wake();
             }
         }

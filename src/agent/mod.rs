@@ -23,6 +23,7 @@ mod guard_client;
 mod guard_link;
 mod health_check;
 mod inbox;
+pub mod metrics_file;
 mod metrics_thread;
 mod performer;
 pub mod service_manager;
@@ -84,6 +85,8 @@ pub struct Setup<'a> {
     pub id: AgentId,
     /// The settings of the guard, with the commands; [`run`] fills in the directory.
     pub guard: Settings,
+    /// The path of the file with the metrics, if there is one.
+    pub metrics_file: Option<String>,
     /// The log.
     pub log: &'a LogQueue,
     /// Where the log goes.
@@ -190,7 +193,7 @@ fn with_environment(mut settings: Settings) -> Settings {
 
 /// Starts the thread that writes the metrics, if there is a file for them.
 fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHandle>> {
-    let Some(path) = &setup.guard.metrics_file else { return Ok(None) };
+    let Some(path) = &setup.metrics_file else { return Ok(None) };
     let Identity { bucket, key, token, .. } = &setup.identity;
     let metrics = Metrics::new(bucket, key, token, setup.config.seats);
     let renewal = setup.config.timing.renewal();

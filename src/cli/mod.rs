@@ -103,6 +103,8 @@ pub struct CheckArgs {
 pub struct AgentArgs {
     /// The bucket.
     pub bucket: BucketArgs,
+    /// The path of the file with the metrics of the agent, if there is one.
+    pub metrics_file: Option<String>,
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
     /// How long an agent of a higher priority must have been fit before the lock goes back to it.

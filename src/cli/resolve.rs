@@ -140,6 +140,7 @@ pub(super) fn resolve(
         // faulty.
         Some(AgentArgs {
             bucket: bucket?,
+            metrics_file,
             priority: priority.unwrap_or(Priority::FIRST),
             failback: failback.flatten(),
             seats: seats.unwrap_or(1),
@@ -156,7 +157,6 @@ pub(super) fn resolve(
                 level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),
                 clock: Instant::from_boot(Duration::ZERO),
-                metrics_file,
             },
         })
     };

@@ -57,12 +57,10 @@ pub fn finish(
         process.turn();
         if !process.guard.is_down() && sys::now() >= give_up_at {
             say(Level::Error, "finish: the service could not be stopped");
-            process.end();
             return Ok(Exit::NotStopped);
         }
     }
     say(Level::Info, "finish: stop succeeded");
-    process.end();
     Ok(Exit::Success)
 }
 

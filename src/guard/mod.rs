@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `start` | how a guard begins |
 //! | [`status_file`] | what an agent says of itself where the lock is in a directory |
-//! | [`metrics_file`] | the metrics of an agent, which outlive no agent |
 //! | `process` | the main loop; decides by [`crate::core::guard`] |
 //! | `finish` | `putex finish`: a guard without an agent |
 //! | `protocol` | the messages between agent and guard as packets |
@@ -26,7 +25,6 @@ mod cgroup_entry;
 mod device;
 mod finish;
 mod instance_dir;
-pub mod metrics_file;
 pub(crate) mod note;
 mod private_file;
 mod process;

@@ -17,7 +17,6 @@ use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
-use super::metrics_file::MetricsFile;
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
@@ -64,8 +63,6 @@ pub(super) struct GuardProcess {
     noted_up: bool,
     noted_times: Option<Timing>,
     device: WatchdogDevice,
-    /// The metrics of the agent, if it writes them to a file.
-    metrics_file: Option<MetricsFile>,
     /// Where later agents connect.
     pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
@@ -151,7 +148,6 @@ impl GuardProcess {
             noted_up: previous.up,
             noted_times: previous.times,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
-            metrics_file: MetricsFile::of(settings, dir),
             listener: None,
             agent: None,
             unsent: VecDeque::new(),
@@ -161,16 +157,6 @@ impl GuardProcess {
             done: false,
             _log: log,
         })
-    }
-
-    /// Ends, and removes the file with the metrics of the agent. The lock goes first: a file
-    /// system that hangs keeps no other guard from its work.
-    pub(super) fn end(mut self) {
-        let metrics_file = self.metrics_file.take();
-        drop(self);
-        if let Some(file) = metrics_file {
-            file.remove_if_ended();
-        }
     }
 
     /// Waits for something to happen, takes all of it in, and does what is due.
@@ -311,13 +297,6 @@ impl GuardProcess {
     pub(super) fn configure(&mut self, settings: Settings) {
         self.device.configure(&settings.device, settings.timing);
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
-        let before = std::mem::replace(
-            &mut self.metrics_file,
-            MetricsFile::of(&settings, Path::new(&settings.dir)),
-        );
-        if let Some(file) = before.filter(|file| self.metrics_file.as_ref() != Some(file)) {
-            file.forget();
-        }
         self.commands = settings.commands;
         // The means to kill the service where there is no guard that could.
         if let Some(cgroup) = self.cgroups.first() {

@@ -45,9 +45,6 @@ pub struct Settings {
     /// The clock of the agent when the message was sent; filled in by [`encode`]. Instants are of
     /// one host, but each time namespace of the host has a clock of its own.
     pub clock: Instant,
-    /// The path of the file with the metrics of the agent, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metrics_file: Option<String>,
 }
 
 /// A packet of an agent.
@@ -165,7 +162,6 @@ mod tests {
             level: 3,
             syslog: true,
             clock: NOW,
-            metrics_file: Some("/run/web.prom".to_owned()),
         }
     }
 

@@ -74,7 +74,6 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     while !process.done {
         process.turn();
     }
-    process.end();
     Ok(Exit::Success)
 }
 

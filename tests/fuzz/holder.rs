@@ -92,7 +92,6 @@ impl World {
                 level: 3,
                 syslog: false,
                 clock: Instant::from_boot(Duration::from_secs(7)),
-                metrics_file: None,
             },
             guard: GuardThere {
                 number: 0,

@@ -413,7 +413,6 @@ fn some_settings() -> Settings {
         level: 3,
         syslog: false,
         clock: Instant::from_boot(Duration::from_secs(7)),
-        metrics_file: None,
     }
 }
 

@@ -1,8 +1,7 @@
-//! `--metrics-file`: what stands in the file, who removes it, and that no disk holds up an agent.
+//! `--metrics-file`: what stands in it, when it is removed, and that no disk holds up an agent.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -103,28 +102,6 @@ fn one_of_two_agents_says_that_it_holds_the_lock_and_no_file_is_left_at_the_end(
 }
 
 #[test]
-fn the_file_of_an_agent_that_was_killed_is_removed_by_its_guard() {
-    let (sandbox, file) = site("killed");
-    let agent = Agent::start(&mut agent_of(&sandbox, "h1", &file));
-    until_true("an active agent", || is(&file, "active"));
-    let log = agent.log.clone();
-    agent.kill();
-    until_true("no file", || !file.exists());
-    assert!(!sandbox.join("up").exists(), "{}", log.text());
-
-    // One of somebody else, and a link, stay.
-    let other = sandbox.file("other", "# putex agent web\n", 0o600);
-    let agent = Agent::start(&mut agent_of(&sandbox, "h1", &file));
-    until_true("an active agent", || is(&file, "active"));
-    let guard = u32::try_from(sandbox.guard("web").as_raw_nonzero().get()).expect("a number");
-    fs::remove_file(&file).expect("it is there");
-    symlink(&other, &file).expect("a link");
-    agent.kill();
-    until_true("the end of the guard", || !crate::support::process::lives(guard));
-    assert!(file.is_symlink() && other.exists());
-}
-
-#[test]
 fn an_upgrade_and_a_restart_keep_the_file() {
     let (sandbox, file) = site("upgrade");
     let agent_of = |file: &Path| agent_of(&sandbox, "h1", file);
@@ -141,12 +118,12 @@ fn an_upgrade_and_a_restart_keep_the_file() {
     let agent = Agent::start(&mut agent_of(&file));
     agent.wait_for_any(&["adopted"]);
     until_true("an active agent", || is(&file, "active"));
-    // The guard knows it from the new instance when the path is another one.
-    let moved = file.with_file_name("moved.prom");
+    // One that is killed leaves its file, whose age tells.
     agent.kill();
-    let mut agent = Agent::start(&mut agent_of(&moved));
-    agent.wait_for_any(&["adopted"]);
-    until_true("the new file alone", || is(&moved, "active") && !file.exists());
+    until_true("the end of the service", || !sandbox.join("up").exists());
+    assert!(is(&file, "active"));
+    let mut agent = Agent::start(&mut agent_of(&file));
+    until_true("a file that is written anew", || is(&file, "standby") || is(&file, "confirming"));
     agent.signal(Signal::TERM);
     assert_eq!(agent.wait_end().0, Some(0));
     assert_eq!(names(file.parent().expect("a folder")), Vec::<String>::new());
