@@ -205,7 +205,7 @@ pub struct Grabber {
     missing_mark: Option<Mark>,
     own: Option<Own>,
     /// When the request that is under way was made.
-    asked: Instant,
+    requested: Instant,
     attempt: Option<Attempt>,
     last: Revision,
     hinted: Revision,
@@ -240,7 +240,7 @@ impl Grabber {
             bucket: None,
             missing_mark: None,
             own: None,
-            asked: now,
+            requested: now,
             attempt: None,
             last: Revision(0),
             hinted: Revision(0),
@@ -290,7 +290,7 @@ impl Grabber {
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
         let by = now.after(self.step()).min(self.store_limit).max(now.after(self.step() / 4));
-        self.asked = now;
+        self.requested = now;
         if self.phase == Phase::Writing && self.has_run_out(now) {
             self.take_new_key();
             (self.leaving, self.phase) = (None, Phase::Listing);

@@ -58,7 +58,7 @@ impl Grabber {
         }
     }
 
-    /// Returns whether this is another ticket of the requester that includes the name, or is included.
+    /// Returns whether this is another ticket of the requester for a name that overlaps.
     fn is_of_requester(&self, other: &StoredTicket) -> bool {
         let is_its = |it: &Ticket| {
             it.incarnation == self.ticket.incarnation && it.name.overlaps(&self.ticket.name)
@@ -94,7 +94,7 @@ impl Grabber {
             element,
             number,
             revision,
-            sent: self.asked.before(age.unwrap_or_default()),
+            sent: self.requested.before(age.unwrap_or_default()),
             validity: self.timing.validity_of(ticket.lifetime),
             is_written: false,
             earlier_keys: EarlierKeys::default(),

@@ -277,20 +277,6 @@ fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
     }
 }
 
-/// Its key was removed, and somebody has written another ticket there.
-#[test]
-fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
-    let (mut owner, begin) = waiting();
-    let later = begin.after(owner.timing.renewal());
-    owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
-    owner.handle(Input::Written(Written::Moved(None), later), later);
-    let others = Ticket { incarnation: Incarnation(9), ..sent };
-    owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
-    assert_eq!(owner.own, None);
-    assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
-}
-
 /// Otherwise its ticket could stand, and hold up the others until it runs out.
 #[test]
 fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {

@@ -88,3 +88,17 @@ fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
         assert_eq!(refused, is_refused, "{:?}", owner.goal);
     }
 }
+
+/// Its key was removed, and somebody has written another ticket there.
+#[test]
+fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
+    let (mut owner, begin) = waiting();
+    let later = begin.after(owner.timing.renewal());
+    owner.handle(Input::Rested, later);
+    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
+    owner.handle(Input::Written(Written::Moved(None), later), later);
+    let others = Ticket { incarnation: Incarnation(9), ..sent };
+    owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
+    assert_eq!(owner.own, None);
+    assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
+}
