@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::minority::{SLOW, leading_server};
 use crate::site::{Lock, QUICK, QUICK_T, Site};
 use crate::support::clock::{At, now, observe_for, until, until_true};
 use crate::support::process::signal;
@@ -76,9 +77,8 @@ fn a_script_that_has_released_its_lock_waits_behind_the_next_one_after_a_kill() 
     }
 }
 
-/// As long as a marker of two lifetimes and a minute: then the server restores the ticket.
+/// Its marker stays for two lifetimes and 10 s: then the server restores the ticket.
 #[test]
-#[ignore = "takes minutes"]
 fn a_ticket_of_a_script_that_is_restored_is_no_ticket_of_it_any_more() {
     let Some(site) = Site::on_server(&QUICK) else { return };
     let short = |who| script(&site, &["grab", "--as", who, "--for", "1s", "n"]);
@@ -162,6 +162,68 @@ fn locks_that_have_ended_are_not_shown_as_held_after_a_kill() {
     println!("the next one had it after {:?}", now() - began);
     let shown = script(&site, &["status", "x"]).shown;
     assert!(shown.contains("no lock"), "{shown}");
+}
+
+/// Kills servers of a cluster, starts them again, and has one of them lead the bucket.
+fn kill_of_three(site: &Site, killed: &[usize], leader: usize) {
+    killed.iter().for_each(|number| site.server_of(*number).kill());
+    killed.iter().for_each(|number| site.server_of(*number).spawn().expect("it starts"));
+    let body = format!(r#"{{"placement":{{"preferred":"n{leader}"}}}}"#);
+    until_true("that it leads", || {
+        if leading_server(site) == leader {
+            return true;
+        }
+        let client = Client::connect(site.server_of(leader).port());
+        let _ = client.and_then(|mut it| it.call("STREAM.LEADER.STEPDOWN.KV_putex", &body));
+        false
+    });
+}
+
+/// Who is killed, and who leads the bucket then.
+const OF_THREE: [(&[usize], usize); 5] =
+    [(&[0], 0), (&[1], 1), (&[2], 2), (&[0, 1, 2], 0), (&[0, 1, 2], 1)];
+
+#[test]
+#[ignore = "takes minutes"]
+fn scripts_and_locks_of_three_servers_wait_behind_the_next_one_after_a_kill() {
+    let Some(site) = Site::on_cluster(&SLOW) else { return };
+    site.believe();
+    for round in 0..rounds() {
+        for (number, (killed, leader)) in OF_THREE.into_iter().enumerate() {
+            let [a, b, c] = ["a", "b", "c"].map(|id| format!("{id}{round}.{number}"));
+            let first = site.lock(&a, &["x"]);
+            first.begun();
+            let second = site.lock(&b, &["x"]);
+            second.waits_behind(1);
+            let renewer = second.renewer();
+            signal_both(&second, renewer, Signal::STOP);
+            let third = site.lock(&c, &["x"]);
+            third.waits_behind(2);
+            first.end();
+            third.begun();
+            let one = grab(&site, "a");
+            assert_eq!(one.status, Some(0), "{}", one.said);
+            assert_eq!(script(&site, &["release", "--as", "a", "n"]).status, Some(0));
+            let other = grab(&site, "b");
+            assert_eq!(other.status, Some(0), "{}", other.said);
+            observe_for(MARKER);
+            kill_of_three(&site, killed, leader);
+            signal_both(&second, renewer, Signal::CONT);
+            let again = grab(&site, "a");
+            assert_eq!(again.status, NOT_HAD, "{killed:?}: {}", again.shown);
+            let still = grab(&site, "b");
+            assert_eq!((still.status, term(&still)), (Some(0), term(&other)), "{}", still.said);
+            goes_on(&third, QUICK_T);
+            assert!(second.held().is_none(), "it runs beside the third: {}", second.said());
+            third.end();
+            second.begun();
+            second.end();
+            for who in ["a", "b"] {
+                assert_eq!(script(&site, &["release", "--as", who, "n"]).status, Some(0));
+            }
+        }
+    }
+    site.assert_end();
 }
 
 /// `PUTEX_ROUNDS` has each story told so often.

@@ -11,7 +11,7 @@ use crate::support::process::lives;
 use crate::support::wire::Client;
 
 /// T is 12 s: longer than an election, of 8 s at the most.
-const SLOW: [&str; 6] = ["-r", "2s", "-f", "6", "-k", "500ms"];
+pub(crate) const SLOW: [&str; 6] = ["-r", "2s", "-f", "6", "-k", "500ms"];
 const SLOW_T: At = At::from_secs(12);
 
 /// The exit status of a lost lock, and of a store that is not reached.
@@ -19,7 +19,7 @@ const LOST: i32 = 100;
 const UNREACHABLE: Option<i32> = Some(69);
 
 /// Returns the leader of the bucket once two others follow it.
-fn leading_server(site: &Site) -> usize {
+pub(crate) fn leading_server(site: &Site) -> usize {
     until("two servers that follow a leader", || {
         let mut client = Client::connect(site.server().port()).ok()?;
         let info = client.call("STREAM.INFO.KV_putex", "").ok()?;
