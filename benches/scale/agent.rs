@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use putex::core::report::Report;
 use putex::core::{
-    AgentId, Config, DeviceUse, Effect, Event, Incarnation, Instant, Notice, Outcome, Priority,
-    Pump, StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
+    AgentId, Config, DeviceUse, Effect, Event, Incarnation, Instant, Outcome, Priority, Pump,
+    StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
 };
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::LockKey;
@@ -42,7 +42,6 @@ pub(crate) struct Agent {
     pub(crate) shared: Arc<Shared>,
     store: LockKey,
     guard: Guard,
-    notice: Notice,
     /// When the renewal under way was sent first.
     renewal_sent: Option<Instant>,
 }
@@ -62,11 +61,6 @@ impl Agent {
         let random = sys::random().map_err(|error| error.to_string())?;
         let (incarnation, host) = (Incarnation(random), format!("host-{token}"));
         let token = token.to_owned();
-        let notice = Notice {
-            token: token.clone(),
-            incarnation: incarnation.to_string(),
-            host: host.clone(),
-        };
         let config = Config {
             timing: shared.timing,
             check: false,
@@ -83,7 +77,7 @@ impl Agent {
         let id = AgentId { token, incarnation, host, boot: sys::boot_id() };
         let pump = Pump::new(config, id, sys::now());
         let guard = Guard::new();
-        Ok((Agent { shared, store, guard, notice, renewal_sent: None }, pump))
+        Ok((Agent { shared, store, guard, renewal_sent: None }, pump))
     }
 
     /// Runs until all agents end.
@@ -183,14 +177,7 @@ impl Agent {
                 self.count_write(&written, sent, state == "active");
                 Some(Event::Written(written))
             }
-            Effect::Announce => {
-                self.store.announce(&self.notice);
-                None
-            }
-            Effect::RequestFailback(request) => {
-                self.store.request_failback(&request);
-                None
-            }
+            Effect::RequestSwitchover { .. } => unreachable!("no lock goes back"),
             Effect::ConnectGuard(number, messages) => Some(self.guard.connect(number, messages)),
             Effect::TellGuard(message) => Some(self.guard.tell(message)),
             Effect::RunCheck(_) => Some(Event::CheckEnded(Outcome::Succeeded)),

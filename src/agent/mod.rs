@@ -54,8 +54,8 @@ use self::upgrade::Program;
 use crate::command::Environment;
 use crate::core::report::SettingsLine;
 use crate::core::{
-    AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Notice, Priority, Pump,
-    SLACK, bounce,
+    AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Priority, Pump, SLACK,
+    bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -146,11 +146,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardClient::new(dir, with_environment(setup.guard))?;
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
-    let notice = Notice {
-        token: setup.id.token.clone(),
-        incarnation: setup.id.incarnation.to_string(),
-        host: setup.id.host.clone(),
-    };
     let timing = setup.config.timing;
     let pump = Pump::new(setup.config, setup.id, sys::now()).recall_times(times);
     let performer = Performer {
@@ -159,7 +154,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         guard,
         metrics,
         store,
-        notice,
         service_manager: setup.service_manager,
         signals: setup.signals,
         destination: setup.destination,

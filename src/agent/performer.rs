@@ -15,11 +15,10 @@ use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
-use crate::core::{
-    Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
-};
+use crate::core::{Effect, Ending, Event, Instant, Level, LockContext, Pump, StatusRequest};
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
+use crate::store::switchover::Switchover;
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long the agent waits for a signal that was sent together with SIGUSR2.
@@ -32,7 +31,6 @@ pub(super) struct Performer<'a> {
     pub(super) guard: GuardClient,
     pub(super) metrics: Option<MetricsHandle>,
     pub(super) store: StoreHandle,
-    pub(super) notice: Notice,
     pub(super) service_manager: ServiceManager,
     pub(super) signals: Signals,
     pub(super) destination: Destination,
@@ -67,10 +65,11 @@ impl Performer<'_> {
             Effect::Write { seat, expected, record, deadline } => {
                 self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
             }
-            Effect::RequestFailback(request) => {
-                self.ask_store(StoreRequest::RequestFailback(request))
+            Effect::RequestSwitchover { seat, term, from, to, lasts } => {
+                let by = to.clone();
+                let request = Switchover { seat, term, from, to, lasts, by, number: 0 };
+                self.ask_store(StoreRequest::RequestSwitchover(request));
             }
-            Effect::Announce => self.ask_store(StoreRequest::Announce(self.notice.clone())),
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),
             Effect::ExtendCheck(deadline) => self.check.extend(deadline),
             Effect::KillCheck => self.check.kill(),

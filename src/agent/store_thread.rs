@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StatusRequest,
-    StoreError, StoreErrorKind as Kind, Timing, Written,
+    AgentStatus, Event, Instant, Record, Revision, Seat, StatusRequest, StoreError,
+    StoreErrorKind as Kind, Timing, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
 use crate::store::reopening;
+use crate::store::switchover::Switchover;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it, and at most
@@ -38,8 +39,7 @@ type Queued = (u64, StoreRequest);
 pub(super) enum StoreRequest {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
-    Announce(Notice),
-    RequestFailback(FailbackRequest),
+    RequestSwitchover(Switchover),
     SendStatus(StatusRequest, Box<AgentStatus>),
 }
 
@@ -102,9 +102,7 @@ impl StoreHandle {
             StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
             // Best effort: it is asked for again while the other agent lives.
-            StoreRequest::Announce(_)
-            | StoreRequest::RequestFailback(_)
-            | StoreRequest::SendStatus(..) => None,
+            StoreRequest::RequestSwitchover(_) | StoreRequest::SendStatus(..) => None,
         }
     }
 }
@@ -202,12 +200,8 @@ impl StoreThread {
                 StoreRequest::Write { seat, expected, record, deadline } => {
                     Event::Written(self.store.write(seat, expected, &record, deadline))
                 }
-                StoreRequest::Announce(notice) => {
-                    self.store.announce(&notice);
-                    continue;
-                }
-                StoreRequest::RequestFailback(request) => {
-                    self.store.request_failback(&request);
+                StoreRequest::RequestSwitchover(request) => {
+                    self.store.request_switchover(&request);
                     continue;
                 }
                 StoreRequest::SendStatus(request, status) => {

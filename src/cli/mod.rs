@@ -107,7 +107,8 @@ pub struct AgentArgs {
     pub metrics_file: Option<String>,
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
-    /// How long an agent of a higher priority must have been fit before the lock goes back to it.
+    /// How long the agent must have been fit before it requests the lock from one of a lower
+    /// priority.
     pub failback: Option<Duration>,
     /// How many agents may be active at once.
     pub seats: u32,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::core::command::{Outcome, Run};
-use crate::core::priority::Priority;
 use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
 use crate::core::report::Report;
@@ -35,11 +34,7 @@ pub enum Event {
     Hint(Seat, Option<Revision>),
     /// The key of a seat has changed, to what a read has shown that followed the hint at once.
     Changed(Seat, KeyState),
-    /// Another live agent says that it has this agent's token.
-    DuplicateToken(Notice),
-    /// An agent of a higher priority requests the lock.
-    FailbackRequested(FailbackRequest),
-    /// An operator wants another agent to have the lock.
+    /// An operator, or an agent of a higher priority, wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
     /// The pause of the agents of this key that stands; `None` for none.
     PauseRead(Option<Pause>),
@@ -168,31 +163,7 @@ pub enum Written {
     Unknown(String),
 }
 
-/// What one agent tells another that has the same token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Token of the sender.
-    pub token: String,
-    /// Incarnation of the sender, as text.
-    pub incarnation: String,
-    /// Host name of the sender.
-    pub host: String,
-}
-
-/// The request of an agent of a higher priority to the holder of a lock: to give it back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailbackRequest {
-    /// The seat.
-    pub seat: Seat,
-    /// Token of the agent that requests it.
-    pub token: String,
-    /// Its priority.
-    pub priority: Priority,
-    /// How long it has been fit without a break.
-    pub fit_for: Duration,
-}
-
-/// The request of an operator to the holder of a lock: to give it to another agent.
+/// A request to the holder of a lock: to give it to another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchoverRequest {
     /// The seat.
@@ -242,10 +213,19 @@ pub enum Effect {
         /// When to answer that the outcome is unknown.
         deadline: Instant,
     },
-    /// Tell whoever else has this token that this agent lives.
-    Announce,
-    /// Request the lock from its holder. Best effort.
-    RequestFailback(FailbackRequest),
+    /// Request the lock of a seat for this agent from its holder. Best effort.
+    RequestSwitchover {
+        /// Which seat.
+        seat: Seat,
+        /// The term of the lock: the request is for no later one.
+        term: Revision,
+        /// Token of the holder, for people.
+        from: String,
+        /// Token of this agent.
+        to: String,
+        /// For how long the holder may begin.
+        lasts: Duration,
+    },
     /// Connect to the guard that lives on this host, or start one, and send it these messages
     /// first. Its events carry this number. The guard of the previous number is forgotten.
     ConnectGuard(u64, Vec<ToGuard>),

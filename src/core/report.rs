@@ -278,8 +278,6 @@ pub enum Reason {
     CheckKilled(Ms),
     /// the health check did not end within {0}
     CheckHangs(Ms),
-    /// {0} of priority {1} has been fit for {2}
-    Failback(String, Priority, Ms),
     /// switchover to {0}
     Switchover(String),
     /// the guard cannot do what is required of it

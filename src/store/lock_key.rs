@@ -7,20 +7,20 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
-use super::message::{Message, notice_to_content, request_to_content, status_to_content};
+use super::message::{Message, status_to_content, switchover_notice};
 use super::record::{from_headers, to_headers};
+use super::switchover::Switchover;
 use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
-    Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
+    AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
+    StatusRequest, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
 /// How often the pause is read again while there is one: the message that has ended it may be lost.
 const PAUSE_EVERY: Duration = Duration::from_secs(5);
 
-/// An agent is told of the messages of other agents, and of requests for its status, no more often
-/// than that.
+/// An agent is told of requests for its status no more often than that.
 const MESSAGE_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a read that the caller has not requested may take, unless the caller says otherwise.
@@ -35,13 +35,8 @@ pub struct LockKey {
     /// The keys of the requests for switchover of all seats, and that of the pause.
     switchover_keys: Vec<String>,
     pause_key: String,
-    /// The incarnation in the last announcement. The bucket may return it as a hint.
-    announced: Option<String>,
-    /// When the status was requested last, and when the last request for failback and the last
-    /// notice were told.
+    /// When the status was requested last.
     status_requested_at: Option<Instant>,
-    failback_requested_at: Option<Instant>,
-    noticed_at: Option<Instant>,
     operator_reads: OperatorReads,
     /// The pause as it was read last, and when it is read again; `None` for not before it changes.
     pause: Option<Pause>,
@@ -91,10 +86,7 @@ impl LockKey {
             keys,
             switchover_keys,
             pause_key: pause::key_of(key),
-            announced: None,
             status_requested_at: None,
-            failback_requested_at: None,
-            noticed_at: None,
             operator_reads: OperatorReads::default(),
             pause: None,
             read_pause_at: None,
@@ -199,15 +191,22 @@ impl LockKey {
         written
     }
 
-    /// Announces that the sender of `notice` lives and uses this token. Best effort.
-    pub fn announce(&mut self, notice: &Notice) {
-        self.announced = Some(notice.incarnation.clone());
-        self.bucket.announce(&self.keys[0].key, &notice_to_content(notice));
-    }
-
-    /// Requests a lock from its holder. Best effort.
-    pub fn request_failback(&mut self, request: &FailbackRequest) {
-        self.bucket.announce(&self.keys[0].key, &request_to_content(request));
+    /// Requests a lock from its holder, unless a request for it stands. Best effort.
+    pub fn request_switchover(&mut self, request: &Switchover) {
+        let (key, by) = (self.keys[0].key.clone(), sys::now().after(self.read_max));
+        let Ok(entry) = self.bucket.get(&switchover::key_of(&key, request.seat), by) else {
+            return;
+        };
+        let standing = entry.as_ref().map(|it| switchover::standing(&mut *self.bucket, it, by));
+        match standing {
+            Some(Ok(Some((other, _)))) if other.term == request.term => return,
+            Some(Err(_)) => return,
+            Some(Ok(_)) | None => {}
+        }
+        let at = entry.map_or(Revision(0), |entry| entry.revision);
+        if let Written::Stored(at) = switchover::write(&mut *self.bucket, &key, at, request, by) {
+            self.bucket.announce(&key, &switchover_notice(request.seat, at));
+        }
     }
 
     /// Sends the status of this agent, as an answer to a request. Best effort.
@@ -222,10 +221,9 @@ impl LockKey {
         }
     }
 
-    /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`],
-    /// [`Event::SwitchoverRequested`], [`Event::PauseRead`] or [`Event::StatusRequested`]. Returns
-    /// `None` when `wake` is readable or `deadline` has passed; without a deadline it may wait for
-    /// ever.
+    /// Waits for [`Event::Hint`], [`Event::SwitchoverRequested`], [`Event::PauseRead`] or
+    /// [`Event::StatusRequested`]. Returns `None` when `wake` is readable or `deadline` has passed;
+    /// without a deadline it may wait for ever.
     ///
     /// # Errors
     ///
@@ -300,33 +298,20 @@ impl LockKey {
 
     /// Follows a message, or returns what is told of it.
     fn announced(&mut self, content: &Content) -> Option<Event> {
-        let now = sys::now();
-        let is_seldom = |last: &mut Option<Instant>| {
-            let is_seldom = last.is_none_or(|last| now.since(last) >= MESSAGE_EVERY);
-            if is_seldom {
-                *last = Some(now);
-            }
-            is_seldom
-        };
         match Message::from_content(content)? {
             Message::Pause => self.operator_reads.add(OperatorKey::Pause),
             Message::Switchover(seat) if seat.index() < self.keys.len() => {
                 self.operator_reads.add(OperatorKey::Switchover(seat));
             }
             Message::StatusRequest(number) => {
-                let request = Event::StatusRequested(StatusRequest::Command(number));
-                return is_seldom(&mut self.status_requested_at).then_some(request);
+                let now = sys::now();
+                let last = self.status_requested_at;
+                if last.is_none_or(|last| now.since(last) >= MESSAGE_EVERY) {
+                    self.status_requested_at = Some(now);
+                    return Some(Event::StatusRequested(StatusRequest::Command(number)));
+                }
             }
-            // It is sent again, and so is a notice.
-            Message::FailbackRequest(request) => {
-                let event = Event::FailbackRequested(request);
-                return is_seldom(&mut self.failback_requested_at).then_some(event);
-            }
-            Message::Notice(notice) if self.announced.as_ref() != Some(&notice.incarnation) => {
-                let event = Event::DuplicateToken(notice);
-                return is_seldom(&mut self.noticed_at).then_some(event);
-            }
-            Message::Switchover(_) | Message::Notice(_) => {}
+            Message::Switchover(_) => {}
         }
         None
     }

@@ -1,33 +1,14 @@
 //! The messages that the agents of a key send each other, and those of commands to them. None is
 //! stored.
 //!
-//! A notice is a message with the token, `Putex-Incarnation` and `Putex-Host`. A
-//! [`FailbackRequest`] is one with the token of the agent that requests, and without an
-//! incarnation:
-//!
-//! | header | value |
-//! |---|---|
-//! | `Putex-Failback-Seat` | decimal |
-//! | `Putex-Priority` | 1 to 15 |
-//! | `Putex-Fit-Ms` | decimal |
-//!
 //! A request for the status of all agents has the header `Putex-Status-Request`, a random number.
 //! An agent answers with a message that has that number in `Putex-Status`, and an [`AgentStatus`]
-//! as JSON. A message with the header `Putex-Switchover` has them read the request of an operator,
-//! see [`switchover`](super::switchover); one with `Putex-Pause` has them read the
+//! as JSON. A message with the header `Putex-Switchover` has them read a request for a
+//! [`switchover`](super::switchover); one with `Putex-Pause` has them read the
 //! [`pause`](super::pause).
 
-use std::time::Duration;
-
 use super::Content;
-use super::name::valid_token;
-use crate::core::{AgentStatus, FailbackRequest, Notice, Revision, Seat, sanitize};
-
-/// The header of a notice with the incarnation of its sender.
-const NOTICE_INCARNATION: &str = "Putex-Incarnation";
-
-/// The header of a notice with the host name of its sender.
-const NOTICE_HOST: &str = "Putex-Host";
+use crate::core::{AgentStatus, Revision, Seat, sanitize};
 
 /// The header of a request for the status of all agents.
 const STATUS_REQUEST: &str = "Putex-Status-Request";
@@ -46,11 +27,6 @@ const PAUSE: &str = "Putex-Pause";
 /// The digits of the number of such a request.
 const NUMBER_DIGITS: usize = 32;
 
-/// The headers of a request for failback.
-const REQUEST_SEAT: &str = "Putex-Failback-Seat";
-const REQUEST_PRIORITY: &str = "Putex-Priority";
-const REQUEST_FIT_MS: &str = "Putex-Fit-Ms";
-
 /// A message to the agents of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -60,10 +36,6 @@ pub(super) enum Message {
     Pause,
     /// A command with this number requests the status of all agents.
     StatusRequest(String),
-    /// Another agent requests a lock.
-    FailbackRequest(FailbackRequest),
-    /// Another agent lives.
-    Notice(Notice),
 }
 
 impl Message {
@@ -81,46 +53,8 @@ impl Message {
                 && number.bytes().all(|digit| digit.is_ascii_hexdigit());
             return is_number.then(|| Message::StatusRequest(number.to_owned()));
         }
-        let request = request_from_content(content).map(Message::FailbackRequest);
-        request.or_else(|| notice_from_content(content).map(Message::Notice))
+        None
     }
-}
-
-/// Converts a notice into a message.
-pub(crate) fn notice_to_content(notice: &Notice) -> Content {
-    let (incarnation, host) = (sanitize(&notice.incarnation), sanitize(&notice.host));
-    let headers = [(NOTICE_INCARNATION, incarnation), (NOTICE_HOST, host)];
-    Content::new(headers, notice.token.as_bytes())
-}
-
-/// Converts a message into a notice; `None` if it is none.
-pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
-    Some(Notice {
-        token: String::from_utf8(content.payload.clone()).ok()?,
-        incarnation: content.header(NOTICE_INCARNATION)?.to_owned(),
-        host: content.header(NOTICE_HOST).unwrap_or_default().to_owned(),
-    })
-}
-
-/// Converts a request for failback into a message.
-pub(crate) fn request_to_content(request: &FailbackRequest) -> Content {
-    let headers = [
-        (REQUEST_SEAT, request.seat.to_string()),
-        (REQUEST_PRIORITY, request.priority.to_string()),
-        (REQUEST_FIT_MS, request.fit_for.as_millis().to_string()),
-    ];
-    Content::new(headers, request.token.as_bytes())
-}
-
-/// Converts a message into a request for failback; `None` if it is none.
-pub(crate) fn request_from_content(content: &Content) -> Option<FailbackRequest> {
-    let token = String::from_utf8(content.payload.clone()).ok()?;
-    Some(FailbackRequest {
-        seat: Seat(content.header(REQUEST_SEAT)?.parse().ok()?),
-        token: valid_token(&token).ok()?,
-        priority: content.header(REQUEST_PRIORITY)?.parse().ok()?,
-        fit_for: Duration::from_millis(content.header(REQUEST_FIT_MS)?.parse().ok()?),
-    })
 }
 
 /// Returns the message that requests the status of all agents of a key.

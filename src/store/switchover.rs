@@ -1,4 +1,5 @@
-//! The request of an operator that a lock goes to another agent, as an entry of a [`Bucket`].
+//! The request of an operator, or of an agent with failback, that a lock goes to another agent, as
+//! an entry of a [`Bucket`].
 //!
 //! | key | entry |
 //! |---|---|
@@ -29,7 +30,7 @@ const FROM: &str = "Putex-From";
 const BY: &str = "Putex-By";
 const NUMBER: &str = "Putex-Nonce";
 
-/// The request of an operator that a lock goes to another agent.
+/// The request that a lock goes to another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switchover {
     /// The seat.
@@ -44,7 +45,7 @@ pub struct Switchover {
     pub lasts: Duration,
     /// Who has requested it, for people.
     pub by: String,
-    /// A random number, by which whoever has written it knows it.
+    /// A random number, by which a command that has written it knows it.
     pub number: u64,
 }
 

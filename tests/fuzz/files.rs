@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Noise, printable, record};
 use crate::core::command::Command;
-use crate::core::event::{Notice, Written};
+use crate::core::event::Written;
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::core::seat::Seat;
 use crate::guard::note::{self as notes, Note};
@@ -18,7 +18,6 @@ use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
 use crate::store::lock_file::format::{self as lock_file, BLOCK_BYTES, HEADER_BYTES, Header};
 use crate::store::lock_key::{to_content, to_key_state};
-use crate::store::message::{notice_from_content, notice_to_content};
 use crate::store::{Content, Entry, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 
@@ -74,15 +73,6 @@ fn is_known(body: &[u8]) -> bool {
         let again = text::decode_content(&text::encode_content(&content));
         assert_eq!(again.as_ref(), Some(&content));
         known = true;
-        if let Some(notice) = notice_from_content(&content) {
-            let expected = Notice {
-                incarnation: printable(&notice.incarnation),
-                host: printable(&notice.host),
-                token: notice.token.clone(),
-            };
-            let again = notice_from_content(&notice_to_content(&notice));
-            assert_eq!(again, Some(expected));
-        }
     }
     known
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Written};
+use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
 use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -169,8 +169,7 @@ impl World {
             });
         }
         match self.noise.below(24) {
-            0 => return Event::DuplicateToken(self.twin()),
-            1 | 2 => return Event::Opened(self.opened()),
+            0..=2 => return Event::Opened(self.opened()),
             3 if self.guard.there => {
                 self.guard.there = false;
                 self.guard.reports = false;
@@ -212,18 +211,10 @@ impl World {
         Event::Guard(guard.number, GuardEvent::Report(report))
     }
 
-    fn twin(&self) -> Notice {
-        Notice {
-            token: "alpha".to_owned(),
-            incarnation: self.value.clone(),
-            host: self.value.clone(),
-        }
-    }
-
     /// Checks that an effect can be done, and notes it; false at the end.
     fn can(&mut self, effect: Effect) -> bool {
         match effect {
-            Effect::RequestFailback(request) => assert!(request.priority.is_candidate()),
+            Effect::RequestSwitchover { .. } => {}
             Effect::Read { .. } => self.reading = true,
             Effect::Write { record, .. } => self.writing = Some(record),
             Effect::RunCheck(run) => {
@@ -246,7 +237,7 @@ impl World {
                 self.guard.reports = false;
             }
             Effect::Exit(_) => return false,
-            Effect::Announce | Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
+            Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
         }
         true
     }

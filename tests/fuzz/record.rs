@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Noise, printable};
-use crate::core::event::Notice;
 use crate::core::priority::Priority;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::timing::{COUNT_MAX, LOCK_TIME_MAX, R_MAX};
@@ -12,7 +11,6 @@ use crate::nats::jetstream::Stored;
 use crate::nats::{Headers, encode};
 use crate::store::Entry;
 use crate::store::lock_key::{to_content, to_key_state};
-use crate::store::message::{notice_from_content, notice_to_content};
 use crate::store::nats::answer;
 use crate::store::nats::sendable;
 use crate::store::record;
@@ -32,7 +30,6 @@ pub fn record(data: &[u8]) -> bool {
     let headers = Headers::parse(block);
     super::wire::look_into(&headers);
     let read = handed_out(&headers, block, payload);
-    noticed(&headers, payload);
     nothing_is_forged(block);
     let lease = invented(data);
     let token = String::from_utf8_lossy(payload).into_owned();
@@ -128,28 +125,6 @@ fn nothing_is_forged(block: &[u8]) {
     let headers = Headers::parse((forged + "\r\n").as_bytes());
     let hint = Some((SUBJECT, Revision(7)));
     assert_eq!(answer::hint(&headers, STREAM), hint);
-}
-
-fn noticed(headers: &Headers, payload: &[u8]) {
-    let Some(notice) = notice_from_content(&answer::content(headers, payload)) else {
-        return;
-    };
-    assert_eq!(notice.token.as_bytes(), payload);
-    let sent = notice_to_content(&notice);
-    let fields = sendable(&sent);
-    let written = encode::publish(SUBJECT, None, &fields, payload);
-    written.expect("a notice can always be sent");
-    let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let block = Headers::parse(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());
-    let expected = Notice {
-        token: notice.token,
-        incarnation: answer::printable(&notice.incarnation),
-        host: answer::printable(&notice.host),
-    };
-    // Without its incarnation the message is no notice.
-    let received = (!expected.incarnation.is_empty()).then_some(expected);
-    let again = notice_from_content(&answer::content(&block, payload));
-    assert_eq!(again, received);
 }
 
 /// Returns a lease that an agent could have, made of what stands in `data`.

@@ -27,8 +27,6 @@ pub(super) struct Active {
     /// V of the last grant that was sent to the guard; `None` before the first.
     granted_until: Option<Instant>,
     started: Started,
-    /// Since when this agent is active.
-    since: Instant,
     /// Consecutive failed checks.
     check_failures: u32,
 }
@@ -79,7 +77,6 @@ impl Active {
             phase: Phase::Resting,
             granted_until: None,
             started: Started::No,
-            since: now,
             check_failures: 0,
         }
     }
@@ -112,13 +109,6 @@ impl Active {
         if context.pause.is_some() {
             self.advance(context, now);
             return Next::Stay(State::Active(self));
-        }
-        if let Event::FailbackRequested(request) = event
-            && self.started != Started::No
-            && let Some(why) = context.reason_to_give(request, self.since, now)
-        {
-            let lock = ServiceLock::Held(self.hold, Some(request.token.clone()));
-            return Stopping::begin(context, lock, why, now);
         }
         if let Event::SwitchoverRequested(request) = event
             && self.is_to_follow(context, request, now)
@@ -242,7 +232,6 @@ impl Active {
         }
         let rests = self.phase == Phase::Resting && !context.check_runs;
         if rests && context.due(Timer::Stroke, self.stroke_at, now) {
-            context.note_good_term(self.since, now);
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;

@@ -2,7 +2,6 @@
 //! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
 
 use super::deadline::Deadline;
-use super::failback::Tries;
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::store_view::{KeyView, StoreView};
@@ -41,8 +40,6 @@ pub(super) struct Context {
     pub(super) check_runs: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
-    /// The failbacks that were tried since the last good one.
-    pub(super) failback_tries: Tries,
     /// The pause that the agents of this key observe.
     pub(super) pause: Option<Pause>,
     /// The number of the last pause that has ended.
@@ -69,7 +66,6 @@ impl Context {
             guard,
             check_runs: false,
             predecessor_term: None,
-            failback_tries: Tries::default(),
             pause: None,
             ended_pause: None,
             duplicate_reported_at: None,
@@ -114,7 +110,6 @@ impl Context {
             }
             Event::Changed(seat, key_state) => self.observe(*seat, key_state, now),
             Event::CheckEnded(_) => self.check_runs = false,
-            Event::DuplicateToken(notice) => self.handle_duplicate_token(notice, now),
             Event::Guard(number, event) => self.handle_guard_event(*number, event, now),
             Event::Rejected(rejection) => {
                 if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
@@ -124,7 +119,6 @@ impl Context {
             }
             Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
             Event::Tick
-            | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested(_)
             | Event::Shutdown(_) => {}

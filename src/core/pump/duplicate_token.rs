@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::store_view::Seen;
-use crate::core::event::{Effect, Notice};
 use crate::core::record::{KeyState, KeyValue, Lease, Record};
 use crate::core::report::Report;
 use crate::core::text::sanitize_field;
@@ -35,17 +34,8 @@ impl Context {
             let token = self.id.token.clone();
             self.report(Report::OwnToken { token, host });
         } else if self.duplicate_is_due(now) {
-            self.say_duplicate(host, incarnation.to_string());
-            if !self.config.observes {
-                self.want(Effect::Announce);
-            }
-        }
-    }
-
-    pub(super) fn handle_duplicate_token(&mut self, notice: &Notice, now: Instant) {
-        let other = notice.incarnation != self.id.incarnation.to_string();
-        if other && notice.token == self.id.token && self.duplicate_is_due(now) {
-            self.say_duplicate(sanitize_field(&notice.host), sanitize_field(&notice.incarnation));
+            let (token, incarnation) = (self.id.token.clone(), incarnation.to_string());
+            self.report(Report::DuplicateToken { token, host, incarnation });
         }
     }
 
@@ -63,10 +53,5 @@ impl Context {
             self.duplicate_reported_at = Some(now);
         }
         due
-    }
-
-    fn say_duplicate(&mut self, host: String, incarnation: String) {
-        let token = self.id.token.clone();
-        self.report(Report::DuplicateToken { token, host, incarnation });
     }
 }

@@ -112,8 +112,8 @@ pub struct Config {
     pub check_failures: u32,
     /// Which agents go first when the lock may be had.
     pub priority: Priority,
-    /// How long an agent of a higher priority must have been fit before the lock goes back to it;
-    /// `None` for never. The agent that requests and the one that gives each count their own.
+    /// How long this agent must have been fit before it requests the lock from one of a lower
+    /// priority; `None` for never.
     pub failback: Option<Duration>,
     /// How many seats there are.
     pub seats: u32,
@@ -320,10 +320,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                     let sure = stopping.order().stake == Stake::Assurance;
                     if sure && why == Reason::Refused {
                         Level::Debug
-                    } else if matches!(
-                        why,
-                        Reason::Told(_) | Reason::Failback(..) | Reason::Switchover(_)
-                    ) {
+                    } else if matches!(why, Reason::Told(_) | Reason::Switchover(_)) {
                         Level::Info
                     } else {
                         Level::Warn

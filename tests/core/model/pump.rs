@@ -321,8 +321,8 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::KillCgroup => PumpOutput::KillCgroup,
         Effect::Exit(_) => PumpOutput::Exit,
         Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
-        Effect::Announce | Effect::Report(_) => return,
-        Effect::RequestFailback(_) => unreachable!("no lock goes back"),
+        Effect::Report(_) => return,
+        Effect::RequestSwitchover { .. } => unreachable!("no lock goes back"),
         Effect::RunCheck(_) | Effect::ExtendCheck(_) | Effect::KillCheck => {
             unreachable!("there is no health check")
         }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use putex::core::command::Outcome;
-use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
+use putex::core::event::{Effect, Ending, Event, GuardEvent, SwitchoverRequest, Written};
 use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -13,7 +13,7 @@ use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Rev
 use putex::core::report::Report;
 use putex::core::time::Instant;
 
-pub use super::agent_event::{AgentEvent, Thread};
+pub use super::agent_event::{AgentEvent, LockRequest, Thread};
 use super::checks::Slot;
 use super::client::{ClientOrder, GuardView};
 use super::clock::True;
@@ -86,9 +86,13 @@ impl World<'_> {
                 }
             }
             AgentEvent::Heard(line) => self.read_guard(id, line),
-            AgentEvent::Noticed(notice) => self.tell(id, Event::DuplicateToken(*notice)),
-            AgentEvent::FailbackRequested(request) => {
-                self.tell(id, Event::FailbackRequested(*request))
+            AgentEvent::LockRequested(LockRequest { seat, term, to, lasts }) => {
+                let (to, until) = (
+                    self.sc.sites[to].token.clone(),
+                    self.clock(self.agents[id].site).after(lasts),
+                );
+                let request = SwitchoverRequest { seat, term, to, until };
+                self.tell(id, Event::SwitchoverRequested(request));
             }
             AgentEvent::CheckBegins => self.begin_check(id),
             AgentEvent::CheckEnded(process) => self.reap_check(id, process),
@@ -247,10 +251,10 @@ impl World<'_> {
                 let operation = Operation::Write { seat, expected, record, deadline };
                 self.request_of_store(id, operation);
             }
-            Effect::Announce => self.request_of_store(id, Operation::Announce),
-            Effect::RequestFailback(request) => {
-                self.judge_failback_request(id, &request);
-                self.request_of_store(id, Operation::RequestFailback(request));
+            Effect::RequestSwitchover { seat, term, lasts, .. } => {
+                let request = LockRequest { seat, term, to: self.agents[id].site, lasts };
+                self.judge_lock_request(id, request);
+                self.request_of_store(id, Operation::RequestLock(request));
             }
             Effect::ConnectGuard(number, messages) => {
                 self.on_messages(id, &messages, true);
@@ -321,16 +325,6 @@ impl World<'_> {
         self.after(wait, Happening::Agent(id, AgentEvent::Request(request)));
     }
 
-    /// Returns what an agent tells another that has its token.
-    pub fn notice(&self, id: usize) -> Notice {
-        let agent = &self.agents[id];
-        Notice {
-            token: self.sc.sites[agent.site].token.clone(),
-            incarnation: agent.me.to_string(),
-            host: format!("h{}", self.sc.sites[agent.site].host),
-        }
-    }
-
     /// Keeps what an agent was shown, and when it learnt that a write was stored.
     fn before_turn(&mut self, id: usize, event: &Event) {
         match event {
@@ -365,8 +359,6 @@ impl World<'_> {
             | Event::Read(Err(_))
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(..)
-            | Event::DuplicateToken(_)
-            | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested(_)
             | Event::CheckEnded(Outcome::Succeeded) => {}

@@ -1,6 +1,8 @@
 //! What happens to an agent, in one of its threads.
 
-use putex::core::event::{FailbackRequest, Notice};
+use std::time::Duration;
+
+use putex::core::record::Revision;
 use putex::core::seat::Seat;
 
 use super::wire::{Reply, StoreRequest};
@@ -29,10 +31,18 @@ pub enum AgentEvent {
     OpenAgain,
     Hint(u64, Seat, u64),
     LinkLost(u64),
-    /// Another has this agent's token.
-    Noticed(Box<Notice>),
-    /// Another asks for the lock.
-    FailbackRequested(Box<FailbackRequest>),
+    /// Another requests the lock.
+    LockRequested(LockRequest),
+}
+
+/// An agent of a higher priority wants to have a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct LockRequest {
+    pub seat: Seat,
+    pub term: Revision,
+    /// The site of that agent.
+    pub to: usize,
+    pub lasts: Duration,
 }
 
 /// The threads that can be late each on its own.
@@ -65,8 +75,7 @@ impl AgentEvent {
             | AgentEvent::OpenAgain
             | AgentEvent::Hint(..)
             | AgentEvent::LinkLost(_)
-            | AgentEvent::Noticed(_)
-            | AgentEvent::FailbackRequested(_) => Thread::Store,
+            | AgentEvent::LockRequested(_) => Thread::Store,
         }
     }
 
@@ -83,7 +92,6 @@ impl AgentEvent {
             AgentEvent::PumpDue => 3,
             AgentEvent::Client => 4,
             AgentEvent::Heard(_) => 5,
-            AgentEvent::Noticed(_) => 6,
             AgentEvent::CheckBegins => 7,
             AgentEvent::CheckEnded(_) => 8,
             AgentEvent::KillDue => 9,
@@ -93,7 +101,7 @@ impl AgentEvent {
             AgentEvent::OpenAgain => 13,
             AgentEvent::Hint(..) => 14,
             AgentEvent::LinkLost(_) => 15,
-            AgentEvent::FailbackRequested(_) => 16,
+            AgentEvent::LockRequested(_) => 16,
         }
     }
 }

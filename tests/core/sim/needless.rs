@@ -1,12 +1,15 @@
 //! Whether an agent has a reason to stop its service, and may take a lock.
 
 use putex::core::command::Outcome;
-use putex::core::event::{Event, FailbackRequest, Pause, Written};
+use putex::core::event::{Event, Pause, Written};
 use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
 
+use super::agent::LockRequest;
+use super::counters::Sometimes;
 use super::faults::Kind;
+use super::store::Entry;
 use super::world::World;
 
 impl World<'_> {
@@ -23,7 +26,6 @@ impl World<'_> {
                     || self.is_another(id, event)
                     || self.guard_objects(id)
                     || self.lock_is_over(site)
-                    || self.is_given_back(id, event)
                     || self.is_switched_over(id, event)
             }
             ("looking" | "taking", _) => !self.could_be_adopted(id),
@@ -33,19 +35,6 @@ impl World<'_> {
             let text = format!("{site} stops its service, {old}, after {event:?}");
             self.fail("needless", text);
         }
-    }
-
-    /// Whether the holder's settings let the agent have the lock that asks for it.
-    fn is_given_back(&self, id: usize, event: &Event) -> bool {
-        let Event::FailbackRequested(request) = event else { return false };
-        let site = self.agents[id].site;
-        let own = &self.sc.sites[site];
-        let given = own.failback.is_some_and(|least| request.fit_for >= least);
-        let is_own = request.seat == self.sites[site].seat;
-        is_own
-            && given
-            && request.priority < own.priority
-            && request.token != self.sc.sites[site].token
     }
 
     /// Whether an operator wants another agent to have this very lock, in time.
@@ -71,19 +60,28 @@ impl World<'_> {
         })
     }
 
-    /// An agent asks for the lock: it must have stood by, and been fit, for as long as it says.
-    pub fn judge_failback_request(&mut self, id: usize, request: &FailbackRequest) {
+    /// An agent requests a lock: it must have stood by, and been fit, for long enough, and go
+    /// before the holder that it was shown.
+    pub fn judge_lock_request(&mut self, id: usize, request: LockRequest) {
         let agent = &self.agents[id];
         let (site, clock) = (agent.site, self.host(agent.site).clock);
         let fit_since = agent.state_since.max(agent.unfit_at);
         let fit = clock.at(self.now).since(clock.at(fit_since));
-        let wanted = self.sc.sites[site].failback;
-        let long_enough = wanted.is_some_and(|least| request.fit_for >= least);
-        if agent.state != "standby" || request.fit_for > fit || !long_enough {
+        let own = &self.sc.sites[site];
+        let long_enough = own.failback.is_some_and(|least| fit >= least);
+        let of_lower = |entry: &Entry| {
+            let lease = entry.value.lease();
+            let term = lease.map(|lease| lease.term.unwrap_or(Revision(entry.revision)));
+            term == Some(request.term) && lease.and_then(|it| it.priority) > Some(own.priority)
+        };
+        let lost = !self.store.losses.is_empty();
+        let goes_first = lost || self.store.log.iter().any(of_lower);
+        if agent.state != "standby" || !long_enough || !goes_first {
             let text =
                 format!("{site} requests a lock, {}, after {fit:?}: {request:?}", agent.state);
-            self.fail("failback", text);
+            return self.fail("failback", text);
         }
+        self.count(Sometimes::Failback);
     }
 
     /// An agent is told of a pause, or that there is none.

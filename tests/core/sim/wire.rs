@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{BucketInfo, Event, FailbackRequest, Opened, StoreErrorKind, Written};
+use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 
-use super::agent::AgentEvent;
+use super::agent::{AgentEvent, LockRequest};
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
@@ -32,8 +32,7 @@ pub struct StoreRequest {
 pub enum Operation {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: u64, record: Record, deadline: Instant },
-    Announce,
-    RequestFailback(FailbackRequest),
+    RequestLock(LockRequest),
 }
 
 /// What travels to the store.
@@ -143,14 +142,10 @@ impl World<'_> {
                 let what = What::Write(seat, expected, record);
                 self.request(id, Waiting::Write(seat), what, deadline);
             }
-            Operation::Announce => {
-                let notice = self.notice(id);
-                self.tell_others(id, || AgentEvent::Noticed(Box::new(notice.clone())));
-            }
             // In the end no lock goes back any more.
-            Operation::RequestFailback(_) if self.quiet => {}
-            Operation::RequestFailback(request) => {
-                self.tell_others(id, || AgentEvent::FailbackRequested(Box::new(request.clone())));
+            Operation::RequestLock(_) if self.quiet => {}
+            Operation::RequestLock(request) => {
+                self.tell_others(id, || AgentEvent::LockRequested(request));
             }
         }
     }

@@ -319,7 +319,6 @@ impl World<'_> {
             Reason::Lost(loss) | Reason::LostUnconfirmed(loss) => return self.on_lock_loss(loss),
             Reason::Free(Holder::Released(_)) => Sometimes::ReleaseHandover,
             Reason::Free(Holder::ReleasedToThis(_)) => Sometimes::FailbackTaken,
-            Reason::Failback(..) => Sometimes::Failback,
             Reason::TakeUnanswered(_) => Sometimes::TakeUnanswered,
             Reason::CheckFailed(_) => Sometimes::UnfitSeen,
             _ => return,

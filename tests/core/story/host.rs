@@ -131,8 +131,7 @@ impl Host {
             Effect::RunCheck(run) => self.begin(run.command)?,
             Effect::Read { .. }
             | Effect::Write { .. }
-            | Effect::Announce
-            | Effect::RequestFailback(_)
+            | Effect::RequestSwitchover { .. }
             | Effect::KillCgroup
             | Effect::ExtendCheck(_)
             | Effect::KillCheck

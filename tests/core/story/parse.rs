@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, FailbackRequest, Notice, Opened, Pause, StoreErrorKind, SwitchoverRequest,
-    Written,
+    BucketInfo, Event, Opened, Pause, StoreErrorKind, SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
@@ -161,17 +160,6 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "unknown" => Event::Written(Written::Unknown(why)),
         "changed" => Event::Changed(Seat(words.count("seat", 0)?), key_state(&words)?),
         "hint" => Event::Hint(Seat(words.count("seat", 0)?), revision()?),
-        "twin" => Event::DuplicateToken(Notice {
-            token: words.word(0)?.to_owned(),
-            incarnation: words.word(1)?.to_owned(),
-            host: words.word(2)?.to_owned(),
-        }),
-        "requested" => Event::FailbackRequested(FailbackRequest {
-            seat: Seat(words.count("seat", 0)?),
-            token: words.word(0)?.to_owned(),
-            priority: words.priority()?.ok_or("no priority")?,
-            fit_for: words.duration("fit", 0)?,
-        }),
         "switchover" => Event::SwitchoverRequested(SwitchoverRequest {
             seat: Seat(words.count("seat", 0)?),
             term: Revision(words.number("term", 0)?),

@@ -37,10 +37,9 @@ pub(super) fn effect(effect: &Effect) -> String {
             let (of, what) = (of(*seat), show_record(record));
             format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
-        Effect::Announce => "announce".to_owned(),
-        Effect::RequestFailback(request) => {
-            let (of, fit_for) = (of(request.seat), request.fit_for.as_millis());
-            format!("request the lock{of}: priority {}, fit for {fit_for}", request.priority)
+        Effect::RequestSwitchover { seat, term, from, lasts, .. } => {
+            let (of, lasts) = (of(*seat), lasts.as_millis());
+            format!("request the lock{of} of {from}, term {term}, for {lasts}")
         }
         Effect::ConnectGuard(link, messages) => {
             let messages: Vec<_> = messages.iter().map(message).collect();

@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use putex::core::event::{Event, Notice, Opened, Written};
+use putex::core::event::{Event, Opened, Written};
 use putex::core::priority::Priority;
 use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::seat::Seat;
@@ -43,7 +43,6 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     keys_with_odd_names_are_keys_of_their_own(make);
     a_hint_tells_of_another_agents_write_to_this_key(make);
     a_wake_or_the_deadline_ends_a_watch(make);
-    a_notice_reaches_the_agent_with_the_same_token(make);
     age_and_last_grow(make);
     seats::all(make);
 }
@@ -293,26 +292,6 @@ fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
     let began = now();
     assert_eq!(a.watch(waker.as_fd(), Some(began.after(QUIET))), Ok(None));
     assert!(now().since(began) >= QUIET, "a wake that was cleared ended the watch");
-}
-
-fn a_notice_reaches_the_agent_with_the_same_token(make: Make<'_>) {
-    let waker = Waker::new().expect("a waker");
-    let notice = |incarnation: &str| Notice {
-        token: "one\n\ntoken".to_owned(),
-        incarnation: incarnation.to_owned(),
-        host: "alpha".to_owned(),
-    };
-    let (mut a, _) = open(make, "duplicate", "web");
-    let (mut b, _) = open(make, "duplicate", "web");
-    let (mut db, _) = open(make, "duplicate", "db");
-    drain(&mut a, &waker);
-    db.announce(&notice("3"));
-    a.announce(&notice("1"));
-    let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
-    assert_eq!(watched, Ok(None), "of another key, or one's own");
-    b.announce(&notice("2"));
-    let watched = a.watch(waker.as_fd(), Some(soon()));
-    assert_eq!(watched, Ok(Some(Event::DuplicateToken(notice("2")))));
 }
 
 fn age_and_last_grow(make: Make<'_>) {

@@ -1,22 +1,22 @@
 //! The keys of several seats, in both stores.
 
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
-use putex::core::event::{Event, FailbackRequest, Written};
-use putex::core::priority::Priority;
+use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::core::seat::Seat;
 use putex::store::LockKey;
+use putex::store::switchover::Switchover;
 use putex::sys::Waker;
 
 use super::{ABSENT, Make, drain, leased, plain, soon};
+use crate::support::clock::PATIENCE;
 
 /// Runs every story.
 pub(crate) fn all(make: Make<'_>) {
     each_seat_has_a_record_of_its_own(make);
     a_hint_tells_which_seat_has_changed(make);
-    a_request_for_failback_reaches_the_others(make);
+    a_request_of_an_agent_for_a_lock_reaches_its_holder(make);
 }
 
 fn open(make: Make<'_>, bucket: &str, seats: u32) -> LockKey {
@@ -66,17 +66,29 @@ fn a_hint_tells_which_seat_has_changed(make: Make<'_>) {
     }
 }
 
-fn a_request_for_failback_reaches_the_others(make: Make<'_>) {
+fn a_request_of_an_agent_for_a_lock_reaches_its_holder(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let (mut holder, mut other) = (open(make, "failback", 2), open(make, "failback", 2));
     drain(&mut holder, &waker);
-    let priority = Priority::of(3).expect("a priority");
-    let fit_for = Duration::from_millis(61_007);
-    let request = FailbackRequest { seat: Seat(1), token: "alpha 1".to_owned(), priority, fit_for };
-    let mut stranger = LockKey::new(make("failback"), "web.1");
-    stranger.open(soon()).expect("it opens");
-    stranger.request_failback(&FailbackRequest { seat: Seat(0), ..request.clone() });
-    other.request_failback(&request);
-    let watched = holder.watch(waker.as_fd(), Some(soon()));
-    assert_eq!(watched, Ok(Some(Event::FailbackRequested(request))));
+    let request = |term, lasts| Switchover {
+        seat: Seat(1),
+        term: Revision(term),
+        from: "beta".to_owned(),
+        to: "alpha 1".to_owned(),
+        lasts,
+        by: "alpha 1".to_owned(),
+        number: 0,
+    };
+    let told = |holder: &mut LockKey| match holder.watch(waker.as_fd(), Some(soon())) {
+        Ok(Some(Event::SwitchoverRequested(request))) => request,
+        other => panic!("{other:?}"),
+    };
+    other.request_switchover(&request(7, PATIENCE));
+    let first = told(&mut holder);
+    assert_eq!((first.seat, first.term, &*first.to), (Seat(1), Revision(7), "alpha 1"));
+    // That one stands.
+    other.request_switchover(&request(7, PATIENCE * 2));
+    drain(&mut holder, &waker);
+    other.request_switchover(&request(8, PATIENCE));
+    assert_eq!(told(&mut holder).term, Revision(8));
 }

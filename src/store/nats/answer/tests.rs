@@ -1,7 +1,6 @@
 use super::*;
 use crate::core::{KeyValue, Record};
 use crate::store::lock_key::{to_content, to_key_state};
-use crate::store::message::notice_from_content;
 use crate::store::nats::sendable;
 use crate::store::record;
 
@@ -102,18 +101,13 @@ fn marks_of_deletion_are_told_by_their_headers() {
 }
 
 #[test]
-fn a_hint_or_a_notice_that_lacks_something_is_none() {
+fn a_hint_that_lacks_something_is_none() {
     let revision = Revision(5);
     assert_eq!(hint(&block(SERVERS), STREAM), Some((SUBJECT, revision)));
     for name in ["Nats-Stream", "Nats-Subject", "Nats-Sequence"] {
         let lacking = block(&SERVERS.replace(name, "X"));
         assert_eq!(hint(&lacking, STREAM), None, "{name}");
     }
-    let notice = |lines, payload| notice_from_content(&content(&block(lines), payload));
-    let whole = "Putex-Incarnation: 1\r\nPutex-Host: h";
-    assert!(notice(whole, b"t").is_some());
-    assert_eq!(notice("Putex-Host: h", b"t"), None);
-    assert_eq!(notice(whole, b"\xff"), None);
 }
 
 #[test]
