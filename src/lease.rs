@@ -24,6 +24,7 @@ use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::Bucket;
 use crate::store::leases::{Leases, NotesFolder};
+use crate::store::pace::Pace;
 use crate::sys::{self, Alarm};
 
 pub use self::put::{Put, run as run_put};
@@ -91,7 +92,8 @@ pub fn run(
     let speaker = Speaker { level: request.level, destination };
     let notes = NotesFolder::open(base, sys::host_clock::name());
     let notes = notes.inspect_err(|error| speaker.warn(&no_notes(&error.text))).ok();
-    let mut process = Process { request, leases, notes, epoch: String::new(), speaker };
+    let (epoch, pace) = (String::new(), Pace::new(REQUEST_MAX));
+    let mut process = Process { request, leases, notes, epoch, speaker, pace };
     match &request.task {
         Task::One(name, task) => process.run_one(name, task, is_local),
         Task::List(prefix) => process.list(prefix.as_ref()),
@@ -129,6 +131,7 @@ struct Process<'a> {
     /// The random id of the bucket.
     epoch: String,
     speaker: Speaker,
+    pace: Pace,
 }
 
 impl Process<'_> {
@@ -161,6 +164,9 @@ impl Process<'_> {
 
     fn perform(&mut self, name: &Name, attempt: u64, step: LeaseStep) -> LeaseInput {
         let text = |error: StoreError| error.text;
+        if !matches!(step, LeaseStep::Rest(_) | LeaseStep::Exit) {
+            self.pace.wait();
+        }
         match step {
             LeaseStep::Open(by) => LeaseInput::Opened(self.leases.open(by).map(|(info, mark)| {
                 self.epoch.clone_from(&info.id.epoch);

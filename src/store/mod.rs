@@ -18,6 +18,7 @@
 //! | `lifetime` | how long an entry lasts that ends by itself |
 //! | [`reopening`] | the pauses between the attempts of an agent to open its store |
 //! | [`name`] | the names that buckets and keys may have |
+//! | `pace` | how often a loop makes requests |
 //!
 //! # Invariants
 //!
@@ -36,6 +37,7 @@ pub mod mark;
 pub mod message;
 pub mod name;
 pub mod nats;
+pub(crate) mod pace;
 pub mod pause;
 pub mod record;
 pub mod reopening;

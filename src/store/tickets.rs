@@ -19,6 +19,7 @@ use std::time::Duration;
 use self::entry::{RELEASED, notes_to_content, standing, to_content, to_notes, tombstone};
 use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
+use super::pace::Pace;
 use super::{
     Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
     StoreResult,
@@ -46,6 +47,7 @@ pub struct Tickets {
     notes_key: String,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
+    pace: Pace,
 }
 
 impl Tickets {
@@ -61,6 +63,7 @@ impl Tickets {
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
             mark: None,
+            pace: Pace::new(ticket.lifetime / 4),
         }
     }
 
@@ -96,6 +99,12 @@ impl Tickets {
         now: Instant,
     ) -> Option<Input> {
         let text = |error: StoreError| error.text;
+        match step {
+            Step::Rest(_) | Step::Exit => return None,
+            // There are as many as tickets that have not moved.
+            Step::Remove(..) => {}
+            _ => self.pace.wait(),
+        }
         let mark = self.mark.take();
         Some(match step {
             Step::Open(by) => Input::Opened(self.open(*by).map(|(bucket, mark)| {

@@ -403,7 +403,7 @@ impl Grabber {
     }
 
     fn pause(&mut self, then: Phase, now: Instant) {
-        let pause = (self.step() / 16).max(Duration::from_millis(10));
+        let pause = (self.step() / 16).max(Duration::from_millis(50));
         let until = now.after(pause).min(self.store_limit);
         self.phase = Phase::Resting(until, Box::new(then));
     }

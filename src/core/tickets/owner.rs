@@ -51,7 +51,7 @@ use crate::core::time::Instant;
 use crate::core::timing::REACH_MAX;
 
 /// Bounds of the pause before a request is repeated.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Longer than anything is waited for.
@@ -165,6 +165,8 @@ pub struct TicketOwner {
     clock: String,
     /// What was told last.
     last_message: Option<ToFront>,
+    /// Why the last renewal failed, if it did.
+    why_unrenewed: Option<String>,
     messages: Vec<ToFront>,
 }
 
@@ -196,6 +198,7 @@ impl TicketOwner {
             unmoved: BTreeMap::new(),
             clock: String::new(),
             last_message: None,
+            why_unrenewed: None,
             messages: Vec::new(),
         }
     }
@@ -240,7 +243,9 @@ impl TicketOwner {
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
         if self.goal == Goal::Keep && self.kill_times().is_some_and(|at| now >= at.terminate_at) {
-            self.lose("it was not renewed in time", now);
+            let why = self.why_unrenewed.iter().map(|why| format!(": {why}"));
+            let why = format!("it was not renewed in time{}", why.collect::<String>());
+            self.lose(&why, now);
         }
         if let Goal::End(end, since) = self.goal.clone() {
             if self.runs_out_at().is_none_or(|until| now >= until) {
@@ -482,6 +487,8 @@ impl TicketOwner {
                 return self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
             }
             self.tell(ToFront::Waiting { ahead: 0, why });
+        } else {
+            self.why_unrenewed = Some(why);
         }
         self.rest(now, then);
     }

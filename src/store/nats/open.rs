@@ -23,8 +23,8 @@ const EPOCH_ATTEMPTS_MAX: u32 = 3;
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Pause before a bucket that is being created, or that changed during a listing, is read
-/// again. A server creates a bucket within a few milliseconds.
-const CREATION_POLL: Duration = Duration::from_millis(5);
+/// again.
+const CREATION_POLL: Duration = Duration::from_millis(50);
 
 /// For whom which version is needed, in a refusal.
 const PUTEX_NEEDS: &str = "putex needs";

@@ -62,7 +62,8 @@ impl TicketOwner {
     pub(super) fn refuse(&mut self, kind: StoreErrorKind, why: String, now: Instant) {
         match self.goal {
             Goal::Get(_) => self.end(End::Refused(kind, why), now),
-            Goal::Keep | Goal::Lost(_) | Goal::End(..) => {}
+            // The bucket may become fit again before the ticket has run out.
+            Goal::Keep | Goal::Lost(_) | Goal::End(..) => self.failed(why, self.phase.clone(), now),
         }
     }
 
@@ -171,6 +172,7 @@ impl TicketOwner {
 
     /// A write of the own ticket that was sent at this instant stands.
     pub(super) fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
+        self.why_unrenewed = None;
         let has_run_out = self.has_run_out(now);
         let first_sent = self.attempt.take().map_or(sent, |attempt| attempt.first_sent);
         let own = self.own.get_or_insert_with(|| Own {

@@ -134,6 +134,39 @@ fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
     }
 }
 
+/// An older server under a lock that is held was asked 2,000 times a second, until V, and the line
+/// did not say what was wrong.
+#[test]
+fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
+    let (mut owner, begin) = opened();
+    owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
+    owner.granted();
+    owner.handle(Input::Gone("lost".to_owned()), begin);
+    let id = owner.bucket.clone().expect("it was opened");
+    let retires = Err("tickets would stay for ever".to_owned());
+    let info =
+        BucketInfo { id, last: Revision(7), age: None, replicas: 1, remarks: Vec::new(), retires };
+    let (mut now, mut openings) = (begin, 0);
+    while owner.goal == Goal::Keep {
+        match owner.next(now) {
+            Step::Open(_) => {
+                openings += 1;
+                owner.handle(Input::Opened(Ok(info.clone())), now);
+            }
+            Step::Rest(until) => {
+                now = now.after(Duration::from_millis(1)).max(until);
+                owner.handle(Input::Rested, now);
+            }
+            step => panic!("{step:?}"),
+        }
+    }
+    let took = now.since(begin);
+    assert!(openings <= took.as_millis() / 50 + 1, "{openings} in {took:?}");
+    let said = owner.take_messages().pop();
+    let why = "it was not renewed in time: tickets would stay for ever";
+    assert_eq!(said, Some(ToFront::Lost(why.to_owned())));
+}
+
 /// One round trip grants a name that nobody else asks for.
 #[test]
 fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
