@@ -112,14 +112,9 @@ impl Runner {
         self.process.as_ref().map(Process::as_fd)
     }
 
-    /// Takes the process if it has ended.
-    pub fn take_ended(&mut self) -> Option<Process> {
-        self.process.take_if(|process| process.has_ended())
-    }
-
     /// Reaps the command if it has ended; returns how.
     pub fn reap(&mut self) -> Option<Outcome> {
-        self.take_ended().map(Process::reap)
+        self.process.take_if(|process| process.has_ended()).map(Process::reap)
     }
 }
 

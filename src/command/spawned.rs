@@ -76,17 +76,19 @@ impl Process {
         kill_with_group(self.group, &self.exit);
     }
 
-    /// Returns the session that the process leads, if it does. What it has started may be in other
-    /// groups of that session: see [`end_session`].
-    pub fn session(&self) -> Option<Pid> {
-        self.own_session.then_some(self.group)
+    /// Returns whether the process leads a session. What it has started may be in other groups of
+    /// that.
+    pub fn leads_session(&self) -> bool {
+        self.own_session
     }
 
     /// Kills the process with its group and session and waits for its end, but for no debugger that
     /// reaps it first.
     pub fn end(mut self) {
         self.kill();
-        self.session().into_iter().for_each(end_session);
+        if self.own_session {
+            end_session(self.group);
+        }
         let _ = sys::poll(&mut [PollFd::new(&self.exit, PollFlags::IN)]);
         let _ = self.reap();
     }

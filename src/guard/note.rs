@@ -164,11 +164,11 @@ impl Note {
 
 impl PreviousGuard {
     /// Kills the commands that the previous guard was running, with their groups. A process that
-    /// has ended since has left in its group what it left on purpose. `end_session` is to end the
-    /// session of start.
+    /// has ended since has left in its group what it left on purpose.
     ///
-    /// Returns what becomes readable when its start has ended, if that was killed just now.
-    pub(crate) fn kill_commands(&mut self, end_session: impl Fn(Pid)) -> Option<OwnedFd> {
+    /// Returns its start, and what becomes readable when that has ended, if that was killed just
+    /// now. Its session is to be ended.
+    pub(crate) fn kill_commands(&mut self) -> Option<(Pid, OwnedFd)> {
         let mut start = None;
         for (command, process, exit) in self.running.drain(..) {
             if sys::is_ready(&exit) {
@@ -176,8 +176,7 @@ impl PreviousGuard {
             }
             kill_with_group(process, &exit);
             if command == Command::Start {
-                end_session(process);
-                start = Some(exit);
+                start = Some((process, exit));
             }
         }
         start
@@ -369,8 +368,8 @@ mod tests {
         let mut sleep = sleep.expect("it can be run");
         note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
         let (_, mut previous) = Note::begin(file).expect("a note");
-        let start = previous.kill_commands(|_session| ());
-        let killed = start.is_some_and(|start| {
+        let start = previous.kill_commands();
+        let killed = start.is_some_and(|(_, start)| {
             let until = sys::now().after(sys::PATIENCE);
             let exit = [(start.as_fd(), PollFlags::IN)];
             Alarm::new().expect("a descriptor").wait(exit, Some(until)).expect("waits")[0]

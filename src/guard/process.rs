@@ -21,7 +21,7 @@ use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
 use super::service_command::ServiceCommand;
-use super::sessions::Sessions;
+use super::sessions::{KilledStart, Sessions};
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
@@ -47,16 +47,14 @@ pub(super) struct GuardProcess {
     commands: Commands,
     /// Start, stop, last resort.
     runners: [ServiceCommand; 3],
-    sessions: Arc<Sessions>,
-    /// Is woken when a command was spawned, and when a session was ended.
+    sessions: Sessions,
+    /// Is woken when a command was spawned, and when a start that was killed has ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
     cgroups: Vec<ServiceCgroup>,
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, which is told.
     emptying: bool,
-    /// A start of the previous guard was killed and has perhaps not ended.
-    previous_guard_start: Option<OwnedFd>,
     /// Keeps the lock.
     note: Arc<Note>,
     /// The note says that the service may be up.
@@ -118,17 +116,20 @@ impl GuardProcess {
             say_report(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
-        let sessions = Arc::new(Sessions::start(Arc::clone(&waker))?);
-        let previous_guard_start = previous.kill_commands(|session| sessions.end(session, None));
-        let (down, start_alive) = (may_be_down && !previous.up, previous_guard_start.is_some());
+        let sessions = Sessions::start(Arc::clone(&waker))?;
+        let previous_start = previous.kill_commands();
+        let (down, start_alive) = (may_be_down && !previous.up, previous_start.is_some());
+        if let Some((session, exit)) = previous_start {
+            sessions.end(KilledStart::OfPreviousGuard(session, exit));
+        }
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
         let note = Arc::new(note);
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
-            let (note, sessions) = (Arc::clone(&note), Arc::clone(&sessions));
-            ServiceCommand::start(output, note, sessions, Arc::clone(&waker), oom_score.clone())
+            let (note, waker) = (Arc::clone(&note), Arc::clone(&waker));
+            ServiceCommand::start(output, note, waker, oom_score.clone())
         };
         Ok(GuardProcess {
             guard: guard.recall(previous.times),
@@ -143,7 +144,6 @@ impl GuardProcess {
             cgroups,
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
-            previous_guard_start,
             note,
             noted_up: previous.up,
             noted_times: previous.times,
@@ -200,7 +200,6 @@ impl GuardProcess {
             waker: Some(self.waker.as_fd()),
             agent: self.agent.as_ref().map(AsFd::as_fd),
             listener: self.listener.as_ref().map(AsFd::as_fd),
-            previous_guard_start: self.previous_guard_start.as_ref().map(AsFd::as_fd),
             commands: array::from_fn(|at| self.runners[at].events()),
         };
         let cgroups = self.cgroups.iter().filter(|_| self.emptying);
@@ -233,19 +232,17 @@ impl GuardProcess {
                 self.handle(GuardInput::Ended(command, outcome));
             }
         }
-        if ready.previous_guard_start
-            && self.previous_guard_start.take_if(|start| sys::is_ready(start)).is_some()
-        {
+        if self.sessions.take_ended() {
+            self.runner(Command::Start).flush();
             self.handle(GuardInput::Ended(Command::Start, Outcome::Overran));
         }
         self.check_cgroup_empty();
     }
 
-    /// What start has left outside of the control group counts as inside.
     fn check_cgroup_empty(&mut self) {
         let mut cgroups = self.cgroups.iter();
         let is_empty = |cgroup: &ServiceCgroup| !cgroup.is_populated().unwrap_or(true);
-        if self.emptying && cgroups.all(is_empty) && self.sessions.are_ended() {
+        if self.emptying && cgroups.all(is_empty) {
             self.emptying = false;
             // Only this guard's own is used again.
             self.cgroups.truncate(1);
@@ -369,7 +366,10 @@ impl GuardProcess {
         match action {
             ServiceAction::Run(command, until) => self.run(command, until),
             ServiceAction::Release(command) => self.runner(command).release(),
-            ServiceAction::Kill(command) => self.runner(command).kill(),
+            ServiceAction::Kill(command) => {
+                let start = self.runner(command).kill();
+                start.into_iter().for_each(|start| self.sessions.end(start));
+            }
             ServiceAction::KillCgroup => self.kill_cgroup(),
             ServiceAction::EmptyCgroup => {
                 let mut cgroups = self.cgroups.iter();

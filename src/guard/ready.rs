@@ -12,14 +12,12 @@ use crate::sys::Alarm;
 /// What the guard waits for: `Option<BorrowedFd>`, and what is ready: `bool`.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<T> {
-    /// A command was spawned.
+    /// A command was spawned, or a start that was killed has ended.
     pub(super) waker: T,
     /// The agent has sent something, or is gone.
     pub(super) agent: T,
     /// An agent connects.
     pub(super) listener: T,
-    /// The start that the previous guard has left has ended.
-    pub(super) previous_guard_start: T,
     /// Of each command: it has ended, and it has written something.
     pub(super) commands: [[T; 2]; 3],
 }
@@ -32,13 +30,8 @@ pub(super) type Ready = Sources<bool>;
 
 impl Ready {
     /// It is not known: all is to be asked for.
-    pub(super) const ALL: Ready = Sources {
-        waker: true,
-        agent: true,
-        listener: true,
-        previous_guard_start: true,
-        commands: [[true; 2]; 3],
-    };
+    pub(super) const ALL: Ready =
+        Sources { waker: true, agent: true, listener: true, commands: [[true; 2]; 3] };
 }
 
 impl Awaited<'_> {
@@ -53,8 +46,8 @@ impl Awaited<'_> {
         others: impl Iterator<Item = PollFd<'a>>,
         deadline: Option<Instant>,
     ) -> io::Result<Ready> {
-        let Sources { waker, agent, listener, previous_guard_start, commands } = self;
-        let ones = [waker, agent, listener, previous_guard_start].into_iter();
+        let Sources { waker, agent, listener, commands } = self;
+        let ones = [waker, agent, listener].into_iter();
         let all = ones.chain(commands.iter().flatten()).flatten();
         let mut fds: Vec<_> =
             all.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).chain(others).collect();
@@ -66,7 +59,6 @@ impl Awaited<'_> {
             waker: is_ready(waker),
             agent: is_ready(agent),
             listener: is_ready(listener),
-            previous_guard_start: is_ready(previous_guard_start),
             commands: array::from_fn(|at| {
                 let [ended, written] = &commands[at];
                 [is_ready(ended), is_ready(written)]
@@ -84,33 +76,32 @@ mod tests {
     use crate::sys;
 
     /// Returns which of the commands' descriptors are ready when those of these numbers are.
-    fn commands_ready(written: &[usize], absent: &[usize]) -> ([bool; 4], [[bool; 2]; 3]) {
+    fn commands_ready(written: &[usize], absent: &[usize]) -> ([bool; 3], [[bool; 2]; 3]) {
         let mut pipes: Vec<(PipeReader, PipeWriter)> =
-            (0..10).map(|_| pipe().expect("a pipe")).collect();
+            (0..9).map(|_| pipe().expect("a pipe")).collect();
         written.iter().for_each(|at| pipes[*at].1.write_all(b"x").expect("there is room"));
         let fd = |at: usize| (!absent.contains(&at)).then(|| pipes[at].0.as_fd());
         let awaited = Sources {
             waker: fd(0),
             agent: fd(1),
             listener: fd(2),
-            previous_guard_start: fd(3),
-            commands: array::from_fn(|at| [fd(4 + 2 * at), fd(5 + 2 * at)]),
+            commands: array::from_fn(|at| [fd(3 + 2 * at), fd(4 + 2 * at)]),
         };
         let alarm = Alarm::new().expect("a timer");
         let ready = awaited.wait(&alarm, std::iter::empty(), Some(sys::now())).expect("a wait");
-        let Sources { waker, agent, listener, previous_guard_start, commands } = ready;
-        ([waker, agent, listener, previous_guard_start], commands)
+        let Sources { waker, agent, listener, commands } = ready;
+        ([waker, agent, listener], commands)
     }
 
     #[test]
     fn what_is_ready_is_told_also_where_others_are_absent() {
         let none = [[false; 2]; 3];
-        assert_eq!(commands_ready(&[], &[]), ([false; 4], none));
-        assert_eq!(commands_ready(&[1], &[]), ([false, true, false, false], none));
-        assert_eq!(commands_ready(&[1], &[0, 2]), ([false, true, false, false], none));
+        assert_eq!(commands_ready(&[], &[]), ([false; 3], none));
+        assert_eq!(commands_ready(&[1], &[]), ([false, true, false], none));
+        assert_eq!(commands_ready(&[1], &[0, 2]), ([false, true, false], none));
         let second_ended = [[false; 2], [true, false], [false; 2]];
-        assert_eq!(commands_ready(&[6], &[1, 2, 3, 4]), ([false; 4], second_ended));
+        assert_eq!(commands_ready(&[5], &[1, 2, 3]), ([false; 3], second_ended));
         let last_wrote = [[false; 2], [false; 2], [false, true]];
-        assert_eq!(commands_ready(&[0, 9], &[4, 6, 8]), ([true, false, false, false], last_wrote));
+        assert_eq!(commands_ready(&[0, 8], &[3, 5, 7]), ([true, false, false], last_wrote));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::process::Pid;
 
 use super::note::Note;
-use super::sessions::Sessions;
+use super::sessions::KilledStart;
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome, Timing};
 use crate::log::command_output;
@@ -24,7 +24,6 @@ pub(super) struct ServiceCommand {
     pub(super) output: OutputPipe,
     runner: Runner,
     note: Arc<Note>,
-    sessions: Arc<Sessions>,
 }
 
 impl ServiceCommand {
@@ -37,7 +36,6 @@ impl ServiceCommand {
     pub(super) fn start(
         output: OutputPipe,
         note: Arc<Note>,
-        sessions: Arc<Sessions>,
         waker: Arc<Waker>,
         oom_score: String,
     ) -> io::Result<ServiceCommand> {
@@ -52,7 +50,7 @@ impl ServiceCommand {
             }
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, runner, note, sessions })
+        Ok(ServiceCommand { command, output, runner, note })
     }
 
     /// Has the command spawned; says whether it will be.
@@ -97,19 +95,16 @@ impl ServiceCommand {
         self.output.pass_on(&mut command_output);
     }
 
-    /// Reaps the command if it has ended, with what it has written; returns how. A start that was
-    /// killed is reaped when its session was ended.
+    /// Reaps the command if it has ended, with what it has written; returns how.
     pub(super) fn reap(&mut self) -> Option<(Command, Outcome)> {
-        let process = self.runner.take_ended()?;
-        let outcome = match process.session().filter(|_| process.killed) {
-            Some(session) => {
-                self.sessions.end(session, Some(process));
-                Outcome::Overran
-            }
-            None => process.reap(),
-        };
-        self.output.flush(&mut command_output);
+        let outcome = self.runner.reap()?;
+        self.flush();
         Some((self.command, outcome))
+    }
+
+    /// The command has ended: passes on what is left of what it has written.
+    pub(super) fn flush(&mut self) {
+        self.output.flush(&mut command_output);
     }
 
     /// Lets the process begin.
@@ -117,17 +112,12 @@ impl ServiceCommand {
         self.runner.process.iter_mut().for_each(Process::release);
     }
 
-    /// Kills the process with its group, if there is one, and has its session ended the first time.
-    pub(super) fn kill(&mut self) {
-        if let Some(process) = &mut self.runner.process {
-            let is_first = !process.killed;
-            process.kill();
-            // Once: each order lists the processes of the host, and the next one comes when the
-            // process is reaped.
-            if let Some(session) = process.session().filter(|_| is_first) {
-                self.sessions.end(session, None);
-            }
-        }
+    /// Kills the process with its group, if there is one. Returns a start, which has not ended
+    /// before its session has.
+    pub(super) fn kill(&mut self) -> Option<KilledStart> {
+        self.runner.process.iter_mut().for_each(Process::kill);
+        let start = self.runner.process.take_if(|process| process.leads_session());
+        start.map(KilledStart::Own)
     }
 }
 
