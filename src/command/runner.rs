@@ -15,18 +15,9 @@ use super::{Prepared, Process};
 use crate::core::{Command, Outcome};
 use crate::sys::{SMALL_STACK_BYTES, Waker};
 
-/// Orders that may wait for the thread.
-const ORDERS_MAX: usize = 8;
-
-/// An order to the thread.
-enum Order {
-    Spawn(Box<Prepared>),
-    Work(Box<dyn FnOnce() + Send>),
-}
-
 /// One command: the thread that spawns it, and its process while it runs.
 pub struct Runner {
-    orders: Sender<Order>,
+    orders: Sender<Box<Prepared>>,
     /// Is woken for each order.
     thread: Thread,
     spawned: Receiver<io::Result<Process>>,
@@ -50,27 +41,22 @@ impl Runner {
         mut prepare: impl FnMut(&Process) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Runner> {
         let output = output.try_clone()?;
-        let (orders, ordered) = bounded(ORDERS_MAX);
+        let (orders, ordered) = bounded(1);
         let (done, spawned) = bounded(1);
         let serve = move || {
-            while let Some(order) = next(&ordered) {
-                match order {
-                    Order::Work(work) => work(),
-                    Order::Spawn(prepared) => {
-                        let process = Process::spawn(*prepared, &output);
-                        let process = process.and_then(|process| match prepare(&process) {
-                            Ok(()) => Ok(process),
-                            Err(error) => {
-                                process.end();
-                                Err(error)
-                            }
-                        });
-                        if done.send(process).is_err() {
-                            return;
-                        }
-                        waker.wake();
+            while let Some(prepared) = next(&ordered) {
+                let process = Process::spawn(*prepared, &output);
+                let process = process.and_then(|process| match prepare(&process) {
+                    Ok(()) => Ok(process),
+                    Err(error) => {
+                        process.end();
+                        Err(error)
                     }
+                });
+                if done.send(process).is_err() {
+                    return;
                 }
+                waker.wake();
             }
         };
         let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
@@ -84,20 +70,9 @@ impl Runner {
         if self.is_spawning || self.process.is_some() {
             return false;
         }
-        self.is_spawning = self.order(Order::Spawn(prepared));
-        self.is_spawning
-    }
-
-    /// Has the thread do something else, after all that was ordered before. Returns whether it will
-    /// be done: there may be no room for the order.
-    pub fn work(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        self.order(Order::Work(Box::new(work)))
-    }
-
-    fn order(&self, order: Order) -> bool {
-        let has_room = self.orders.try_send(order).is_ok();
+        self.is_spawning = self.orders.try_send(prepared).is_ok();
         self.thread.unpark();
-        has_room
+        self.is_spawning
     }
 
     /// Returns, once, that the command was spawned, or why it could not be.
@@ -120,7 +95,7 @@ impl Runner {
 
 /// Waits for the next order; `None` when there is no one to give one. The channel's own wait would
 /// spin before it sleeps, at several system calls an order.
-fn next(orders: &Receiver<Order>) -> Option<Order> {
+fn next(orders: &Receiver<Box<Prepared>>) -> Option<Box<Prepared>> {
     loop {
         match orders.try_recv() {
             Ok(order) => return Some(order),

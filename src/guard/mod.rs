@@ -10,7 +10,7 @@
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
 //! | `private_file` | small files in that directory, each replaced as a whole |
-//! | `note` | what a guard notes for the next guard |
+//! | `note`, `note_thread` | what a guard notes for the next guard |
 //! | `ready` | what the main loop waits for |
 //! | `service_command` | a command: its runner, its output, what is noted of it |
 //! | `sessions` | the thread that ends what start has left in its session |
@@ -26,6 +26,7 @@ mod device;
 mod finish;
 mod instance_dir;
 pub(crate) mod note;
+mod note_thread;
 mod private_file;
 mod process;
 pub mod protocol;

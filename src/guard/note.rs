@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
@@ -51,8 +53,14 @@ const DOWN: &str = "service down";
 /// Longest file that is read.
 const BYTES_MAX: usize = 8192;
 
-/// The notes of this guard: their file.
-pub(crate) struct Note(File);
+/// The notes of this guard.
+pub(crate) struct Note {
+    file: File,
+    /// Starts that were noted, or are being noted.
+    starts: AtomicU64,
+    /// One thread at a time notes whether the service is up.
+    service: Mutex<()>,
+}
 
 /// The state that the previous guard has noted.
 #[derive(Debug, Default)]
@@ -82,12 +90,12 @@ impl Note {
         let count = file.read_at(&mut text, 0)?;
         let text = &text[..count];
         let previous = parse(text, &boot);
-        let note = Note(file);
+        let note = Note { file, starts: AtomicU64::default(), service: Mutex::default() };
         let known = if is_of_boot(text, &boot) {
             count
         } else {
             // What another boot has noted must not be taken for a note of this one.
-            note.0.set_len(0)?;
+            note.file.set_len(0)?;
             0
         };
         note.write(0, &format!("{FORMAT}{boot}"), 1)?;
@@ -102,13 +110,19 @@ impl Note {
         Ok((note, previous))
     }
 
-    /// Notes whether the service may be up.
+    /// Returns how many starts were noted, or are being noted.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts.load(Ordering::Acquire)
+    }
+
+    /// Notes that the service is down, if no start was noted since there were so many.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn service(&self, up: bool) -> io::Result<()> {
-        self.write(SERVICE, if up { UP } else { DOWN }, 1)
+    pub(crate) fn down(&self, starts: u64) -> io::Result<()> {
+        let _service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        if starts == self.starts() { self.write(SERVICE, DOWN, 1) } else { Ok(()) }
     }
 
     /// Notes the times under which the service may run.
@@ -131,6 +145,9 @@ impl Note {
         let (from, until) = (tick(since), tick(sys::now()));
         let line = format!("run {} {from} {until}", process.as_raw_nonzero());
         if command == Command::Start {
+            // Before the lock: whoever has it noted that the service was down until now.
+            self.starts.fetch_add(1, Ordering::AcqRel);
+            let _service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
             let width = SLOT_BYTES - 1;
             return self.write(SERVICE, &format!("{UP:width$}\n{line}"), 2);
         }
@@ -151,14 +168,14 @@ impl Note {
         let text = lines.join("\n");
         let slots = text.len() / SLOT_BYTES + 1;
         self.write(CGROUP, &text, slots)?;
-        self.0.set_len(((CGROUP + slots) * SLOT_BYTES) as u64)
+        self.file.set_len(((CGROUP + slots) * SLOT_BYTES) as u64)
     }
 
     fn write(&self, slot: usize, text: &str, slots: usize) -> io::Result<()> {
         let mut bytes = text.as_bytes().to_vec();
         bytes.resize(slots * SLOT_BYTES - 1, b' ');
         bytes.push(b'\n');
-        self.0.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
+        self.file.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
     }
 }
 
@@ -306,10 +323,10 @@ mod tests {
         assert!(previous.up && previous.running.is_empty() && previous.cgroups.is_empty());
         // Nobody has started it in this boot, as far as guards know.
         assert!(!previous.left_up && !parse_file(&file).left_up && parse_file(&file).up);
-        note.service(false).expect("there is room");
+        note.down(0).expect("there is room");
         let begun = Note::begin(file.try_clone().expect("a descriptor"));
         assert!(!begun.expect("a note").1.up && !parse_file(&file).up);
-        note.service(true).expect("there is room");
+        note.write(SERVICE, UP, 1).expect("there is room");
         let own = rustix::process::getpid();
         note.command(Command::Stop, own, BOOT).expect("there is room");
         let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
@@ -340,10 +357,25 @@ mod tests {
         let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
         note.times(times).expect("there is room");
         assert!(parse_file(&file).times.is_some());
-        note.service(false).expect("there is room");
+        note.down(0).expect("there is room");
         assert_eq!(parse_file(&file).times, None);
-        note.service(true).expect("there is room");
+        note.write(SERVICE, UP, 1).expect("there is room");
         assert!(parse_file(&file).times.is_some());
+    }
+
+    /// The disk may have held the note of the end up until the next start was noted.
+    #[test]
+    fn a_late_note_that_the_service_was_down_does_not_hide_a_later_start() {
+        let file = file("late");
+        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        let start = || note.command(Command::Start, rustix::process::getpid(), BOOT);
+        start().expect("there is room");
+        let down = note.starts();
+        start().expect("there is room");
+        note.down(down).expect("nothing is written");
+        assert!(parse_file(&file).left_up);
+        note.down(note.starts()).expect("there is room");
+        assert!(!parse_file(&file).up);
     }
 
     #[test]
@@ -409,7 +441,7 @@ mod tests {
     fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
         let file = file("boot");
         let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        note.service(false).expect("there is room");
+        note.down(0).expect("there is room");
         let mut text = vec![0; 4096];
         let count = file.read_at(&mut text, 0).expect("it is there");
         let text = &text[..count];

@@ -18,6 +18,7 @@ use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
 use super::note::Note;
+use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
 use super::service_command::ServiceCommand;
@@ -56,7 +57,7 @@ pub(super) struct GuardProcess {
     /// The control group is to be emptied, which is told.
     emptying: bool,
     /// Keeps the lock.
-    note: Arc<Note>,
+    notes: Arc<NoteThread>,
     /// The note says that the service may be up.
     noted_up: bool,
     noted_times: Option<Timing>,
@@ -125,11 +126,11 @@ impl GuardProcess {
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
-        let note = Arc::new(note);
+        let notes = Arc::new(NoteThread::start(note)?);
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
-            let (note, waker) = (Arc::clone(&note), Arc::clone(&waker));
-            ServiceCommand::start(output, note, waker, oom_score.clone())
+            let (notes, waker) = (Arc::clone(&notes), Arc::clone(&waker));
+            ServiceCommand::start(output, notes, waker, oom_score.clone())
         };
         Ok(GuardProcess {
             guard: guard.recall(previous.times),
@@ -144,7 +145,7 @@ impl GuardProcess {
             cgroups,
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
-            note,
+            notes,
             noted_up: previous.up,
             noted_times: previous.times,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
@@ -354,7 +355,8 @@ impl GuardProcess {
                 if self.guard.is_down() {
                     // Without the note the next guard runs stop, which does no harm. Nothing
                     // has a deadline any more, so that this thread may write.
-                    let _ = self.note.service(false);
+                    let note = &self.notes.note;
+                    let _ = note.down(note.starts());
                 }
                 self.cgroups.drain(..).for_each(ServiceCgroup::remove);
             }
@@ -427,11 +429,11 @@ impl GuardProcess {
     /// differ in the failure of start besides: only the last one counts for people.
     fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
-            self.runner(Command::Start).note_down();
+            self.notes.down();
         }
         if let Some(times) = self.guard.times()
             && self.noted_times != Some(times)
-            && self.runner(Command::Start).note_times(times)
+            && self.notes.times(times)
         {
             self.noted_times = Some(times);
         }

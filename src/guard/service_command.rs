@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 
-use super::note::Note;
+use super::note_thread::NoteThread;
 use super::sessions::KilledStart;
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
-use crate::core::{Command, GuardInput, Outcome, Timing};
+use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
 
@@ -23,7 +23,7 @@ pub(super) struct ServiceCommand {
     command: Command,
     pub(super) output: OutputPipe,
     runner: Runner,
-    note: Arc<Note>,
+    notes: Arc<NoteThread>,
 }
 
 impl ServiceCommand {
@@ -35,40 +35,27 @@ impl ServiceCommand {
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
         output: OutputPipe,
-        note: Arc<Note>,
+        notes: Arc<NoteThread>,
         waker: Arc<Waker>,
         oom_score: String,
     ) -> io::Result<ServiceCommand> {
         let command = output.command;
-        let own_note = Arc::clone(&note);
+        let note = Arc::clone(&notes.note);
         let prepare = move |process: &Process| {
             set_priority(command, process.group, &oom_score);
             // The next guard has to know of a start. A stop waits for no disk.
             match command == Command::Start {
-                true => own_note.command(command, process.group, process.ordered_at),
+                true => note.command(command, process.group, process.ordered_at),
                 false => Ok(()),
             }
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, runner, note })
+        Ok(ServiceCommand { command, output, runner, notes })
     }
 
     /// Has the command spawned; says whether it will be.
     pub(super) fn run(&mut self, prepared: Prepared) -> bool {
         self.runner.spawn(Box::new(prepared))
-    }
-
-    /// Has it noted that the service is down. Without the note the next guard runs stop, which does
-    /// no harm.
-    pub(super) fn note_down(&self) {
-        let note = Arc::clone(&self.note);
-        self.runner.work(move || drop(note.service(false)));
-    }
-
-    /// Has the times under which the service may run noted; returns whether they will be.
-    pub(super) fn note_times(&self, times: Timing) -> bool {
-        let note = Arc::clone(&self.note);
-        self.runner.work(move || drop(note.times(times)))
     }
 
     /// Returns what became of the spawning since the last call.
@@ -78,8 +65,7 @@ impl ServiceCommand {
             return Some(GuardInput::Ended(command, not_run(&error)));
         }
         if let Some(process) = self.runner.process.as_ref().filter(|_| command != Command::Start) {
-            let (note, group, since) = (Arc::clone(&self.note), process.group, process.ordered_at);
-            self.runner.work(move || drop(note.command(command, group, since)));
+            self.notes.command(command, process.group, process.ordered_at);
         }
         Some(GuardInput::Spawned(command))
     }

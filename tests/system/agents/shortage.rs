@@ -118,6 +118,30 @@ fn an_agent_acts_while_the_start_of_a_guard_hangs() {
     until_true("one guard", || host.sandbox.guards(&host.key).len() == 1);
 }
 
+/// As when fsfreeze(8) holds the file system for a backup. The guard notes each run of stop in its
+/// private directory.
+#[test]
+fn a_disk_that_takes_no_note_keeps_no_stop_from_being_run_again() {
+    let host = Host::new("no-note");
+    let stop = "test ! -e $D/up || test -e $D/failed || { echo >$D/failed; exit 1; }; rm -f $D/up";
+    let mut agent = Agent::start(&mut host.putex("agent", stop));
+    host.wait_until_up();
+    let guard = host.guard().as_raw_pid().unsigned_abs();
+    let followed = guard.to_string();
+    let options = ["-f", "-e", "inject=pwrite64:delay_enter=1000s", "-p", &followed];
+    let Some(mut strace) = strace(&host, &options) else { return };
+    until_true("strace", || is_traced(guard) || matches!(strace.try_wait(), Ok(Some(_))));
+    if !is_traced(guard) {
+        return println!("skipped: strace may not follow a process");
+    }
+    agent.signal(Signal::TERM);
+    host.wait_until_down();
+    assert!(host.has("failed"));
+    let _ = (strace.kill(), strace.wait());
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+}
+
 /// Returns a process that a thread of this name has spawned, and that executes no program yet.
 fn spawned_by(parent: u32, thread: &str) -> Option<u32> {
     let name = format!("{thread}\n");
