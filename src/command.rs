@@ -43,8 +43,9 @@ const TOLD: [&str; 12] = [
 ];
 
 /// Precedes a script that waits for its release: the script ends unbegun when the process
-/// that spawned it has died before that.
-const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
+/// that spawned it has died before that. Where /dev/null cannot be opened, the script has an empty
+/// stdin all the same. By exec alone, without `command`, the shell would end then.
+const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; command exec </dev/null; ";
 
 /// A command that can be spawned: `sh -c COMMAND NAME ARGUMENT`, with what it is told in its
 /// environment.

@@ -1,6 +1,8 @@
 //! How commands are run.
 
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::process::Stdio;
 
 use rustix::event::PollFd;
 use rustix::process::{Pid, PidfdFlags};
@@ -65,6 +67,22 @@ fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() 
         assert_eq!(group, own, "{command:?}");
         assert_eq!(leads, command == Command::Start, "{command:?}");
         assert_eq!(signals, 0, "{command:?}");
+    }
+}
+
+/// No stop could be run on a host that had lost /dev/null.
+#[test]
+fn a_command_begins_with_an_empty_stdin_although_dev_null_is_missing() {
+    for nothing in ["/dev/null", "/nonexistent"] {
+        let script = WAIT_FOR_RELEASE.replace("/dev/null", nothing) + "cat; echo begun";
+        let mut shell = process::Command::new("/bin/sh");
+        let shell = shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.stderr(Stdio::null()).spawn().expect("it can be run");
+        let mut stdin = shell.stdin.take().expect("a pipe");
+        stdin.write_all(b"\n").expect("it is read");
+        drop(stdin);
+        let output = shell.wait_with_output().expect("it ends");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "begun\n", "{nothing}");
     }
 }
 

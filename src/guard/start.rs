@@ -34,8 +34,8 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
     let socket = socket.map_err(|error| no_descriptor(error.into()))?;
     // The agent sees the guard's end when the last copy of the socket is closed.
-    let nothing = File::options().read(true).write(true).open("/dev/null");
-    let nothing = nothing.map_err(&no_descriptor)?;
+    // A pipe that nobody writes to: /dev/null may be missing.
+    let (nothing, _) = io::pipe().map_err(&no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let first = receive(socket.as_fd(), RecvFlags::empty());
     let first = first.map(|(packet, output)| (decode(&packet), output));
