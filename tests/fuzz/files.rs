@@ -253,13 +253,14 @@ fn noted_again(data: &[u8]) {
     let (first, before) = begin();
     let again = begin().1;
     assert_eq!((again.up, again.cgroups), (before.up, before.cgroups));
-    first.service(true).expect("there is room");
+    let process = rustix::process::getpid();
+    first.command(Command::Start, process, sys::now()).expect("there is room");
     let dir = Path::new("/sys/fs/cgroup/putex");
     first.cgroups(iter::once(dir)).expect("there is room");
     let (second, before) = begin();
     assert!(before.up);
     assert_eq!(before.cgroups, [dir]);
-    second.service(false).expect("there is room");
+    second.down(second.starts()).expect("there is room");
     assert!(!begin().1.up);
 }
 
