@@ -170,11 +170,11 @@ impl Speaker<'_> {
         match grabbed {
             Grabbed::Granted { term, valid_until } => Ok((line(term, 0, valid_until), 0)),
             Grabbed::Queued { term, ahead, valid_until, why } => {
-                self.warn(&format!("not had: {why}"));
+                self.not_had(&why, busy_status);
                 Ok((line(term, ahead, valid_until), busy_status))
             }
             Grabbed::Withdrawn(why) => {
-                self.warn(&format!("not had: {why}"));
+                self.not_had(&why, busy_status);
                 Ok((String::new(), busy_status))
             }
             Grabbed::Overlaps(other) => {
@@ -234,6 +234,15 @@ impl Speaker<'_> {
     fn warn_of_removal(&self, other: &StoredTicket) {
         let who = other.describe();
         self.warn(&format!("{who} has not renewed its lock in time: it was removed"));
+    }
+
+    /// Says why the name is not had. With a status of success, a job of cron that is elsewhere has
+    /// nothing to say.
+    fn not_had(&self, why: &str, status: u8) {
+        let least = if status == 0 { Level::Info } else { Level::Warn };
+        if self.request.level >= least as u64 {
+            self.tell(&format!("not had: {why}"));
+        }
     }
 
     /// Says why it has ended so, unless errors alone are to be said.

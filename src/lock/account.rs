@@ -160,7 +160,9 @@ impl Account {
 
     /// The lock was not had in time.
     pub(super) fn not_had(&mut self, why: &str, status: u8) -> Ending {
-        if self.level >= Level::Warn as u64 {
+        // With a status of success, a job of cron that is elsewhere has nothing to say.
+        let least = if status == 0 { Level::Info } else { Level::Warn };
+        if self.level >= least as u64 {
             self.say(&format!("not had: {why}"));
         }
         (self.outcome, self.why) = (Outcome::NotHad, Some(why.to_owned()));

@@ -246,7 +246,14 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
     let mut grabber = process(ticket(), false, 60, at(1));
     let own = standing("ge", 9, 7, Ticket { lifetime: 60 * SECOND, attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
-    assert_eq!(write(&mut grabber, 9, 21, at(1)).lifetime, 60 * SECOND);
+    let written = write(&mut grabber, 9, 21, at(1));
+    assert_eq!(written.lifetime, 60 * SECOND);
+    // Nor is that what it is told now.
+    list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
+    grabber.handle(Input::Written(Written::Stored(Revision(22)), at(1)), at(1));
+    list(&mut grabber, &[standing("ge", 22, 7, ticket())], 22, at(1));
+    let valid_until = at(1).after(60 * SECOND - 600 * SECOND / 1000);
+    assert_eq!(grabber.ended(), Some(&Grabbed::Granted { term: 7, valid_until }));
     let mut grabber = process(ticket(), false, 60, at(1));
     let own = standing("ge", 9, 7, Ticket { lifetime: SECOND, attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
