@@ -164,6 +164,28 @@ fn locks_that_have_ended_are_not_shown_as_held_after_a_kill() {
     assert!(shown.contains("no lock"), "{shown}");
 }
 
+/// A lease ends by an entry that stays. So do a pause and a request for switchover.
+#[test]
+fn a_lease_is_what_it_was_after_each_kill() {
+    let Some(site) = Site::on_server(&QUICK) else { return };
+    let claim = |who| script(&site, &["lease", "claim", "--for", "2", "--as", who, "l"]).status;
+    let extend = |who| script(&site, &["lease", "extend", "--for", "2", "--as", who, "l"]).status;
+    let expire = || script(&site, &["lease", "expire", "-w", "1m", "l"]).status;
+    for _ in 0..rounds() {
+        assert_eq!(claim("a"), Some(0));
+        kill(&site);
+        assert_eq!(claim("b"), NOT_HAD, "it is a's");
+        assert_eq!(expire(), Some(0));
+        observe_for(MARKER);
+        kill(&site);
+        assert_ne!(extend("a"), Some(0), "it has run out");
+        assert_eq!(claim("b"), Some(0));
+        kill(&site);
+        assert_eq!(claim("a"), NOT_HAD, "it is b's");
+        assert_eq!(expire(), Some(0));
+    }
+}
+
 /// Kills servers of a cluster, starts them again, and has one of them lead the bucket.
 fn kill_of_three(site: &Site, killed: &[usize], leader: usize) {
     killed.iter().for_each(|number| site.server_of(*number).kill());

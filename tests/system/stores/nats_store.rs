@@ -67,6 +67,44 @@ fn every_story_of_a_store_holds() {
     });
 }
 
+/// Pauses, requests for switchover and leases end by an entry that stays: a server that is killed
+/// restores what an entry has replaced that it has removed since, as that of a ticket.
+#[test]
+fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed() {
+    on_servers(|binary| {
+        let mut server = Server::start(binary, "");
+        let mut store = server.bucket("locks");
+        store.open(FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        let content = Content { headers: Vec::new(), payload: Vec::new() };
+        for key in ["pause", "ticket"] {
+            let written = store.compare_and_set(key, Expected::Key(Revision(0)), &content, soon());
+            let Written::Stored(at) = written else { panic!("{written:?}") };
+            let end = Content {
+                headers: vec![("KV-Operation".to_owned(), "DEL".to_owned())],
+                ..content.clone()
+            };
+            let ended = match key {
+                "pause" => store.compare_and_set(key, Expected::Key(at), &end, soon()),
+                _ => store.write_for(Stays::Retired, key, at, &end, soon()),
+            };
+            assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
+        }
+        let mut admin = server.admin();
+        let filter = r#"{"subjects_filter":"$KV.locks.ticket"}"#;
+        let mut subjects = || admin.stream("INFO", "locks", filter)["state"]["subjects"].clone();
+        if !server.version().starts_with("2.10.") {
+            until_true("the removal of the ticket's end", || subjects().is_null());
+        }
+        server.kill();
+        server.restart().expect("it starts again");
+        let mut store = server.bucket("locks");
+        store.open(FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        let pause = store.get("pause", soon()).expect("an answer").expect("an entry");
+        assert!(pause.content.is_tombstone(), "{pause:?}");
+        println!("the ticket: {:?}", store.get("ticket", soon()).expect("an answer"));
+    });
+}
+
 #[test]
 fn marks_of_deletion_are_told_from_absence() {
     on_servers(|binary| {
