@@ -148,6 +148,20 @@ fn without_the_renewer_nothing_is_left_of_the_command() {
     assert_has_ended(&outside);
 }
 
+/// Nobody ended it: it ran beside the next holder until the front went on.
+#[test]
+fn the_kernel_kills_the_command_of_a_stopped_front_with_the_renewer() {
+    let mut run = Run::begin(&["sleep", "1000"]);
+    run.grant(LONG);
+    let leader = run.started();
+    run.signal(Signal::STOP);
+    rig::wait_until_so("the stop", || rig::state_of(run.process) == "T");
+    run.renewer = None;
+    run.wait_for_end_of(leader);
+    run.signal(Signal::CONT);
+    assert_eq!(run.status(), LockExit::Lost as u8);
+}
+
 /// Asserts that the process has ended whose number is in this file.
 fn assert_has_ended(number: &PathBuf) {
     let process = fs::read_to_string(number).expect("a number");
