@@ -10,7 +10,7 @@ use putex::agent::service_manager::ServiceManager;
 use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
-use putex::cli::connect;
+use putex::cli::connect::{self, Use};
 use putex::cli::lease::Action;
 use putex::cli::{
     self, AgentArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location,
@@ -131,7 +131,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let incarnation = Incarnation(number);
-    let store = connect::store(&args, incarnation, &variable)?;
+    let store = connect::agent_store(&args, incarnation, &variable)?;
     let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(Refusal::system("no log thread: "))?;
@@ -183,7 +183,8 @@ fn run_lock(args: &LockArgs, destination: Destination) -> Result<u8, Refusal> {
     if let Location::Dir(base) = &args.bucket.location {
         return lock::run_local(&args.request, base, &args.bucket.name, destination);
     }
-    lock::run(&args.request, connect::lock_store(args, &variable), destination)
+    let store = connect::store(&args.bucket, &Use::of_lock(&args.request), &variable);
+    lock::run(&args.request, store, destination)
 }
 
 /// Gets a lock for a script, or releases it; returns the exit status.
@@ -193,7 +194,7 @@ fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
             grab::run_local(&args.request, base, &args.bucket.name, destination)?
         }
         Location::Nats(_) => {
-            let mut store = connect::grab_store(args, &variable)?;
+            let mut store = connect::store(&args.bucket, &Use::of_grab(&args.request), &variable)?;
             if args.request.needs_bucket() {
                 require_bucket(&mut *store, &args.bucket.name)?;
             }
@@ -213,7 +214,7 @@ fn require_bucket(store: &mut dyn Bucket, bucket: &str) -> Result<(), Refusal> {
 /// Does something with leases; returns the exit status.
 fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> {
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let mut store = connect::lease_store(args, &variable)?;
+    let mut store = connect::store(&args.bucket, &Use::of_lease(&args.action), &variable)?;
     let needs_bucket = match &args.action {
         Action::Lease(request) => request.needs_bucket(),
         Action::Put(_) => true,
@@ -233,7 +234,8 @@ fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> 
 
 /// Shows who holds what; returns the exit status.
 fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
-    let store = connect::status_store(args, &variable)?;
+    let of = Use::without_locks("status".to_owned());
+    let store = connect::store(&args.bucket, &of, &variable)?;
     status::run(&args.request, store, &connect::runtime_base(), print_to_reader)
 }
 
@@ -258,7 +260,8 @@ fn run_doctor(
 
 /// Moves a lock to another agent; returns the exit status.
 fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8, Refusal> {
-    let store = connect::switchover_store(args, &variable)?;
+    let of = Use::without_locks(format!("switchover {}", args.request.key));
+    let store = connect::store(&args.bucket, &of, &variable)?;
     let base = connect::runtime_base();
     let (text, status) = switchover::run(&args.request, store, &base, destination)?;
     print(&text).map(|_| status)
@@ -266,7 +269,8 @@ fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8,
 
 /// Begins or ends a pause; returns the exit status.
 fn run_pause(args: &PauseArgs, destination: Destination) -> Result<u8, Refusal> {
-    let store = connect::pause_store(args, &variable)?;
+    let of = Use::without_locks(format!("pause {}", args.request.key));
+    let store = connect::store(&args.bucket, &of, &variable)?;
     let (text, status) = pause::run(&args.request, store, &connect::runtime_base(), destination)?;
     print(&text).map(|_| status)
 }

@@ -6,10 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::access::Access;
 use super::lease::Action;
-use super::{
-    AgentArgs, BucketArgs, DoctorArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, PauseArgs,
-    StatusArgs, SwitchoverArgs, context,
-};
+use super::{AgentArgs, BucketArgs, DoctorArgs, Location, Lookup, context};
 use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
@@ -21,7 +18,7 @@ use crate::status::ANSWER_MAX;
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
-use crate::sys;
+use crate::{grab, lock, sys};
 
 impl Location {
     /// Returns the location with the settings of its context; opens nothing.
@@ -170,28 +167,58 @@ impl StoreSettings {
     }
 }
 
-/// Returns the store for `putex grab` and `putex release`, not yet opened.
-///
-/// # Errors
-///
-/// As of [`lock_store`].
-pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let request = &args.request;
-    let name = format!("grab {} {}", request.name, request.who);
-    complete_store(&args.bucket, &name, request.answer_time(), true, var)
+/// What a command other than the agent has a store for.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// The name of the connection, for people who look at the server.
+    pub name: String,
+    /// How long a request to the store may take.
+    pub answer_time: Duration,
+    /// Whether tickets and leases are kept in it.
+    pub for_locks: bool,
 }
 
-/// Returns the store for `putex lease` and `putex put`, not yet opened.
+impl Use {
+    /// Returns that of a command which keeps neither tickets nor leases.
+    pub fn without_locks(name: String) -> Use {
+        Use { name, answer_time: ANSWER_MAX, for_locks: false }
+    }
+
+    /// Returns that of `putex lock`.
+    pub fn of_lock(lock::Request { name, token, timing, .. }: &lock::Request) -> Use {
+        let name = format!("lock {name} {token}");
+        Use { name, answer_time: timing.renewal(), for_locks: true }
+    }
+
+    /// Returns that of `putex grab` and `putex release`.
+    pub fn of_grab(request: &grab::Request) -> Use {
+        let name = format!("grab {} {}", request.name, request.who);
+        Use { name, answer_time: request.answer_time(), for_locks: true }
+    }
+
+    /// Returns that of `putex lease` and `putex put`.
+    pub fn of_lease(action: &Action) -> Use {
+        let name = match action {
+            Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
+            Action::Put(put) => format!("put {} {}", put.key, put.holder),
+        };
+        Use { name, answer_time: REQUEST_MAX, for_locks: true }
+    }
+}
+
+/// Returns the store of a command other than the agent, not yet opened.
 ///
 /// # Errors
 ///
-/// As of [`lock_store`].
-pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let name = match &args.action {
-        Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
-        Action::Put(put) => format!("put {} {}", put.key, put.holder),
-    };
-    complete_store(&args.bucket, &name, REQUEST_MAX, true, var)
+/// The first fault; also a file that is missing: a command is not kept waiting for it.
+pub fn store(args: &BucketArgs, of: &Use, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = args.location.complete(var)?;
+    if let Some(fault) = location.faults().into_iter().next() {
+        return Err(fault.into());
+    }
+    let Use { name, answer_time, for_locks } = of;
+    let settings = StoreSettings::new(args, name, *answer_time);
+    Ok(bucket(location, StoreSettings { for_locks: *for_locks, ..settings }))
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -199,7 +226,7 @@ pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>,
 /// # Errors
 ///
 /// The first fault.
-pub fn store(
+pub fn agent_store(
     args: &AgentArgs,
     incarnation: Incarnation,
     var: Lookup<'_>,
@@ -215,49 +242,6 @@ pub fn store(
     Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats).with_reads_of(read_max))
 }
 
-/// Returns the store for `putex lock` in NATS, not yet opened.
-///
-/// # Errors
-///
-/// The first fault; also a file that is missing: a command is not kept waiting for it.
-pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let LockArgs { bucket, request } = args;
-    let name = format!("lock {} {}", request.name, request.token);
-    complete_store(bucket, &name, request.timing.renewal(), true, var)
-}
-
-/// Returns the store for `putex status`, not yet opened.
-///
-/// # Errors
-///
-/// As of [`lock_store`].
-pub fn status_store(args: &StatusArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    complete_store(&args.bucket, "status", ANSWER_MAX, false, var)
-}
-
-/// Returns the store for `putex switchover`, not yet opened.
-///
-/// # Errors
-///
-/// As of [`lock_store`].
-pub fn switchover_store(
-    args: &SwitchoverArgs,
-    var: Lookup<'_>,
-) -> Result<Box<dyn Bucket>, Refusal> {
-    let name = format!("switchover {}", args.request.key);
-    complete_store(&args.bucket, &name, ANSWER_MAX, false, var)
-}
-
-/// Returns the store for `putex pause` and `putex resume`, not yet opened.
-///
-/// # Errors
-///
-/// As of [`lock_store`].
-pub fn pause_store(args: &PauseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let name = format!("pause {}", args.request.key);
-    complete_store(&args.bucket, &name, ANSWER_MAX, false, var)
-}
-
 /// Returns the settings of the store for `putex doctor`. An answer that takes longer than R comes
 /// too late.
 pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
@@ -268,28 +252,10 @@ pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
 ///
 /// # Errors
 ///
-/// As of [`lock_store`].
+/// As of [`store`].
 pub fn doctor_location(args: &DoctorArgs, var: Lookup<'_>) -> Result<Location, Refusal> {
     let location = args.bucket.location.complete(var)?;
     location.faults().into_iter().next().map_or(Ok(location), |fault| Err(fault.into()))
-}
-
-/// Returns the store of a connection of this name, or the first fault of its files.
-fn complete_store(
-    args: &BucketArgs,
-    name: &str,
-    renewal: Duration,
-    for_locks: bool,
-    var: Lookup<'_>,
-) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = args.location.complete(var)?;
-    match location.faults().into_iter().next() {
-        Some(fault) => Err(fault.into()),
-        None => {
-            let settings = StoreSettings { for_locks, ..StoreSettings::new(args, name, renewal) };
-            Ok(bucket(location, settings))
-        }
-    }
 }
 
 fn bucket(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
