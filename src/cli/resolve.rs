@@ -20,7 +20,7 @@ use crate::core::{Instant, Priority, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::status::Source;
-use crate::store::name::{valid_agents_key, valid_bucket, valid_key, valid_token};
+use crate::store::name::{valid_agents_key, valid_bucket, valid_token};
 use crate::sys;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
@@ -128,7 +128,7 @@ pub(super) fn resolve(
     let failback = faults.parse(Name::Failback, failback);
     let seats = faults.parse(Name::Seats, seats);
     let last_key = key.as_ref().zip(seats).map(|(key, seats)| Seat(seats - 1).key(key));
-    last_key.and_then(|key| faults.collect(Name::Key, valid_key(&key)));
+    last_key.and_then(|key| faults.collect(Name::Key, valid_agents_key(&key)));
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {

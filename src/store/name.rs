@@ -43,6 +43,9 @@ pub fn is_own(key: &str) -> bool {
 /// suffixes.
 pub const NAME_BYTES_MAX: usize = 200;
 
+/// Longest key of agents, in bytes: a request for a switchover has a longer one.
+const AGENTS_KEY_BYTES_MAX: usize = NAME_BYTES_MAX - super::switchover::PREFIX.len();
+
 /// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
 /// domain name 253.
 const TOKEN_BYTES_MAX: usize = 255;
@@ -80,6 +83,12 @@ pub fn valid_key(name: &str) -> Result<(), String> {
 /// The rule that the name breaks, with the name.
 pub fn valid_agents_key(name: &str) -> Result<(), String> {
     valid_key(name)?;
+    let bytes = name.len();
+    if bytes > AGENTS_KEY_BYTES_MAX {
+        return Err(format!(
+            "key: the name has {bytes} bytes, more than the maximum of {AGENTS_KEY_BYTES_MAX}"
+        ));
+    }
     if is_own(name) {
         let roots = OWN_ROOTS.join(", ");
         return Err(format!("key {name:?}: {roots} and keys that begin so are not for agents"));
@@ -131,6 +140,18 @@ mod tests {
     fn keys_of_locks_and_leases_are_told_from_those_of_users() {
         assert!(["lease.db", "lock.db.0f", "putex.epoch", "lease"].iter().all(|key| is_own(key)));
         assert!(["db", "leases.db", "a.lock", "lock/x"].iter().all(|key| !is_own(key)));
+    }
+
+    /// An agent with a key of 184 bytes passed its check, and was refused by its store.
+    #[test]
+    fn the_longest_key_of_agents_has_room_for_what_stands_before_it() {
+        let longest = "x".repeat(AGENTS_KEY_BYTES_MAX);
+        assert_eq!(valid_agents_key(&longest), Ok(()));
+        for of_key in [super::super::pause::PREFIX, super::super::switchover::PREFIX] {
+            assert_eq!(valid_key(&format!("{of_key}{longest}")), Ok(()));
+        }
+        let refused = valid_agents_key(&format!("{longest}x")).expect_err("too long");
+        assert_eq!(refused, "key: the name has 184 bytes, more than the maximum of 183");
     }
 
     #[test]

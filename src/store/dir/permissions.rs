@@ -12,12 +12,14 @@ use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 use crate::sys::safe_path::{self, Unusable};
 
-/// File systems that several hosts can share, by the number of statfs(2), written as in
-/// linux/magic.h: NFS, SMB (three of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and the boot
-/// in `epoch` have no meaning on a second host.
-const SHARED_FILE_SYSTEMS: [u64; 9] = [
-    0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x00c36400, 0x01021997, 0x5346414f, 0x7461636f,
-    0x01161970,
+/// File systems of one host, by the number of statfs(2), written as in linux/magic.h: tmpfs, ramfs,
+/// overlayfs, ext2 to ext4, XFS, Btrfs, ZFS, bcachefs, F2FS, JFS, NILFS, ReiserFS, UBIFS, JFFS2,
+/// eCryptfs, exFAT, FAT, NTFS. Any other one may be shared, such as NFS, and whatever is mounted by
+/// FUSE: the clock and the boot in `epoch` have no meaning on a second host.
+const LOCAL_FILE_SYSTEMS: [u64; 18] = [
+    0x01021994, 0x858458f6, 0x794c7630, 0xef53, 0x58465342, 0x9123683e, 0x2fc12fc1, 0xca451a4e,
+    0xf2f52010, 0x3153464a, 0x3434, 0x52654973, 0x24051905, 0x72b6, 0xf15f, 0x2011bab0, 0x4d44,
+    0x7366746e,
 ];
 
 /// Opens the folder at `path`; creates it and `base` when they do not exist, but not what is above
@@ -69,9 +71,10 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     let system = system.map_err(|error| refused("check", path, &error.into()))?;
     // The numbers have 32 bits, but their type is signed on some architectures.
     let number = system.f_type as u64 & 0xffff_ffff;
-    if SHARED_FILE_SYSTEMS.contains(&number) {
+    if !LOCAL_FILE_SYSTEMS.contains(&number) {
         return refuse(format!(
-            "is on a file system that other hosts share (type {number:#x}); this store is for one"
+            "is on a file system that other hosts may share (type {number:#x}), and this store is \
+             for one; take a directory on another one, such as /run"
         ));
     }
     Ok(dir)
@@ -84,4 +87,20 @@ fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
         return StoreErrorKind::Unsafe.error(text);
     }
     StoreErrorKind::Unreachable.error(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On GlusterFS, sshfs and virtiofs, which are mounted by FUSE, two hosts held one lock.
+    #[test]
+    fn a_file_system_that_is_not_known_counts_as_shared() {
+        const FUSE: u64 = 0x65735546;
+        const NFS: u64 = 0x6969;
+        const UNKNOWN: u64 = 0x12345;
+        assert!([FUSE, NFS, UNKNOWN].iter().all(|it| !LOCAL_FILE_SYSTEMS.contains(it)));
+        let here = rustix::fs::statfs("/proc/self/..").expect("a number").f_type as u64;
+        assert!(!LOCAL_FILE_SYSTEMS.contains(&here), "nor is proc a place for a lock");
+    }
 }
