@@ -59,6 +59,8 @@ pub mod code {
     pub const HEADERS_TOO_LARGE: u64 = 10097;
     /// The stream accepts no more messages.
     pub const SEALED: u64 = 10109;
+    /// The account takes only streams with a limit of their size.
+    pub const MAX_BYTES_REQUIRED: u64 = 10113;
     /// Another write of the same key is in flight; nothing is decided.
     pub const BUSY: u64 = 10164;
     /// The stream's ingest queue is full.

@@ -204,6 +204,10 @@ impl NatsStore {
             | code::SUBJECTS_OVERLAP
             | code::INVALID_CONFIG
             | code::INVALID_JSON => Kind::Unsafe.error(text),
+            code::MAX_BYTES_REQUIRED => Kind::Unsafe.error(format!(
+                "{text}; make the bucket with a limit: nats kv add {} --max-bucket-size 64MiB",
+                self.settings.bucket
+            )),
             _ => Kind::Unreachable.error(text),
         }
     }
