@@ -6,6 +6,7 @@ mod processes;
 pub mod raw;
 pub mod safe_path;
 pub mod signals;
+mod threads;
 
 use std::array;
 use std::cell::Cell;
@@ -17,6 +18,7 @@ use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
+pub use self::threads::{run_beside_each_other, start_small_thread, start_thread};
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec, epoll};
 use rustix::fs::FlockOperation;
@@ -28,10 +30,6 @@ use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use crate::core::Instant;
-
-/// The stack of a thread that only waits and calls the system, in bytes. The guard keeps its memory
-/// locked, so that of each thread counts.
-pub const SMALL_STACK_BYTES: usize = 64 * 1024;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
 pub fn now() -> Instant {

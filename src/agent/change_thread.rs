@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, NewestSender, newest_inbox};
@@ -81,7 +80,7 @@ impl ChangeHandle {
         let mut thread =
             ChangeThread { commands, output, runner, changes, shared, within, run: None };
         let work = move || while thread.turn().is_some() {};
-        thread::Builder::new().name("putex-change".to_owned()).spawn(work)?;
+        sys::start_thread("putex-change", work)?;
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
     }
 

@@ -5,11 +5,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use crate::core::AgentStatus;
 use crate::guard::{Identity, status_file};
 use crate::log::panic_if_asked;
+use crate::sys::start_thread;
 
 /// The status of this agent that is to be written, and the number of the request for it.
 type Status = Option<(String, Box<AgentStatus>)>;
@@ -54,7 +54,7 @@ impl FileHandle {
             let (dir, identity) = (self.dir.clone(), self.identity.clone());
             let shared = Arc::clone(&self.shared);
             let work = move || serve(&dir, &identity, &shared);
-            thread::Builder::new().name("putex-files".to_owned()).spawn(work)?;
+            start_thread("putex-files", work)?;
             self.runs = true;
         }
         self.shared.changed.notify_one();

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -108,7 +107,7 @@ impl GuardClient {
             // Nobody is there any more when the agent ends.
             let _ = outcome.tell(connector.open(messages, output.as_deref()));
         };
-        if let Err(error) = thread::Builder::new().name("putex-connect".to_owned()).spawn(work) {
+        if let Err(error) = sys::start_thread("putex-connect", work) {
             return Some(self.not_started(&error));
         }
         self.state = State::Connecting(Vec::new());

@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -75,7 +74,7 @@ impl HealthCheck {
             is_awaited: false,
         };
         let work = move || while watchdog.turn().is_some() {};
-        thread::Builder::new().name("putex-watchdog".to_owned()).spawn(work)?;
+        sys::start_thread("putex-watchdog", work)?;
         Ok(HealthCheck { commands, output, runs, shared, is_running: false })
     }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::inbox::{Inbox, NewestSender, newest_inbox};
@@ -54,7 +53,7 @@ impl MetricsHandle {
         let (orders, ordered) = newest_inbox(1)?;
         let file = MetricsFile::new(path, dir);
         let work = move || serve(&file, &ordered);
-        thread::Builder::new().name("putex-metrics".to_owned()).spawn(work)?;
+        sys::start_thread("putex-metrics", work)?;
         let (every, due) = (renewal.max(EVERY_MIN), sys::now());
         Ok(MetricsHandle { metrics, orders, every, due, stuck: None })
     }

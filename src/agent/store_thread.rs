@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
@@ -80,7 +79,7 @@ impl StoreHandle {
                 thread.pause();
             }
         };
-        thread::Builder::new().name("putex-store".to_owned()).spawn(work)?;
+        sys::start_thread("putex-store", work)?;
         Ok(StoreHandle { requests: own, generation: 0, follows_hints })
     }
 

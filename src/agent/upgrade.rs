@@ -14,14 +14,14 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::command::describe;
 use crate::guard::Identity;
 use crate::log::LogQueue;
-use crate::sys::Waker;
+use crate::sys::raw::Child;
+use crate::sys::{Waker, start_thread};
 
 /// The option whose descriptor is closed by now: the service manager was told once.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
@@ -88,7 +88,7 @@ impl Program {
             waker.wake();
         };
         // It waits for the disk that has the program, for files with secrets, and for servers.
-        match thread::Builder::new().name("putex-upgrade".to_owned()).spawn(work) {
+        match start_thread("putex-upgrade", work) {
             Ok(_) => self.check = Check::Running,
             Err(error) => log::error!("upgrade: the settings cannot be checked: {error}"),
         }
@@ -135,6 +135,7 @@ fn check_of(path: &Path, arguments: &[OsString]) -> Command {
     words.next_if(|word| *word == "agent");
     let mut command = Command::new(path);
     command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
+    Child::default().set_up(&mut command);
     command
 }
 

@@ -1,7 +1,6 @@
 //! Inspects the bucket by each server: an agent may connect to any of them, so all must have the
 //! same bucket.
 
-use std::thread;
 use std::time::Duration;
 
 use crate::cli::access::Access;
@@ -29,17 +28,14 @@ pub(crate) fn inspect(
     within: Duration,
 ) -> Vec<Inspected> {
     let deadline = sys::now().after(within);
-    let one = |server: &Server| {
-        let alone = Access { servers: vec![server.clone()], ..access.clone() };
-        let mut store = connect::nats_store(settings.clone(), alone);
-        let inspection = store.inspect(keys, deadline);
-        Inspected { server: server.clone(), info: store.server().cloned(), inspection }
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            access.servers.iter().map(|server| scope.spawn(|| one(server))).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    })
+    sys::run_beside_each_other(access.servers.iter().map(|server| {
+        move || {
+            let alone = Access { servers: vec![server.clone()], ..access.clone() };
+            let mut store = connect::nats_store(settings.clone(), alone);
+            let inspection = store.inspect(keys, deadline);
+            Inspected { server: server.clone(), info: store.server().cloned(), inspection }
+        }
+    }))
 }
 
 /// Returns the inspection by the first server that has a bucket fit for an agent, with the remarks

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::{Prepared, Process};
 use crate::core::{Command, Outcome};
-use crate::sys::{SMALL_STACK_BYTES, Waker};
+use crate::sys::{Waker, start_small_thread};
 
 /// One command: the thread that spawns it, and its process while it runs.
 pub struct Runner {
@@ -59,8 +59,8 @@ impl Runner {
                 waker.wake();
             }
         };
-        let builder = thread::Builder::new().name(format!("putex-{}", command.name()));
-        let thread = builder.stack_size(SMALL_STACK_BYTES).spawn(serve)?.thread().clone();
+        let name = format!("putex-{}", command.name());
+        let thread = start_small_thread(&name, serve)?.thread().clone();
         Ok(Runner { orders, thread, spawned, is_spawning: false, process: None })
     }
 

@@ -4,14 +4,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::Pid;
 
 use super::note::Note;
 use crate::core::{Command, Instant, Timing};
-use crate::sys::SMALL_STACK_BYTES;
+use crate::sys::start_small_thread;
 
 /// Notes that may wait. More are lost.
 const ORDERS_MAX: usize = 8;
@@ -54,8 +53,7 @@ impl NoteThread {
                 };
             }
         };
-        let builder = thread::Builder::new().name("putex-note".to_owned());
-        builder.stack_size(SMALL_STACK_BYTES).spawn(work)?;
+        start_small_thread("putex-note", work)?;
         Ok(NoteThread { note, orders })
     }
 

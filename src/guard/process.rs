@@ -21,7 +21,7 @@ use super::note::Note;
 use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
-use super::service_command::ServiceCommand;
+use super::service_command::{ServiceCommand, come_first};
 use super::sessions::{KilledStart, Sessions};
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
@@ -117,6 +117,17 @@ impl GuardProcess {
             say_report(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
+        let notes = Arc::new(NoteThread::start(note)?);
+        // The guard will have another, its commands not.
+        let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
+        let runner = |command, output| {
+            let output = OutputPipe::new(command, output)?;
+            let (notes, waker) = (Arc::clone(&notes), Arc::clone(&waker));
+            ServiceCommand::start(output, notes, waker, oom_score.clone())
+        };
+        let start = runner(Command::Start, output)?;
+        // Threads inherit that, and so do what they spawn. The service has the agent's priority.
+        come_first();
         let sessions = Sessions::start(Arc::clone(&waker))?;
         let previous_start = previous.kill_commands();
         let (down, start_alive) = (may_be_down && !previous.up, previous_start.is_some());
@@ -124,22 +135,10 @@ impl GuardProcess {
             sessions.end(KilledStart::OfPreviousGuard(session, exit));
         }
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
-        // The guard will have another, its commands not.
-        let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
-        let notes = Arc::new(NoteThread::start(note)?);
-        let runner = |command, output| {
-            let output = OutputPipe::new(command, output)?;
-            let (notes, waker) = (Arc::clone(&notes), Arc::clone(&waker));
-            ServiceCommand::start(output, notes, waker, oom_score.clone())
-        };
         Ok(GuardProcess {
             guard: guard.recall(previous.times),
             commands: settings.commands.clone(),
-            runners: [
-                runner(Command::Start, output)?,
-                runner(Command::Stop, None)?,
-                runner(Command::LastResort, None)?,
-            ],
+            runners: [start, runner(Command::Stop, None)?, runner(Command::LastResort, None)?],
             sessions,
             waker,
             cgroups,

@@ -14,9 +14,14 @@ use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
 
-/// The highest priority of those that are not real-time: on a busy host the guard comes first, and
-/// the stop that it runs.
+/// The highest priority of those that are not real-time.
 pub(super) const NICE_MIN: i32 = -20;
+
+/// Gives this thread that priority: on a busy host the guard comes first, and the stop that it
+/// runs. Best effort: not everybody may.
+pub(super) fn come_first() {
+    let _ = rustix::process::setpriority_process(None, NICE_MIN);
+}
 
 /// One command.
 pub(super) struct ServiceCommand {
@@ -42,7 +47,7 @@ impl ServiceCommand {
         let command = output.command;
         let note = Arc::clone(&notes.note);
         let prepare = move |process: &Process| {
-            set_priority(command, process.group, &oom_score);
+            set_oom_score(command, process.group, &oom_score);
             // The next guard has to know of a start. A stop waits for no disk.
             match command == Command::Start {
                 true => note.command(command, process.group, process.ordered_at),
@@ -107,13 +112,10 @@ impl ServiceCommand {
     }
 }
 
-/// Gives a process the priority of a command, and how ready the kernel is to kill it. Best effort.
-fn set_priority(command: Command, process: Pid, oom_score: &str) {
+/// Tells the kernel how ready it is to kill a process of a command. Best effort.
+fn set_oom_score(command: Command, process: Pid, oom_score: &str) {
     let path = format!("/proc/{process}/oom_score_adj");
     let _ = fs::write(path, oom_score_of(command, oom_score));
-    if command != Command::Start {
-        let _ = rustix::process::setpriority_process(Some(process), NICE_MIN);
-    }
 }
 
 /// Returns the OOM score of a command of an agent of this score. What start leaves behind is the

@@ -6,14 +6,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 
 use crate::command::Process;
-use crate::sys::{self, SMALL_STACK_BYTES, Waker, end_session};
+use crate::sys::{self, Waker, end_session};
 
 /// A start that was killed with its group.
 pub(super) enum KilledStart {
@@ -63,8 +62,7 @@ impl Sessions {
                 waker.wake();
             }
         };
-        let builder = thread::Builder::new().name("putex-sessions".to_owned());
-        builder.stack_size(SMALL_STACK_BYTES).spawn(work)?;
+        sys::start_small_thread("putex-sessions", work)?;
         Ok(Sessions { killed, ended })
     }
 

@@ -16,7 +16,7 @@ use super::service_command::NICE_MIN;
 use super::socket::receive;
 use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
-use crate::sys::{self, signals};
+use crate::sys;
 
 /// How long a guard waits for the end of the previous guard.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
@@ -48,12 +48,14 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     };
     #[cfg(target_env = "gnu")]
     sys::raw::share_heap();
-    signals::handle_deadly().map_err(lacks("guard: signals: "))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
+    // The commands begin with none blocked. Blocked by the agent until now, and again here: glibc
+    // unblocks two of its own when the first thread is started.
+    sys::raw::block_signals();
     let lock = lock.map_err(lacks("guard: the lock: "))?;
     let locked = sys::lock_record_within(&lock, LOCK_WITHIN, LOCK_EVERY);
     if !locked.map_err(lacks("guard: the lock: "))? {
@@ -81,7 +83,5 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
 fn protect() {
     let _ = fs::write(OOM_SCORE, "-1000");
     let _ = rustix::mm::mlockall(sys::memory_lock());
-    // On a busy host the guard comes first, and the stop that it runs.
-    let _ = rustix::process::setpriority_process(None, NICE_MIN);
     let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
 }

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -20,7 +19,7 @@ use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
 use crate::store::StoreResult;
 use crate::store::lock_file::LockFile;
-use crate::sys::{self, Alarm, PollFlags, SMALL_STACK_BYTES, Waker, raw};
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
@@ -162,14 +161,12 @@ fn run_in_thread(
 ) -> Result<(), NotWaited> {
     let (file, waker) = (Arc::clone(file), Arc::clone(waker));
     let run = move || {
-        raw::block_signals();
         // Whoever is woken sees what came of it.
         let _ = work(&file);
         drop(file);
         waker.wake();
     };
-    let thread = thread::Builder::new().stack_size(SMALL_STACK_BYTES);
-    thread.spawn(run).map(drop).map_err(cannot_wait)
+    sys::start_small_thread("putex-file", run).map(drop).map_err(cannot_wait)
 }
 
 /// Waits until one of these is readable, or until this instant. A signal that is taken ends that.

@@ -4,7 +4,6 @@ use std::io;
 use std::panic;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use ::log::Level;
@@ -29,7 +28,7 @@ pub(crate) fn end_on_panic(destination: Destination, subject: &str) -> io::Resul
     panic::set_hook(Box::new(move |panicked| {
         let alarm = Arc::clone(&alarm);
         // The disk of a file may stall. Without a thread to give, nothing limits the wait.
-        let _ = thread::Builder::new().spawn(move || {
+        let _ = sys::start_thread("putex-abort", move || {
             let alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
             // A wait that fails is a short wait.
             let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));

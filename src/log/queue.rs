@@ -8,7 +8,6 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread;
 use std::time::Duration;
 
 use ::log::{Level, LevelFilter};
@@ -21,7 +20,7 @@ use super::lost::LostLines;
 use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{self, Command};
-use crate::sys::{self, Alarm, PollFlags, SMALL_STACK_BYTES, Waker, raw};
+use crate::sys::{self, Alarm, PollFlags, Waker, raw};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -143,9 +142,7 @@ impl LogQueue {
             syslog: SyslogSocket::default(),
             stderr: Some(Stderr::new(stderr)),
         };
-        let builder =
-            thread::Builder::new().name("putex-log".to_owned()).stack_size(SMALL_STACK_BYTES);
-        builder.spawn(move || thread.work())?;
+        sys::start_small_thread("putex-log", move || thread.work())?;
         let logger = logger(subject, destination, level, directives, &shared);
         Ok((LogQueue { shared, alarm }, logger))
     }
@@ -274,6 +271,7 @@ impl LogThread {
 mod tests {
     use std::io::{BufRead, BufReader, PipeReader};
     use std::os::fd::OwnedFd;
+    use std::thread;
 
     use ::log::{Log, Record};
 

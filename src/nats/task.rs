@@ -3,11 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::sys::Waker;
+use crate::sys::{Waker, start_thread};
 
 /// A call that runs or has ended.
 pub(super) struct Task<T> {
@@ -28,7 +27,7 @@ impl<T: Send + 'static> Task<T> {
             let _ = sender.send(call());
             waker.wake();
         };
-        thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        start_thread(name, work)?;
         Ok(Task { done, result })
     }
 

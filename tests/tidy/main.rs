@@ -166,6 +166,17 @@ fn nothing_grows_or_sleeps_without_a_limit() {
     forbid(&shipped, &["thread::sleep"]);
 }
 
+/// A thread that is started in another way may have to handle signals, for which it has no stack.
+#[test]
+fn a_thread_is_started_in_one_place_which_has_it_block_all_signals() {
+    let mut shipped = sources("src");
+    shipped.retain(|file| !for_tests(&file.path) && file.path != "src/sys/threads.rs");
+    for file in &mut shipped {
+        file.text.truncate(file.text.find("#[cfg(test)]\nmod tests {").unwrap_or(file.text.len()));
+    }
+    forbid(&shipped, &["thread::Builder", "thread::spawn", "thread::scope"]);
+}
+
 #[test]
 fn no_deadline_stands_still_with_a_suspended_host() {
     let mut shipped = sources("src");

@@ -85,12 +85,20 @@ pub fn unblock_signals() -> io::Result<()> {
     mask(libc::SIG_SETMASK, set_of(&[])).map(drop)
 }
 
-/// Blocks all signals in this thread: what the kernel gives to it never reaches the descriptor of
-/// [`take_signals`].
+/// Blocks all signals in this thread, and in all that it starts later, those too that the C library
+/// keeps for itself: what they are for is not used here, and anybody can send them.
 pub fn block_signals() {
-    // It fails for a wrong operation only.
-    let all: Vec<_> = (1..=libc::SIGRTMAX()).collect();
-    let _ = mask(libc::SIG_BLOCK, set_of(&all));
+    let (all, none) = (u64::MAX, ptr::null_mut::<u64>());
+    // SAFETY: rt_sigprocmask(2) reads a set of this size. It fails for a wrong operation only.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const all,
+            none,
+            size_of_val(&all),
+        );
+    }
 }
 
 /// Discards the signals that wait for this process, and blocks none any more. Takes no memory: it

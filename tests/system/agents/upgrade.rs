@@ -13,20 +13,31 @@ fn ignores(process: u32, signal: Signal) -> bool {
     process::has_signal(process, "SigIgn:", signal)
 }
 
-/// What the agent blocks, the service must not inherit.
+/// Handlers of many signals at once need more stack than a thread of the guard has. What agent and
+/// guard block, the service must not inherit.
 #[test]
-fn no_process_but_the_agent_blocks_signals() {
+fn the_guard_blocks_all_signals_and_no_command_does() {
     let sandbox = Sandbox::new("blocked");
     let mut command = sandbox.agent("sleep 100 & true", "true");
     let agent = Agent::start(command.args(["-r", "500ms", "--healthcheck", "exec sleep 100"]));
     until_true("the health check", || !sandbox.processes_of("sleep").is_empty());
-    // A guard that has just begun blocks them until it can take them.
-    until_true("processes that block nothing", || {
+    let guard = sandbox.guard("web").as_raw_pid().unsigned_abs();
+    until_true("commands that block nothing", || {
         let mut others = sandbox.processes();
-        others.retain(|process| *process != agent.id());
-        others.len() > 1 && others.iter().all(|process| signals(*process, "SigBlk:") == Some(0))
+        others.retain(|process| ![agent.id(), guard].contains(process));
+        !others.is_empty() && others.iter().all(|process| signals(*process, "SigBlk:") == Some(0))
     });
     assert_ne!(signals(agent.id(), "SigBlk:"), Some(0));
+    let never_blocked = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+    let threads = |process: u32| {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it lives");
+        threads.map(|thread| thread.expect("an entry").file_name().to_string_lossy().into_owned())
+    };
+    let of_agent = threads(agent.id()).filter(|thread| *thread != agent.id().to_string());
+    for thread in of_agent.chain(threads(guard)) {
+        let blocked = signals(thread.parse().expect("a number"), "SigBlk:");
+        assert_eq!(blocked.map(|blocked| blocked | never_blocked), Some(u64::MAX), "{thread}");
+    }
 }
 
 /// The new instance would end, and its guard would stop the service at V.

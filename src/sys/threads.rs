@@ -1,0 +1,69 @@
+//! How a thread is started. Only the main thread of a process takes signals: in each other, all are
+//! blocked before anything else. The handlers of many signals at once are run one inside another,
+//! and need more stack than such a thread has.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use super::raw::block_signals;
+
+/// The stack of a thread that only waits and calls the system, in bytes. The guard keeps its memory
+/// locked, so that of each thread counts.
+const SMALL_STACK_BYTES: usize = 64 * 1024;
+
+/// Starts a thread of this name.
+///
+/// # Errors
+///
+/// When the system has no thread to give.
+pub fn start_thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(thread::Builder::new().name(name.to_owned()), work)
+}
+
+/// As [`start_thread`], a thread with a small stack, which only waits and calls the system.
+///
+/// # Errors
+///
+/// As those of [`start_thread`].
+pub fn start_small_thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    start(thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK_BYTES), work)
+}
+
+fn start(
+    builder: thread::Builder,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    builder.spawn(move || {
+        block_signals();
+        work();
+    })
+}
+
+/// Runs all of these beside each other, each in a thread of its own. Returns their results in the
+/// same order, without those of threads that have panicked.
+///
+/// # Panics
+///
+/// When the system has no thread to give.
+pub fn run_beside_each_other<W, R>(works: impl Iterator<Item = W>) -> Vec<R>
+where
+    W: FnOnce() -> R + Send,
+    R: Send,
+{
+    thread::scope(|scope| {
+        let start = |work: W| {
+            scope.spawn(|| {
+                block_signals();
+                work()
+            })
+        };
+        let threads: Vec<_> = works.map(start).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
+}
