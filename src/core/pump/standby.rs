@@ -177,9 +177,27 @@ impl Standby {
         }
     }
 
+    /// Does what is due in each phase that follows from the one before at once.
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
-        // Each phase has timers of its own.
-        context.armed = None;
+        loop {
+            // Each phase has timers of its own.
+            context.armed = None;
+            let before = self.phase;
+            self.read_and_request(context, now);
+            if let Some((seat, seen)) = self.seat_taken_now(context, now) {
+                return Taking::begin(context, seat, &seen, now);
+            }
+            if self.phase == Phase::Resting && !context.check_runs {
+                self.begin(context, now);
+            }
+            if self.phase == before {
+                return Next::Stay(State::Standby(self));
+            }
+        }
+    }
+
+    /// Reads the key of a seat, and requests a lock from its holder, if that is due.
+    fn read_and_request(&mut self, context: &mut Context, now: Instant) {
         if context.is_idle()
             && let Some(seat) = self.seat_to_read(context, now)
         {
@@ -190,32 +208,27 @@ impl Standby {
         }
         let healthy = !context.config.check || self.healthy == Some(true);
         self.failback.advance(context, healthy, now);
-        if let Phase::Ready { since } = self.phase {
-            let stale_at = stale_at(context, since);
-            match self.takeable(context).map(|(seat, seen)| (seat, seen.clone())) {
-                Some((seat, seen)) if !context.due(Timer::CheckStale, stale_at, now) => {
-                    if context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now) {
-                        if !context.config.observes {
-                            return Taking::begin(context, seat, &seen, now);
-                        }
-                        let (lock, holder) = (context.lock_name(seat), seen.takeover.holder);
-                        context.report(Report::WouldTake { lock, holder });
-                        let reads = &mut self.reads[seat.index()];
-                        reads.would_take = Some(seen.key_state.revision);
-                        self.phase = Phase::Resting;
-                        return self.advance(context, now);
-                    }
-                }
-                Some(_) | None => self.phase = Phase::Resting,
-            }
+    }
+
+    /// Returns the seat whose lock is taken now, and what stands under its key. An agent that only
+    /// observes says so instead, and rests; so does one whose check counts no more.
+    fn seat_taken_now(&mut self, context: &mut Context, now: Instant) -> Option<(Seat, Seen)> {
+        let Phase::Ready { since } = self.phase else { return None };
+        let takeable = self.takeable(context).map(|(seat, seen)| (seat, seen.clone()));
+        let counts = !context.due(Timer::CheckStale, stale_at(context, since), now);
+        let Some((seat, seen)) = takeable.filter(|_| counts) else {
+            self.phase = Phase::Resting;
+            return None;
+        };
+        let is_due = context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now);
+        if is_due && context.config.observes {
+            let (lock, holder) = (context.lock_name(seat), seen.takeover.holder.clone());
+            context.report(Report::WouldTake { lock, holder });
+            self.reads[seat.index()].would_take = Some(seen.key_state.revision);
+            self.phase = Phase::Resting;
+            return None;
         }
-        if self.phase == Phase::Resting && !context.check_runs {
-            self.begin(context, now);
-            if self.phase != Phase::Resting {
-                return self.advance(context, now);
-            }
-        }
-        Next::Stay(State::Standby(self))
+        is_due.then_some((seat, seen))
     }
 
     /// From rest: the takeover check when its time has come, else the next stroke, for which
