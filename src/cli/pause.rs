@@ -6,7 +6,7 @@ use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
-use super::value::{long_time, seconds};
+use super::value::{long_time, wait};
 use super::{BucketArgs, Environment, Invocation, resolve};
 use crate::core::PAUSE_MAX;
 use crate::exit::Refusal;
@@ -20,10 +20,6 @@ pub struct PauseArgs {
     /// What is asked for.
     pub request: Request,
 }
-
-/// For how long the agents are waited for.
-const WAIT_MIN: Duration = Duration::from_secs(1);
-const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// The shortest pause: it takes some time until all have acknowledged it.
 const LASTS_MIN: Duration = Duration::from_secs(1);
@@ -55,7 +51,7 @@ fn resolve(
 ) -> Option<PauseArgs> {
     let bucket = resolve::existing_bucket(faults, environment.var);
     let action = if resumes { Some(Action::Resume) } else { pause(faults) };
-    let wait = wait(faults);
+    let wait = faults.parse(Name::PauseWait, wait);
     let level = resolve::level(faults.settings, Level::Warn);
     let (bucket, source) = bucket?;
     let by = resolve::requester(environment);
@@ -79,15 +75,6 @@ fn pause(faults: &mut Faults<'_>) -> Option<Action> {
     // Records have whole milliseconds.
     let lasts = Duration::from_millis(lasts.as_millis() as u64);
     Some(Action::Pause { lasts, reason })
-}
-
-/// Resolves for how long the agents are waited for.
-fn wait(faults: &mut Faults<'_>) -> Option<Duration> {
-    let wait = faults.parse(Name::PauseWait, seconds)?;
-    if (WAIT_MIN..=WAIT_MAX).contains(&wait) {
-        return Some(wait);
-    }
-    faults.usage(Name::PauseWait, "write 1s to 60m")
 }
 
 #[cfg(test)]

@@ -99,20 +99,6 @@ subcommands! {
 }
 
 impl Subcommand {
-    /// The commands that use a store and have pages of their own.
-    pub const WITH_PAGES: &[Subcommand] = &[
-        Subcommand::Lock,
-        Subcommand::Grab,
-        Subcommand::Release,
-        Subcommand::Lease,
-        Subcommand::Put,
-        Subcommand::Status,
-        Subcommand::Switchover,
-        Subcommand::Pause,
-        Subcommand::Resume,
-        Subcommand::Doctor,
-    ];
-
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         Self::ROWS[self as usize][0]

@@ -1,12 +1,10 @@
 //! The command line of `putex switchover`.
 
-use std::time::Duration;
-
 use log::Level;
 
 use super::settings::{Faults, Settings};
 use super::table::Name;
-use super::value::seconds;
+use super::value::wait;
 use super::{BucketArgs, Environment, Invocation, resolve};
 use crate::exit::Refusal;
 use crate::store::name::valid_token;
@@ -20,10 +18,6 @@ pub struct SwitchoverArgs {
     /// What is asked for.
     pub request: Request,
 }
-
-/// For how long a holder may begin.
-const WAIT_MIN: Duration = Duration::from_secs(1);
-const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// Returns the invocation with these options and words.
 pub(super) fn invocation(
@@ -50,7 +44,7 @@ fn resolve(
     {
         return faults.usage(Name::To, &format!("{to}: is also --from; write another agent"));
     }
-    let wait = wait(faults);
+    let wait = faults.parse(Name::SwitchoverWait, wait);
     let level = resolve::level(faults.settings, Level::Warn);
     let (bucket, source) = bucket?;
     let by = resolve::requester(environment);
@@ -65,15 +59,6 @@ fn who(faults: &mut Faults<'_>, name: Name) -> Option<Option<String>> {
         return Some(None);
     };
     faults.collect(name, valid_token(token)).map(Some)
-}
-
-/// Resolves for how long the holder may begin.
-fn wait(faults: &mut Faults<'_>) -> Option<Duration> {
-    let wait = faults.parse(Name::SwitchoverWait, seconds)?;
-    if (WAIT_MIN..=WAIT_MAX).contains(&wait) {
-        return Some(wait);
-    }
-    faults.usage(Name::SwitchoverWait, "write 1s to 60m")
 }
 
 #[cfg(test)]

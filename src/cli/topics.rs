@@ -20,38 +20,6 @@ pub struct Page {
     pub file: &'static str,
 }
 
-/// putex(8).
-pub const AGENT: Page = Page { file: "putex.8" };
-
-/// putex(7).
-pub const THEORY: Page = Page { file: "putex.7" };
-
-/// putex-messages(7).
-pub const MESSAGES: Page = Page { file: "putex-messages.7" };
-
-/// putex-lock(1).
-pub const LOCK: Page = Page { file: "putex-lock.1" };
-
-/// putex-grab(1).
-pub const GRAB: Page = Page { file: "putex-grab.1" };
-
-/// putex-lease(1).
-pub const LEASE: Page = Page { file: "putex-lease.1" };
-
-/// putex-status(1).
-pub const STATUS: Page = Page { file: "putex-status.1" };
-
-/// putex-switchover(1).
-pub const SWITCHOVER: Page = Page { file: "putex-switchover.1" };
-/// putex-pause(1).
-pub const PAUSE: Page = Page { file: "putex-pause.1" };
-
-/// putex-doctor(1).
-pub const DOCTOR: Page = Page { file: "putex-doctor.1" };
-
-/// putex.conf(5).
-pub const CONFIG: Page = Page { file: "putex.conf.5" };
-
 impl Page {
     /// Returns its text.
     ///
@@ -81,33 +49,38 @@ pub struct Topic {
     pub about: &'static str,
 }
 
-const fn topic(name: &'static str, page: Page, head: &'static str, about: &'static str) -> Topic {
-    Topic { name, page, head, about }
+const fn topic(
+    name: &'static str,
+    file: &'static str,
+    head: &'static str,
+    about: &'static str,
+) -> Topic {
+    Topic { name, page: Page { file }, head, about }
 }
 
 /// All topics, in the order of the help text: first those that are commands. Each page is one of
 /// them as a whole.
 pub const TOPICS: &[Topic] = &[
-    topic("agent", AGENT, "", "putex(8): all of the agent"),
-    topic("check", AGENT, "     check   ", "what check looks at"),
-    topic("finish", AGENT, "     finish  ", "what finish does"),
-    topic("timing", THEORY, "TIMING", "R, F, C, and the times that follow from them"),
-    topic("lock", LOCK, "", "putex-lock(1): run a command while a lock is held"),
-    topic("grab", GRAB, "", "putex-grab(1): grab and release, locks for scripts"),
-    topic("lease", LEASE, "", "putex-lease(1): leases, and put"),
-    topic("status", STATUS, "", "putex-status(1): who holds which lock or lease"),
-    topic("switchover", SWITCHOVER, "", "putex-switchover(1): move a service to another agent"),
-    topic("pause", PAUSE, "", "putex-pause(1): pause and resume"),
-    topic("doctor", DOCTOR, "", "putex-doctor(1): are servers, agents and this host fit"),
-    topic("store", AGENT, "WHERE THE BUCKET IS", "servers, logins, TLS, directories"),
-    topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
-    topic("examples", AGENT, "EXAMPLES", "command lines for common tasks"),
-    topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),
-    topic("messages", MESSAGES, "", "putex-messages(7): what the log says, and what to do"),
-    topic("commands", AGENT, "COMMANDS RUN", "what start, stop and health check have to do"),
-    topic("managers", AGENT, "SERVICE MANAGERS", "OpenRC, runit, s6, systemd, BusyBox init"),
-    topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
-    topic("limits", THEORY, "WHAT IS NOT COVERED", "what can break the promise"),
+    topic("agent", "putex.8", "", "all of the agent"),
+    topic("check", "putex.8", "     check   ", "what check looks at"),
+    topic("finish", "putex.8", "     finish  ", "what finish does"),
+    topic("timing", "putex.7", "TIMING", "R, F, C, and the times that follow from them"),
+    topic("lock", "putex-lock.1", "", "run a command while a lock is held"),
+    topic("grab", "putex-grab.1", "", "grab and release, locks for scripts"),
+    topic("lease", "putex-lease.1", "", "leases, and put"),
+    topic("status", "putex-status.1", "", "who holds which lock or lease"),
+    topic("switchover", "putex-switchover.1", "", "move a service to another agent"),
+    topic("pause", "putex-pause.1", "", "pause and resume"),
+    topic("doctor", "putex-doctor.1", "", "are servers, agents and this host fit"),
+    topic("store", "putex.8", "WHERE THE BUCKET IS", "servers, logins, TLS, directories"),
+    topic("config", "putex.conf.5", "", "settings in a file"),
+    topic("examples", "putex.8", "EXAMPLES", "command lines for common tasks"),
+    topic("trouble", "putex.8", "TROUBLESHOOTING", "what to do if nobody runs the service"),
+    topic("messages", "putex-messages.7", "", "what the log says, and what to do"),
+    topic("commands", "putex.8", "COMMANDS RUN", "what start, stop and health check have to do"),
+    topic("managers", "putex.8", "SERVICE MANAGERS", "OpenRC, runit, s6, systemd, BusyBox init"),
+    topic("theory", "putex.7", "", "why at most one copy runs, and when not"),
+    topic("limits", "putex.7", "WHAT IS NOT COVERED", "what can break the promise"),
 ];
 
 impl Topic {

@@ -120,6 +120,12 @@ pub(super) fn long_time(text: &str) -> Result<Duration, &'static str> {
     if is_number { time?.ok_or(TOO_LARGE) } else { Err(NO_LONG_TIME) }
 }
 
+/// Parses for how long agents are waited for.
+pub(super) fn wait(text: &str) -> Result<Duration, &'static str> {
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(3600);
+    Some(seconds(text)?).filter(|wait| bounds.contains(wait)).ok_or("write 1s to 60m")
+}
+
 /// Parses an exit status.
 pub(super) fn status(text: &str) -> Result<u8, &'static str> {
     let status: u32 = within(text, 0..=u32::from(u8::MAX), "write 0 to 255")?;

@@ -17,7 +17,7 @@ use crate::contrib::files;
 use crate::mdoc::{flags_of, items, logged, names, read, root, section, spellings};
 use crate::support::sandbox::Sandbox;
 use calls::putex_calls;
-use pages::{explained_flags, statuses};
+use pages::{WITH_PAGES, explained_flags, statuses};
 
 fn page() -> String {
     read("man/putex.8")
@@ -156,7 +156,7 @@ fn the_example_of_the_configuration_file_has_its_keys_and_the_page_names_what_is
         key.chars().all(|c| c == '-' || c.is_ascii_lowercase()).then_some(key)
     });
     assert_eq!(sorted(keys.collect()), known, "left: the example; right: the program");
-    let has_page = |of: &Subcommand| Subcommand::WITH_PAGES.contains(of);
+    let has_page = |of: &Subcommand| WITH_PAGES.contains(of);
     let is_of_locks = |flag: &&Flag| flag.subcommands.iter().all(has_page);
     let others = FLAGS.iter().filter(|flag| flag.key().is_none());
     for flag in others.filter(|flag| !is_of_locks(flag)) {

@@ -65,7 +65,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
             "--reason: write one line of at most",
         ),
         (&["resume", "--for", "1h", "web"], "--for: not an option of putex resume"),
-        (&["resume", "-w", "0", "web"], "-w: write 1s to 60m"),
+        (&["resume", "-w", "0", "web"], "-w: 0: write 1s to 60m"),
     ] {
         let refusal = parsed(&[words, &["--dir", "/d"]].concat()).expect_err(says);
         assert_eq!(refusal.exit, Exit::Usage, "{words:?}");

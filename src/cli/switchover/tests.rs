@@ -1,6 +1,7 @@
 //! The command line of `putex switchover`.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use super::super::tests::environment;
 use super::*;
@@ -40,8 +41,8 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("w*b", "KEY: "),
         ("--to '' web", "--to: is empty"),
         ("--from h1 --to h1 web", "--to: h1: is also --from; write another agent"),
-        ("-w 0 web", "-w: write 1s to 60m"),
-        ("-w 61m web", "-w: write 1s to 60m"),
+        ("-w 0 web", "-w: 0: write 1s to 60m"),
+        ("-w 61m web", "-w: 61m: write 1s to 60m"),
         ("--replicas 3 web", "--replicas: not an option of putex switchover"),
     ] {
         let refusal = parsed(format!("switchover --dir /d {words}").trim()).expect_err(words);

@@ -7,7 +7,20 @@ use putex::cli::table::{FLAGS, Flag, Name, Subcommand};
 use crate::mdoc::read;
 
 /// The commands that have pages of their own.
-const LOCKS: &[Subcommand] = Subcommand::WITH_PAGES;
+pub(crate) const WITH_PAGES: [Subcommand; 10] = [
+    Subcommand::Lock,
+    Subcommand::Grab,
+    Subcommand::Release,
+    Subcommand::Lease,
+    Subcommand::Put,
+    Subcommand::Status,
+    Subcommand::Switchover,
+    Subcommand::Pause,
+    Subcommand::Resume,
+    Subcommand::Doctor,
+];
+
+const LOCKS: &[Subcommand] = &WITH_PAGES;
 
 /// Returns the pages that explain flags, each with the flags.
 pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 8] {
