@@ -49,7 +49,8 @@ pub fn parse(
                         return Err(no_command(&word));
                     }
                     Some(_) if subcommand.is_none() && positionals.is_empty() => {
-                        return Err(usage(format!("{word}: a command comes before its options")));
+                        let why = "a command comes before its options";
+                        return Err(usage(format!("{word}: {why}; write putex {word} first")));
                     }
                     _ if subcommand == Some(Subcommand::Timing) => {
                         return Err(usage(format!("{word}: unexpected argument")));
@@ -243,8 +244,7 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
             return usage(format!("{written}: {why}"));
         }
         let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
-        let named = subcommand.map_or(String::new(), |named| format!("{} ", named.name()));
-        usage(format!("{written}: no such option{nearest}; see putex {named}--help"))
+        usage(format!("{written}: no such option{nearest}; see putex {} --help", of.name()))
     })
 }
 

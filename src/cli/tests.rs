@@ -352,7 +352,7 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
         ("nats://u:secret@h/?a?b=secret", "nats://...@h/?... no such command; see putex help"),
         ("a?b", "a?b: no such command; see putex help"),
         ("secret@a=nats://u:p@h", "...@h: no such command; see putex help"),
-        ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
+        ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex agent --help"),
         ("lock --bogus db true", "--bogus: no such option; see putex lock --help"),
         ("grab --bogus db", "--bogus: no such option; see putex grab --help"),
         ("timing --bogus", "--bogus: no such option; see putex timing --help"),

@@ -117,7 +117,9 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
     let name = match arguments {
         [] => return Ok(help(None)),
         [name] => name,
-        [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
+        [_, more, ..] => {
+            return Err(usage(format!("{more}: one topic at a time; write putex help {more}")));
+        }
     };
     let wanted = name.to_ascii_lowercase();
     if wanted == Subcommand::Help.name() {

@@ -180,7 +180,7 @@ pub(super) fn slots(text: &str) -> Result<u32, &'static str> {
 
 /// Parses a number of replicas.
 pub(super) fn replicas(text: &str) -> Result<u32, &'static str> {
-    within(text, 1..=5, "a bucket has 1 to 5 replicas")
+    within(text, 1..=5, "write 1 to 5")
 }
 
 /// Parses a number of requests that are measured.
@@ -208,7 +208,7 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
 
 /// Parses a whole number.
 pub(super) fn count<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    whole(text, "is not a whole number")
+    whole(text, "write a whole number")
 }
 
 /// Parses a whole number in a range; `outside` is the fault if it is not in it.

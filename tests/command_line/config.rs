@@ -204,7 +204,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         format!("{path}:2: strat: no such key; the nearest is start; see putex.conf(5)"),
         format!("{path}:7: stop: stands in line 3 already"),
         format!("{path}:9: syslog: maybe: write yes or no"),
-        format!("{path}:5: replicas: 9: a bucket has 1 to 5 replicas"),
+        format!("{path}:5: replicas: 9: write 1 to 5"),
         format!("{path}:8: failures: 1 is less than 2"),
         "--start: is missing; write --start COMMAND, or start = COMMAND in".to_owned(),
         format!("{path}:6: nkey: {open}: has mode 0644: others can read or write this secret"),

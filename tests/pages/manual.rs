@@ -173,7 +173,10 @@ fn an_unknown_topic_is_refused_in_a_line() {
         ),
         (&["help", "putex.1"][..], "putex: putex.1: no such topic; see putex help\n"),
         (&["help", ""][..], "putex: : no such topic; see putex help\n"),
-        (&["help", "agent", "theory"][..], "putex: theory: one topic at a time\n"),
+        (
+            &["help", "agent", "theory"][..],
+            "putex: theory: one topic at a time; write putex help theory\n",
+        ),
         (
             &["help", "--key", "k"][..],
             "putex: --key: not an option of putex help, but of agent, check, finish\n",

@@ -216,7 +216,7 @@ fn a_refusal_names_the_origin_of_the_value() {
         beside(&format!("{WHOLE}{text}"), line, variables).expect_err(text)
     };
     for (text, says) in [
-        ("replicas = 9", "replicas: 9: a bucket has 1 to 5 replicas"),
+        ("replicas = 9", "replicas: 9: write 1 to 5"),
         ("start-grace = 90", "start-grace: 90: is not a time with a unit"),
         ("check-failures = 0", "check-failures: 0: write 1 to 100"),
         ("renewal = 3s # R", "renewal: 3s # R: is not a time; write"),

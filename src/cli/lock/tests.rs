@@ -354,7 +354,10 @@ fn a_letter_means_what_the_command_says() {
         assert_eq!(status, 64);
     }
     assert_usage("--exclusiv db true", "--exclusiv: no such option; the nearest is --exclusive");
-    assert_eq!(refused("-v lock db true").0, "lock: a command comes before its options");
+    assert_eq!(
+        refused("-v lock db true").0,
+        "lock: a command comes before its options; write putex lock first"
+    );
 }
 
 #[test]
