@@ -86,12 +86,11 @@ pub const TOPICS: &[Topic] = &[
 impl Topic {
     /// Returns the topic that explains a command; `None` for one that no user runs.
     pub fn of(subcommand: Subcommand) -> Option<&'static Topic> {
-        let name = match subcommand {
-            Subcommand::Release => "grab",
-            Subcommand::Put => "lease",
-            Subcommand::Resume => "pause",
-            Subcommand::Help | Subcommand::Guard => return None,
-            other => other.name(),
+        let name = match subcommand.name() {
+            "release" => "grab",
+            "put" => "lease",
+            "resume" => "pause",
+            name => name,
         };
         TOPICS.iter().find(|topic| topic.name == name)
     }
