@@ -95,7 +95,9 @@ impl Grabber {
             number,
             revision,
             sent: self.requested.before(age.unwrap_or_default()),
-            validity: self.timing.validity_of(ticket.lifetime),
+            // Until then no server restores it if it ends, and a write finds it only if it stands.
+            // Then no process of the requester relies on it any more, and it may be ended.
+            validity: self.timing.validity_of(ticket.lifetime * 2),
             is_written: false,
             earlier_keys: EarlierKeys::default(),
         });

@@ -361,7 +361,7 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
 /// The listing said how old it was; when the process went on, it might have been restored.
 #[test]
 fn a_ticket_that_was_found_is_not_continued_by_a_process_that_was_stopped_since() {
-    for (now, continues) in [(at(9), true), (at(10), false)] {
+    for (now, continues) in [(at(19), true), (at(20), false)] {
         let mut grabber = process(ticket(), false, 10, at(1));
         let own = aged(standing("ge", 9, 7, ticket()), 1);
         list(&mut grabber, std::slice::from_ref(&own), 20, at(1));
@@ -377,11 +377,11 @@ fn a_write_that_is_answered_after_v_of_the_one_before_is_undone() {
     let mut grabber = process(ticket(), false, 10, at(1));
     list(&mut grabber, &[aged(standing("ge", 9, 7, ticket()), 1)], 20, at(1));
     let Step::WriteAndList(..) = grabber.next(at(2)) else { panic!("it is not written") };
-    grabber.handle(Input::Written(Written::Stored(Revision(21)), at(2)), at(10));
-    assert!(matches!(grabber.next(at(10)), Step::End(Revision(21), ..)));
-    grabber.handle(Input::Written(Written::Stored(Revision(22)), at(10)), at(10));
-    list(&mut grabber, &[], 22, at(10));
-    write(&mut grabber, 0, 23, at(10));
+    grabber.handle(Input::Written(Written::Stored(Revision(21)), at(2)), at(20));
+    assert!(matches!(grabber.next(at(20)), Step::End(Revision(21), ..)));
+    grabber.handle(Input::Written(Written::Stored(Revision(22)), at(20)), at(20));
+    list(&mut grabber, &[], 22, at(20));
+    write(&mut grabber, 0, 23, at(20));
 }
 
 /// Two processes of one requester have found no ticket, and each has written one.
