@@ -108,7 +108,7 @@ impl Dialer {
                 break;
             }
             match self.pool.next(began, now) {
-                Next::Begin(candidate) => self.begin(candidate, now, deadline),
+                Next::Begin(candidate) => self.begin(*candidate, now, deadline),
                 Next::Wait(until) => self.wait(until.map_or(deadline, |at| at.min(deadline)))?,
                 Next::Over => break,
             }

@@ -101,7 +101,7 @@ pub(super) enum Failure {
 #[derive(Debug)]
 pub(super) enum Next {
     /// To connect to this address, or to look this name up.
-    Begin(Candidate),
+    Begin(Box<Candidate>),
     /// To wait for what is under way, until this instant at the latest if there is one.
     Wait(Option<Instant>),
     /// Nothing: all were tried since the call began, or one of them would be waited for again.
@@ -291,7 +291,7 @@ impl Candidates {
     fn begin(&mut self, id: u64, now: Instant) -> Next {
         let Some(candidate) = self.find(id) else { return Next::Wait(Some(now)) };
         candidate.under_way = Some(UnderWay { since: now, step: HandshakeStep::Silent });
-        Next::Begin(candidate.clone())
+        Next::Begin(Box::new(candidate.clone()))
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Candidate> {

@@ -99,11 +99,9 @@ impl Tickets {
         now: Instant,
     ) -> Option<Input> {
         let text = |error: StoreError| error.text;
-        match step {
-            Step::Rest(_) | Step::Exit => return None,
-            // There are as many as tickets that have not moved.
-            Step::Remove(..) => {}
-            _ => self.pace.wait(),
+        // There are as many removals as tickets that have not moved.
+        if !matches!(step, Step::Rest(_) | Step::Exit | Step::Remove(..)) {
+            self.pace.wait();
         }
         let mark = self.mark.take();
         Some(match step {

@@ -32,7 +32,7 @@ fn candidates(urls: &str) -> Candidates {
 fn begin(policy: &mut Candidates, now: Instant) -> Candidate {
     let next = policy.next(now, now);
     let Next::Begin(candidate) = next else { panic!("not begun but {next:?}") };
-    candidate
+    *candidate
 }
 
 /// Returns until when nothing is to be begun; `None` for as long as all that is under way goes on.

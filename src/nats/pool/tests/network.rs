@@ -343,7 +343,7 @@ impl Network {
             }
             let at = match it.candidates.next(it.since, self.now) {
                 Next::Begin(candidate) => {
-                    self.begin(client, candidate);
+                    self.begin(client, *candidate);
                     continue;
                 }
                 Next::Wait(None) => return,
