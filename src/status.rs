@@ -164,21 +164,38 @@ pub(crate) struct Reader<'a> {
     source: &'a Source,
     /// The directory for files of this host.
     base: &'a Path,
+    /// Agents that are asked read what operators have requested.
+    looks: bool,
     /// The agents that answered the last time.
     answered: BTreeSet<Known>,
     /// The largest R of the records that were read last.
     renewal: Duration,
+    /// Why this user may not ask agents, if so.
+    not_asked: Option<String>,
 }
 
 impl<'a> Reader<'a> {
     /// Makes the reader of a bucket. `base` is the directory for files of this host.
     pub(crate) fn new(source: &'a Source, base: &'a Path) -> Reader<'a> {
-        Reader { source, base, answered: BTreeSet::new(), renewal: RENEWAL_UNKNOWN }
+        let answered = BTreeSet::new();
+        let renewal = RENEWAL_UNKNOWN;
+        Reader { source, base, looks: false, answered, renewal, not_asked: None }
+    }
+
+    /// Returns why this user may not ask agents what they do, if so.
+    pub(crate) fn why_not_asked(&self) -> Option<&String> {
+        self.not_asked.as_ref()
     }
 
     /// Returns how long a known agent had to answer the last time.
     pub(crate) fn longest_wait(&self) -> Duration {
         answer_wait::longest(self.renewal)
+    }
+
+    /// Has the agents that are asked read first what operators have requested.
+    #[must_use]
+    pub(crate) fn looking(self) -> Reader<'a> {
+        Reader { looks: true, ..self }
     }
 
     /// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
@@ -252,7 +269,7 @@ impl<'a> Reader<'a> {
             let read_took = sys::now().since(began);
             self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;
         }
-        Ok(Status::new(bucket_name, epoch, keys))
+        Ok(Status::new(bucket_name, epoch, self.not_asked.clone(), keys))
     }
 
     /// Asks the agents of these keys, and of those that are named, and adds what they say.
@@ -270,18 +287,18 @@ impl<'a> Reader<'a> {
         let asked: BTreeSet<String> = of_agents.cloned().collect();
         let answers = match &self.source.dir {
             None => Answers::Messages,
-            Some((_, location)) => {
-                Answers::Files { base: self.base, location, bucket: &self.source.bucket }
-            }
+            Some((_, location)) => Answers::Files { base: self.base, location },
         };
         let known = std::mem::take(&mut self.answered);
         let known = known.into_iter().chain(assemble::known_holders(keys)).collect();
         let wait = AnswerWait::new(asked.clone(), known, self.renewal, read_took, sys::now());
-        let said = agents::request(wait, bucket, &answers, |said| {
+        let of = (&*self.source.bucket, &answers);
+        let (said, not_asked) = agents::request(wait, bucket, of, self.looks, |said| {
             let mut all = keys.clone();
             assemble::add_agents(&mut all, said);
             asked.iter().filter(|key| !is_enough(key, &all)).cloned().collect()
         })?;
+        self.not_asked = not_asked;
         assemble::add_agents(keys, &said);
         self.answered = said
             .into_keys()
@@ -289,6 +306,11 @@ impl<'a> Reader<'a> {
             .collect();
         Ok(())
     }
+}
+
+/// Says that this user may not ask agents.
+pub(crate) fn not_asked(why: &str) -> String {
+    format!("the agents cannot be asked what they do: {why}")
 }
 
 /// Returns the status of the agents of a key.

@@ -21,11 +21,10 @@ use crate::core::{
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
-use crate::store::message::switchover_notice;
 use crate::store::switchover::{self as wanted, Switchover};
-use crate::store::{Bucket, Entry, Hint, StoreResult};
+use crate::store::{AgentQuestion, Bucket, Entry, Hint, StoreResult};
 use crate::sys::{self, Alarm, Waker};
 
 /// How often the lock is looked at if no hint comes, if C·R is not short.
@@ -80,6 +79,8 @@ pub fn run(
         }
         Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
             reasons.iter().for_each(|why| process.tell(Level::Warn, why));
+            let not_asked = process.reader.why_not_asked();
+            not_asked.iter().for_each(|why| process.tell(Level::Warn, &status::not_asked(why)));
             return Ok((String::new(), LockExit::NotHad as u8));
         }
     };
@@ -289,7 +290,7 @@ impl Process<'_> {
             Ms(lasts)
         );
         self.tell(Level::Info, &text);
-        let end = self.follow(chosen, at, until);
+        let end = self.follow(chosen, until);
         // Best effort: it ends by itself.
         let by = sys::now().after(ANSWER_MAX);
         let _ = wanted::end(&mut *self.bucket, &self.request.key, *seat, at, by);
@@ -325,9 +326,9 @@ impl Process<'_> {
         Err(StoreErrorKind::Unreachable.error(format!("the request may be written: {last}")).into())
     }
 
-    /// Follows the lock until it is known what has become of the request at this revision, which
-    /// nobody begins to follow after `until`.
-    fn follow(&mut self, chosen: &Chosen, at: Revision, until: Instant) -> Result<Ended, Refusal> {
+    /// Follows the lock until it is known what has become of the request, which nobody begins to
+    /// follow after `until`.
+    fn follow(&mut self, chosen: &Chosen, until: Instant) -> Result<Ended, Refusal> {
         let Chosen { seat, term, from, to, timing } = chosen;
         let no_wait = Refusal::system("cannot wait: ");
         let (wake, alarm) = (Waker::new().map_err(&no_wait)?, Alarm::new().map_err(&no_wait)?);
@@ -380,13 +381,23 @@ impl Process<'_> {
             told = seen.or(told);
             if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
                 told_at = Some(now);
-                self.bucket.announce(&self.request.key, &switchover_notice(*seat, at));
+                self.have_agents_look()?;
             }
             let next = sys::now().after(LOOK_EVERY.min(timing.confirmation() / 4));
             if let Hint::Gone(_) = self.bucket.wait(wake.as_fd(), Some(next)) {
                 alarm.wait([], Some(next)).map_err(&no_wait)?;
             }
         }
+    }
+
+    /// Has the agents read the request: its hint may be lost, or the bucket has no hints.
+    fn have_agents_look(&mut self) -> Result<(), Refusal> {
+        let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
+        let (bucket, keys) =
+            (self.request.source.bucket.clone(), [self.request.key.clone()].into());
+        let number = format!("{number:032x}");
+        self.bucket.ask_agents(&AgentQuestion { number, bucket, keys, reads_requests: true });
+        Ok(())
     }
 
     /// Returns why the service may still run where it ran before, if so: the holder has not

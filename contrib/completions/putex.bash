@@ -110,7 +110,7 @@ _putex() {
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
                     --seats --observe --check-failures --start-grace
-                    --last-resort --on-change --metrics-file --notify-fd --micro
+                    --last-resort --on-change --metrics-file --notify-fd
                     --syslog' ;;
         esac
         case $verb in

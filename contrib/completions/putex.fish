@@ -122,7 +122,6 @@ complete -c putex -n '__putex_runs agent check finish' -l last-resort -x -a '(__
 complete -c putex -n '__putex_runs agent check finish' -l on-change -x -a '(__fish_complete_command)' -d 'is run at each change of this agent\'s state'
 complete -c putex -n '__putex_runs agent check finish' -l metrics-file -r -F -d 'keep the metrics of this agent in this file, for Prometheus'
 complete -c putex -n '__putex_runs agent check finish' -l notify-fd -x -d 'write a line to this descriptor when this agent stands by'
-complete -c putex -n '__putex_runs agent check finish' -l micro -d 'let clients of NATS micro services find this agent'
 complete -c putex -n '__putex_runs agent check finish' -l syslog -d 'log to syslog instead of stderr'
 complete -c putex -n '__putex_runs agent check finish lock' -l token -x -d 'name of this agent or holder; no two have the same'
 complete -c putex -n '__putex_runs agent check finish doctor' -l watchdog -r -F -d 'resets this host when agent and guard are gone; DEVICE:required: no start without it'

@@ -313,8 +313,8 @@ fn turn_until_end(
             performer.service_manager.send_stopping(performer.end_within);
         }
         let now = sys::now();
-        if let Event::StatusRequested(request) = &event {
-            performer.send_status(request, &pump, now);
+        if let Event::StatusRequested = event {
+            performer.send_status(&pump, now);
         }
         if let Some(metrics) = &mut performer.metrics {
             metrics.handle_event(&event, now);

@@ -15,9 +15,7 @@ use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
-use crate::core::{
-    Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, StatusRequest,
-};
+use crate::core::{Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump};
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
 use crate::sys::{self, Alarm, PollFlags};
@@ -154,18 +152,13 @@ impl Performer<'_> {
         }
     }
 
-    /// Sends the status of this agent to whoever has requested it. In a directory one message would
-    /// replace that of another agent: there it is a file.
-    pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
+    /// Sends the status of this agent to whoever has requested it, or leaves it in a file.
+    pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
         let (moved_at, why) = &self.last_move;
         let status = pump.status(*moved_at, why, now);
-        match request {
-            StatusRequest::Command(number) if self.is_local => {
-                self.files.write_status(number, status);
-            }
-            StatusRequest::Command(_) | StatusRequest::MicroService => {
-                self.ask_store(StoreRequest::SendStatus(request.clone(), Box::new(status)));
-            }
+        match self.is_local {
+            true => self.files.write_status(now, status),
+            false => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
         }
     }
 

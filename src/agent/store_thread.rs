@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StatusRequest,
-    StoreError, StoreErrorKind as Kind, Timing, Written,
+    AgentStatus, Event, FailbackRequest, Instant, Notice, Record, Revision, Seat, StoreError,
+    StoreErrorKind as Kind, Timing, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
@@ -19,7 +19,7 @@ use crate::store::reopening;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it, and at most
-/// one status for all clients of micro services.
+/// one status for all who have requested it.
 const REQUESTS_MAX: usize = 5;
 
 /// Longest that one attempt to open the store may take. The thread does nothing else
@@ -40,7 +40,7 @@ pub(super) enum StoreRequest {
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
     RequestFailback(FailbackRequest),
-    SendStatus(StatusRequest, Box<AgentStatus>),
+    SendStatus(Box<AgentStatus>),
 }
 
 /// The pump's handle to the store thread.
@@ -210,8 +210,8 @@ impl StoreThread {
                     self.store.request_failback(&request);
                     continue;
                 }
-                StoreRequest::SendStatus(request, status) => {
-                    self.store.send_status(&request, &status);
+                StoreRequest::SendStatus(status) => {
+                    self.store.send_status(&status);
                     continue;
                 }
             };

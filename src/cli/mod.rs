@@ -120,8 +120,6 @@ pub struct AgentArgs {
     pub start_grace: Duration,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
-    /// Whether clients of NATS micro services find the agent.
-    pub micro: bool,
     /// The settings that the guard needs too, but for its directory.
     pub guard: protocol::Settings,
 }

@@ -148,7 +148,6 @@ pub(super) fn resolve(
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
             notify_fd,
-            micro: settings.is_on(Name::Micro),
             guard: protocol::Settings {
                 dir: String::new(),
                 timing: timing?,

@@ -262,7 +262,6 @@ flags! {
             "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }
             "write a line to this descriptor when this agent stands by";
-        Micro: "micro" {} "let clients of NATS micro services find this agent";
         Syslog: "syslog" {} "log to syslog instead of stderr";
     }
     [Agent Check Finish Lock Grab Release Lease Put Switchover Pause Resume] {

@@ -90,6 +90,12 @@ impl AgentStatus {
             && times.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds))
     }
 
+    /// Reads what an agent has said, made safe to show; `None` if no agent of this version says so.
+    pub fn from_json(value: serde_json::Value) -> Option<AgentStatus> {
+        let status: AgentStatus = serde_json::from_value(value).ok()?;
+        status.is_valid().then(|| status.sanitized())
+    }
+
     /// Returns the status with all texts made safe to show: anybody who may send messages may have
     /// chosen them.
     #[must_use]

@@ -51,8 +51,8 @@ pub mod watchdog_timeout;
 pub use self::agent_status::AgentStatus;
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
-    Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Pause, StatusRequest,
-    StoreError, StoreErrorKind, SwitchoverRequest, Written,
+    Effect, Ending, Event, FailbackRequest, GuardEvent, Notice, Opened, Pause, StoreError,
+    StoreErrorKind, SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;

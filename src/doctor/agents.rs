@@ -99,8 +99,9 @@ fn answers(status: &KeyStatus) -> Finding {
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");
         let advice = "look whether its agent and its host live, or are cut off; putex status says \
-                      when another agent takes over. One that does live: it and this user need the \
-                      right to putex.twin.BUCKET.>";
+                      when another agent takes over. One that does live lacks the right to \
+                      subscribe to $SRV.> or to answer, or this user the one to publish to \
+                      $SRV.STATS.putex";
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
         no_agent()

@@ -16,16 +16,21 @@ pub(crate) struct Status {
     pub bucket: String,
     /// Its random id; `None` if it does not exist, or nothing has written to it.
     pub epoch: Option<String>,
-    /// Which server has answered: always the leader of the bucket.
-    read: &'static str,
+    /// Why the agents could not be asked what they do, if so.
+    pub not_asked: Option<String>,
     /// The locks of agents, the locks of commands and scripts, and the leases, in this order.
     pub keys: Vec<KeyStatus>,
 }
 
 impl Status {
     /// Returns the status of a bucket with these keys.
-    pub(super) fn new(bucket: &str, epoch: Option<String>, keys: Vec<KeyStatus>) -> Status {
-        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, read: "leader", keys }
+    pub(super) fn new(
+        bucket: &str,
+        epoch: Option<String>,
+        not_asked: Option<String>,
+        keys: Vec<KeyStatus>,
+    ) -> Status {
+        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, not_asked, keys }
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
     for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
         lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
     }
+    lines.extend(status.not_asked.as_deref().map(super::not_asked));
     let cut = |line: String| match width {
         Some(width) => line.chars().take(width).collect(),
         None => line,
@@ -132,7 +133,7 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         let [token, state, term, written, why] = cells_of(holder, unrenewed);
         // One that has taken the lock anew since the record was read does say something.
         let answers = status.agents.iter().any(|agent| agent.token == holder.token);
-        let silent = (!answers).then(|| "says nothing of itself".to_owned());
+        let silent = (!answers).then(|| "does not answer".to_owned());
         let texts = [Some(format!("written {written}")), Some(why), silent];
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
         let why = texts.collect::<Vec<_>>().join("; ");

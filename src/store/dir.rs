@@ -7,6 +7,7 @@
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
 //! | `KEY.first` | revision of the key's first record | after that record |
 //! | `KEY.twin` | headers, blank line, payload of the last announcement | by [`Bucket::announce`] |
+//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::ask_agents`] |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
 //! | `locks` | tickets of `putex lock` | by [`LockFile`](super::lock_file::LockFile) |
 //!
@@ -50,8 +51,8 @@ use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::name::EPOCH_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
-    StoreError, StoreErrorKind, StoreResult,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
+    Selection, Stays, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -104,6 +105,14 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
+    /// Replaces a file that is no entry.
+    fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
+        let folder = self.folder()?;
+        let _held = folder.lock(sys::now().after(ANNOUNCE_MAX))?;
+        folder.verify()?;
+        folder.replace(name, body)
+    }
+
     /// Returns the folder, or an error if it is not open.
     fn folder(&self) -> StoreResult<&Folder> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
@@ -117,6 +126,9 @@ impl OpenFolder {
             return Some(Hint::Gone(why.clone()));
         }
         while let Some((kind, key)) = self.changed.pop_first() {
+            if kind == Kind::Question {
+                return Some(Hint::StatusRequested { reads_requests: false });
+            }
             if kind != Kind::Announcement {
                 // A record that was removed has no new revision.
                 let record = self.folder.record(&key).ok().flatten();
@@ -288,13 +300,15 @@ impl Bucket for DirStore {
     }
 
     fn announce(&mut self, key: &str, content: &Content) {
-        let deadline = sys::now().after(ANNOUNCE_MAX);
         // Best effort: the sender announces again.
-        let _ = self.folder().and_then(|folder| {
-            let _held = folder.lock(deadline)?;
-            folder.verify()?;
-            folder.replace(&Kind::Announcement.file_of(key), &text::encode_content(content))
-        });
+        let _ = self.replace(&Kind::Announcement.file_of(key), &text::encode_content(content));
+    }
+
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        for key in &question.keys {
+            // Best effort: it is asked again.
+            let _ = self.replace(&Kind::Question.file_of(key), b"");
+        }
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

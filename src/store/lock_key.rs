@@ -7,20 +7,19 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
-use super::message::{Message, notice_to_content, request_to_content, status_to_content};
+use super::message::{Message, notice_to_content, request_to_content};
 use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
 use crate::core::{
     AgentStatus, Event, FailbackRequest, Instant, KeyState, KeyValue, Notice, Opened, Pause,
-    Record, Revision, Seat, StatusRequest, SwitchoverRequest, Written, sanitize,
+    Record, Revision, Seat, SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
 /// How often the pause is read again while there is one: the message that has ended it may be lost.
 const PAUSE_EVERY: Duration = Duration::from_secs(5);
 
-/// An agent is told of the messages of other agents, and of requests for its status, no more often
-/// than that.
+/// An agent is told of the messages of other agents no more often than that.
 const MESSAGE_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a read that the caller has not requested may take, unless the caller says otherwise.
@@ -37,9 +36,7 @@ pub struct LockKey {
     pause_key: String,
     /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
-    /// When the status was requested last, and when the last request for failback and the last
-    /// notice were told.
-    status_requested_at: Option<Instant>,
+    /// When the last request for failback and the last notice were told.
     failback_requested_at: Option<Instant>,
     noticed_at: Option<Instant>,
     operator_reads: OperatorReads,
@@ -92,7 +89,6 @@ impl LockKey {
             switchover_keys,
             pause_key: pause::key_of(key),
             announced: None,
-            status_requested_at: None,
             failback_requested_at: None,
             noticed_at: None,
             operator_reads: OperatorReads::default(),
@@ -210,16 +206,9 @@ impl LockKey {
         self.bucket.announce(&self.keys[0].key, &request_to_content(request));
     }
 
-    /// Sends the status of this agent, as an answer to a request. Best effort.
-    pub fn send_status(&mut self, request: &StatusRequest, status: &AgentStatus) {
-        match request {
-            StatusRequest::Command(number) => {
-                if let Some(content) = status_to_content(number, status) {
-                    self.bucket.announce(&self.keys[0].key, &content);
-                }
-            }
-            StatusRequest::MicroService => self.bucket.send_stats(status),
-        }
+    /// Sends the status of this agent to those who have requested it. Best effort.
+    pub fn send_status(&mut self, status: &AgentStatus) {
+        self.bucket.send_status(status);
     }
 
     /// Waits for [`Event::Hint`], [`Event::DuplicateToken`], [`Event::FailbackRequested`],
@@ -276,14 +265,25 @@ impl LockKey {
                         return Ok(Some(event));
                     }
                 }
-                Hint::StatusRequested => {
-                    return Ok(Some(Event::StatusRequested(StatusRequest::MicroService)));
+                Hint::StatusRequested { reads_requests } => {
+                    if reads_requests {
+                        self.read_requests();
+                    }
+                    return Ok(Some(Event::StatusRequested));
                 }
                 Hint::Woken => return Ok(None),
                 // The caller's deadline, or a read or a hint is due.
-                Hint::Elapsed => {}
+                Hint::Elapsed | Hint::Answered(_) | Hint::NotAsked(_) => {}
                 Hint::Gone(why) => return Err(why),
             }
+        }
+    }
+
+    /// Has all that operators request read.
+    fn read_requests(&mut self) {
+        self.operator_reads.add(OperatorKey::Pause);
+        for seat in Seat::all(self.keys.len() as u32) {
+            self.operator_reads.add(OperatorKey::Switchover(seat));
         }
     }
 
@@ -298,7 +298,7 @@ impl LockKey {
         }
     }
 
-    /// Follows a message, or returns what is told of it.
+    /// Returns what is told of a message.
     fn announced(&mut self, content: &Content) -> Option<Event> {
         let now = sys::now();
         let is_seldom = |last: &mut Option<Instant>| {
@@ -309,14 +309,6 @@ impl LockKey {
             is_seldom
         };
         match Message::from_content(content)? {
-            Message::Pause => self.operator_reads.add(OperatorKey::Pause),
-            Message::Switchover(seat) if seat.index() < self.keys.len() => {
-                self.operator_reads.add(OperatorKey::Switchover(seat));
-            }
-            Message::StatusRequest(number) => {
-                let request = Event::StatusRequested(StatusRequest::Command(number));
-                return is_seldom(&mut self.status_requested_at).then_some(request);
-            }
             // It is sent again, and so is a notice.
             Message::FailbackRequest(request) => {
                 let event = Event::FailbackRequested(request);
@@ -326,7 +318,7 @@ impl LockKey {
                 let event = Event::DuplicateToken(notice);
                 return is_seldom(&mut self.noticed_at).then_some(event);
             }
-            Message::Switchover(_) | Message::Notice(_) => {}
+            Message::Notice(_) => {}
         }
         None
     }

@@ -10,7 +10,7 @@
 //! | `$KV.<bucket>.putex.read` | written under the condition that a key has not changed |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
-//! | `$SRV.<request>…` | requests to the agent as a micro service, see `micro` |
+//! | `$SRV.<request>…` | questions to agents, which are micro services, see `micro` |
 //!
 //! # Invariants
 //!
@@ -29,7 +29,7 @@ pub(crate) mod answer;
 pub mod cluster;
 mod confirm;
 pub mod inspect;
-mod micro;
+pub mod micro;
 mod open;
 mod read;
 mod retire;
@@ -38,14 +38,14 @@ mod write;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::micro::{MicroService, is_micro};
+use self::micro::{MicroService, answer_of, is_micro};
 pub(crate) use self::write::sendable;
 use crate::core::{AgentStatus, Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
-    StoreError, StoreErrorKind as Kind, StoreResult, name,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
+    Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -370,8 +370,12 @@ impl Bucket for NatsStore {
         let _ = self.client.publish(&notice);
     }
 
-    fn send_stats(&mut self, status: &AgentStatus) {
-        self.send_stats_now(status);
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        self.ask_agents_now(question);
+    }
+
+    fn send_status(&mut self, status: &AgentStatus) {
+        self.send_status_now(status);
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
@@ -380,23 +384,21 @@ impl Bucket for NatsStore {
         }
         self.subscribe_micro();
         loop {
-            match self.client.wait(wake, deadline) {
-                ClientEvent::Message(message) => {
-                    let hint = match is_micro(&message) {
-                        true => self.receive_micro(&message),
-                        false => self.to_hint(&message),
-                    };
-                    if let Some(hint) = hint {
-                        return hint;
-                    }
-                    // Messages that mean nothing must not extend the deadline.
-                    if deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                        return Hint::Elapsed;
-                    }
-                }
+            let hint = match self.client.wait(wake, deadline) {
+                ClientEvent::Message(message) if is_micro(&message) => self.receive_micro(&message),
+                ClientEvent::Message(message) => self.to_hint(&message),
+                ClientEvent::Reply(message) => answer_of(&self.settings.bucket, &message.payload),
+                ClientEvent::NotAsked(text) => return Hint::NotAsked(text),
                 ClientEvent::Woken => return Hint::Woken,
                 ClientEvent::Elapsed => return Hint::Elapsed,
                 ClientEvent::Gone(text) => return Hint::Gone(text),
+            };
+            if let Some(hint) = hint {
+                return hint;
+            }
+            // Messages that mean nothing must not extend the deadline.
+            if deadline.is_some_and(|deadline| sys::now() >= deadline) {
+                return Hint::Elapsed;
             }
         }
     }

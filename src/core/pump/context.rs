@@ -126,7 +126,7 @@ impl Context {
             Event::Tick
             | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
-            | Event::StatusRequested(_)
+            | Event::StatusRequested
             | Event::Shutdown(_) => {}
         }
     }

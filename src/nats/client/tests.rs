@@ -85,7 +85,11 @@ fn event_now(client: &mut Client) -> ClientEvent {
 fn gone(event: &ClientEvent) -> &str {
     match event {
         ClientEvent::Gone(reason) => reason,
-        ClientEvent::Message { .. } | ClientEvent::Woken | ClientEvent::Elapsed => {
+        ClientEvent::Message(_)
+        | ClientEvent::Reply(_)
+        | ClientEvent::NotAsked(_)
+        | ClientEvent::Woken
+        | ClientEvent::Elapsed => {
             panic!("not gone: {event:?}")
         }
     }

@@ -368,7 +368,7 @@ impl World<'_> {
             | Event::DuplicateToken(_)
             | Event::FailbackRequested(_)
             | Event::SwitchoverRequested(_)
-            | Event::StatusRequested(_)
+            | Event::StatusRequested
             | Event::CheckEnded(Outcome::Succeeded) => {}
         }
         self.on_event(id, event);

@@ -280,7 +280,7 @@ fn a_user_without_rights_is_told_so() {
     assert_eq!(holders(&status, "web"), of("h1", "active"));
     assert_eq!(agents(&status, "web"), []);
     let shown = site("reader").run(&["status", "web"]).shown;
-    assert!(shown.contains("says nothing of itself"), "{shown}");
+    assert!(shown.contains("does not answer"), "{shown}");
 }
 
 /// They are asked by messages, or in a directory answer by files.
