@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
+use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
@@ -87,7 +87,7 @@ pub fn run(
 
 /// The agents that have said something, by token and host: the pause that each observes, and its
 /// state.
-type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
+type Agents = BTreeMap<(String, String), (Option<u64>, AgentState)>;
 
 /// The revision of a pause, and what it replaces.
 type AtAndReplaced = (Revision, Option<CurrentPause>);
@@ -304,7 +304,7 @@ fn without_times(lines: &[String]) -> Vec<String> {
 
 /// Returns whether an agent says that it runs the service.
 fn is_run(agents: &Agents) -> bool {
-    agents.values().any(|(_, state)| state == "active")
+    agents.values().any(|(_, state)| *state == AgentState::Active)
 }
 
 /// Returns why the agents of this status cannot be paused.
@@ -328,9 +328,9 @@ fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
 /// Returns what is lacking until all observe the pause of this revision, a line for each agent.
 fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
     let silent = agents.iter().filter(|(_, (pause, _))| *pause != Some(at.0));
-    let silent = silent.map(|((token, _), (_, state))| match &**state {
-        "stopping" => format!("{token}: stops its service"),
-        _ => format!("{token}: has not acknowledged it"),
+    let silent = silent.map(|((token, _), (_, state))| {
+        let stops = *state == AgentState::Stopping;
+        format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
     });
     let of_holder = |holder: &Holder| {
         let why = "holds the lock and does not answer: it is cut off, or of another version";

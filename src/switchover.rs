@@ -16,8 +16,8 @@ use log::Level;
 use self::judge::{Release, Renewals, Seen, judge};
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, REACH_MAX, Revision, Seat,
-    StoreErrorKind, Timing, Written,
+    AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, REACH_MAX, Revision, Seat,
+    ServiceStatus, StoreErrorKind, Timing, Written,
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
@@ -118,7 +118,8 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
     {
-        let is_active = |agent: &AgentStatus| agent.token == *to && agent.state == "active";
+        let is_active =
+            |agent: &AgentStatus| agent.token == *to && agent.state == AgentState::Active;
         return Err(match agents.iter().any(is_active) {
             true => Unchosen::Done(format!("{to} has it already")),
             false => lack(format!("{to} holds it, and does not say that it is active")),
@@ -128,9 +129,7 @@ fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen
     let holder = match (&from[..], &request.from) {
         ([holder], _) => holder,
         ([], Some(token)) => {
-            let is_down = |agent: &AgentStatus| {
-                agent.token == *token && agent.state == "standby" && agent.service_down
-            };
+            let is_down = |agent: &AgentStatus| agent.token == *token && agent.stands_by();
             let why = "does not hold it, and does not say that its service is down";
             return Err(match agents.iter().any(is_down) {
                 true => Unchosen::Done(format!("{token} does not hold it")),
@@ -198,13 +197,15 @@ fn candidate<'a>(
     from: &str,
     agents: &'a [AgentStatus],
 ) -> Result<&'a AgentStatus, Unchosen> {
-    let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, &*agent.state) {
+    let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, agent.state) {
         (Some(why), _) if agent.pause.is_some() => {
             Some(format!("{why}; putex resume {} ends that", request.key))
         }
         (Some(why), _) => Some(why.clone()),
-        (None, "standby") if !agent.guard_up => Some("its guard does not answer".to_owned()),
-        (None, "standby") => None,
+        (None, AgentState::Standby) if !agent.guard_up => {
+            Some("its guard does not answer".to_owned())
+        }
+        (None, AgentState::Standby) => None,
         (None, state) => Some(format!("it is {state}")),
     };
     let others: Vec<_> = agents.iter().filter(|agent| agent.token != from).collect();
@@ -422,7 +423,7 @@ impl Process<'_> {
         };
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
         Ok(match found {
-            Some(agent) if agent.service_down => None,
+            Some(agent) if agent.service == ServiceStatus::Down => None,
             Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
             None => Some(format!("{lost}: {from} does not say whether its service is down")),
         })

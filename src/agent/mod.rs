@@ -55,7 +55,7 @@ use crate::command::Environment;
 use crate::core::report::SettingsLine;
 use crate::core::{
     AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Notice, Priority, Pump,
-    SLACK, bounce,
+    SLACK, Since, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -167,7 +167,11 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         log: setup.log,
         is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
-        last_move: (sys::now(), "started".to_owned()),
+        since: Since {
+            state: sys::now(),
+            why: "started".to_owned(),
+            service: (pump.service(), sys::now()),
+        },
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
@@ -337,10 +341,7 @@ fn turn_until_end(
                 return exit;
             }
         }
-        if let Some(metrics) = &mut performer.metrics {
-            metrics.update(&pump, now);
-        }
-        performer.service_manager.notify(pump.state(), pump.is_ready());
+        performer.show_status(&pump, now);
         performer.service_manager.keepalive(now);
         if let Some(is_right) = performer.program.checked() {
             performer.upgrade(is_right);
@@ -357,7 +358,8 @@ fn wait_for_events(
     inbox: &Inbox<Event>,
     latest: &mut Duration,
 ) -> VecDeque<Event> {
-    let Performer { metrics, signals, program, service_manager, check, guard, .. } = performer;
+    let Performer { metrics, signals, program, service_manager, check, guard, since, .. } =
+        performer;
     let is_told_to_end = &mut performer.is_told_to_end;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
@@ -385,9 +387,6 @@ fn wait_for_events(
             check.pass_on();
         }
         arrived.extend(guard.tend(guard_is_ready, now));
-        for (level, text) in guard.lines.drain(..) {
-            service_manager.note(level, &text);
-        }
         // Whatever has come meanwhile: that this host stood still explains what follows.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
@@ -397,8 +396,8 @@ fn wait_for_events(
             return arrived;
         }
         service_manager.keepalive(now);
-        if let Some(metrics) = metrics {
-            metrics.update(pump, now);
+        if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due()) {
+            metrics.update(pump, since, now);
         }
         // It is executed after a turn.
         if passed.is_some() || is_checked {

@@ -6,7 +6,7 @@ use super::finding::{
     AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, STOPS_OVERDUE, TIMINGS,
     TWINS,
 };
-use crate::core::AgentStatus;
+use crate::core::{AgentStatus, ServiceStatus};
 use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
 
 /// R in milliseconds, F and C.
@@ -121,7 +121,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
         agent.term.is_some() || status.holders.iter().any(|holder| holder.token == agent.token)
     };
     let others: Vec<_> = status.agents.iter().filter(|agent| !has_lock(agent)).collect();
-    let candidates: Vec<_> = others.iter().filter(|agent| agent.candidate).collect();
+    let candidates: Vec<_> = others.iter().filter(|agent| agent.is_candidate()).collect();
     // Of a lock that nobody has, one of them is to be the holder.
     let spare = candidates.len().saturating_sub(usize::from(status.holders.is_empty()));
     let runs = |holder: &Holder| holder.state != HolderState::Overdue;
@@ -131,7 +131,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
         true => (Level::Critical, NOBODY),
         false => (Level::Warning, "no agent would take the lock over"),
     };
-    let unfit = others.iter().filter(|agent| !agent.candidate).map(|it| {
+    let unfit = others.iter().filter(|agent| !agent.is_candidate()).map(|it| {
         let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
         format!("{}: {why}", it.token)
     });
@@ -252,7 +252,10 @@ fn start(agents: &[AgentStatus]) -> Finding {
     // One that takes longer than T hangs, as a rule.
     let running = |agent: &AgentStatus| {
         let lock_time = agent.renewal_seconds * f64::from(agent.failures);
-        let seconds = agent.start_runs_seconds.filter(|seconds| *seconds >= lock_time)?;
+        let seconds = agent.start_runs_for()?.as_secs_f64();
+        if seconds < lock_time {
+            return None;
+        }
         Some(format!("start of {} still runs, for {seconds:.0} s", agent.token))
     };
     let running: Vec<_> = agents.iter().filter_map(running).collect();
@@ -273,7 +276,8 @@ fn start(agents: &[AgentStatus]) -> Finding {
 
 /// Judges whether a service may run that has no lock any more.
 fn stop(agents: &[AgentStatus]) -> Finding {
-    let late: Vec<_> = agents.iter().filter(|agent| agent.may_still_run).collect();
+    let late: Vec<_> =
+        agents.iter().filter(|agent| agent.service == ServiceStatus::Overdue).collect();
     let count = late.len() as u32;
     let finding = if agents.is_empty() {
         Finding::unknown("stop", "no agent says whether its service is down", "see agents above")

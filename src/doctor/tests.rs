@@ -3,7 +3,7 @@
 use super::finding::{Figure, MEASURES};
 use super::*;
 use crate::cli::FINDINGS;
-use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT};
+use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
 use crate::exit::Exit;
 use crate::status::{HolderState, PauseStatus};
 use crate::store::nats::cluster::SyncMode;
@@ -31,7 +31,6 @@ fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
     AgentStatus {
         host: format!("host-{incarnation}"),
         incarnation: incarnation.to_owned(),
-        candidate,
         not_candidate_why: (!candidate).then(|| "health check: exit 1".to_owned()),
         ..AgentStatus::of_candidate(token)
     }
@@ -192,7 +191,7 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
     assert_eq!(level_of(&unguarded, "start"), Level::Ok);
     let mut late = agent("h1", "a", false);
-    late.may_still_run = true;
+    late.service = ServiceStatus::Overdue;
     let late = of(HolderState::Active, vec![late, agent("h2", "b", true)]);
     assert_eq!(level_of(&late, "stop"), Level::Critical);
     let mut failing = agent("h1", "a", true);
@@ -201,7 +200,7 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert_eq!(level_of(&failing, "start"), Level::Critical);
     let mut running = agent("h1", "a", true);
     for (seconds, level) in [(2.9, Level::Ok), (3.1, Level::Warning)] {
-        running.start_runs_seconds = Some(seconds);
+        (running.service, running.service_seconds) = (ServiceStatus::Starting, seconds);
         let running = of(HolderState::Active, vec![running.clone(), agent("h2", "b", true)]);
         assert_eq!(level_of(&running, "start"), level);
     }

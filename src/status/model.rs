@@ -95,7 +95,6 @@ impl KeyStatus {
             slot: None,
             state: *state,
             term: Some(4),
-            revision: Some(9),
             renewed_age_seconds: Some(0.0),
             expires_in_seconds: None,
             timing: Some(TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 1 }),
@@ -209,8 +208,6 @@ pub struct Holder {
     pub state: HolderState,
     /// The number of its take, grant or claim.
     pub term: Option<u64>,
-    /// The revision of its last write.
-    pub revision: Option<u64>,
     /// How long ago it was written last, by the clock of the store.
     pub renewed_age_seconds: Option<f64>,
     /// When others may have it unless it is written again, by the clock of the store.

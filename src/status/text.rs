@@ -1,7 +1,7 @@
 //! The status of a bucket as a table for people. Pure.
 
 use super::model::{Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, Status};
-use crate::core::AgentStatus;
+use crate::core::{AgentState, AgentStatus};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -48,7 +48,7 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         }
         (_, KeyState::Held, [holder]) => {
             let of_holder = agents.iter().find(|agent| is_of(agent, holder));
-            let since = of_holder.filter(|agent| agent.state == "active");
+            let since = of_holder.filter(|agent| agent.state == AgentState::Active);
             let since = since.map(|agent| format!(" for {}", brief(agent.state_seconds)));
             format!("held by {}{}", holder.token, since.unwrap_or_default())
         }
@@ -90,7 +90,7 @@ fn paused(pause: &PauseStatus) -> String {
 /// Returns whether this agent has written the record of a holder, for all that is known.
 fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
     let is_of_term = agent.term.is_some() && agent.term == holder.term;
-    agent.token == holder.token && (is_of_term || agent.state == "stopping")
+    agent.token == holder.token && (is_of_term || agent.state == AgentState::Stopping)
 }
 
 /// Returns the rows of a name, the first of them with the names of the columns.
@@ -142,27 +142,14 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let of_agents = status.agents.iter().map(|agent| {
         let host = Some(&agent.host).filter(|host| **host != agent.token);
         let host = host.map(|host| format!("on host {host}"));
-        let candidate = match &agent.not_candidate_why {
-            Some(why) => format!("no candidate: {why}"),
-            None => "candidate".to_owned(),
-        };
-        let candidate = Some(candidate).filter(|_| agent.term.is_none());
-        let why = candidate.unwrap_or_else(|| agent.why.clone());
-        // It stands first: a narrow terminal cuts the end.
-        let failure = agent.start_failure.as_ref().map(|how| format!("start fails: {how}"));
-        let runs = agent.start_runs_seconds;
-        let runs = runs.map(|seconds| format!("start still runs, for {}", brief(seconds)));
-        let late = agent.may_still_run.then(|| "THE SERVICE MAY STILL RUN HERE".to_owned());
-        let texts =
-            [late, failure, runs, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
         vec![
             number(agent.seat),
             agent.priority.clone(),
             agent.token.clone(),
-            agent.state.clone(),
+            agent.state.to_string(),
             agent.term.map_or_else(dash, |term| term.to_string()),
             brief(agent.state_seconds),
-            texts.join("; "),
+            [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "),
         ]
     });
     of_record.chain(of_agents).collect()

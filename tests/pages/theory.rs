@@ -27,8 +27,8 @@ fn changes(text: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn the_states_are_those_of_the_pump() {
-    let pump = read("src/core/pump/mod.rs");
-    let (_, names) = pump.split_once("fn name(&self)").unwrap();
+    let pump = read("src/core/agent_status.rs");
+    let (_, names) = pump.split_once("fn name(self)").unwrap();
     let names = names.split("    }\n").next().unwrap();
     let known: BTreeSet<_> = names.split('"').skip(1).step_by(2).collect();
     assert!(known.len() > 5, "{known:?}");

@@ -112,8 +112,9 @@ fn agents(status: &Value, key: &str) -> Vec<(String, String, bool)> {
     let agents = found.and_then(|found| found["agents"].as_array());
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let agents = agents.into_iter().flatten();
-    let one =
-        |agent: &Value| (text(&agent["token"]), text(&agent["state"]), agent["candidate"] == true);
+    let one = |agent: &Value| {
+        (text(&agent["token"]), text(&agent["state"]), agent["not_candidate_why"].is_null())
+    };
     agents.map(one).collect()
 }
 
