@@ -258,9 +258,10 @@ fn run_doctor(
 
 /// Moves a lock to another agent; returns the exit status.
 fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8, Refusal> {
+    let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
     let store = connect::switchover_store(args, &variable)?;
     let base = connect::runtime_base();
-    let (text, status) = switchover::run(&args.request, store, &base, destination)?;
+    let (text, status) = switchover::run(&args.request, store, &base, destination, signals)?;
     print(&text).map(|_| status)
 }
 

@@ -31,7 +31,7 @@ pub use self::answer::{Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
 use self::model::Status;
-pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
+pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, TimingStatus};
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};

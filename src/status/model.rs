@@ -1,9 +1,11 @@
 //! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
 //! value that is not known.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
-use crate::core::AgentStatus;
+use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
@@ -236,6 +238,14 @@ pub struct TimingStatus {
     pub failures: u32,
     /// C.
     pub confirmations: u32,
+}
+
+impl TimingStatus {
+    /// Returns them with the default drift, if they can be those of an agent.
+    pub(crate) fn timing(self) -> Option<Timing> {
+        let renewal = Duration::from_secs_f64(self.renewal_seconds);
+        Timing::new(renewal, self.failures, self.confirmations, DRIFT_PPM_DEFAULT).ok()
+    }
 }
 
 /// Who waits for a name.

@@ -4,6 +4,7 @@
 //! And signals that must end a process for which the kernel does not do that.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -62,6 +63,17 @@ pub fn end_first_process() -> io::Result<()> {
         let always = Arc::new(AtomicBool::new(true));
         flag::register_conditional_shutdown(signal, 128 + signal, always).map(drop)
     })
+}
+
+/// Takes over the signals that end a command, but those that are ignored: it has something to undo.
+/// Called before any thread is started.
+///
+/// # Errors
+///
+/// If the system has no descriptor to give.
+pub fn take_ending() -> io::Result<OwnedFd> {
+    let taken = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal));
+    raw::take_signals(&taken.collect::<Vec<_>>())
 }
 
 fn handle(signal: i32) -> io::Result<()> {

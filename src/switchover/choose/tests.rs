@@ -1,7 +1,11 @@
 //! Which lock goes to which agent, and what is refused.
 
+use std::time::Duration;
+
+use log::Level;
+
 use super::*;
-use crate::status::KeyStatus;
+use crate::status::Source;
 
 /// The agent of a token in a state, and why it is no candidate.
 fn agent(token: &str, state: AgentState, why_not: Option<&str>) -> AgentStatus {
