@@ -115,7 +115,7 @@ pub fn run(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Re
         drift_ppm: timing.drift_ppm(),
         from,
     };
-    Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored))
+    Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored, args.is_strict))
 }
 
 /// Connects to all servers, and inspects the bucket.

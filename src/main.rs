@@ -137,7 +137,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let AgentArgs { guard, start_grace, check_failures, seats, observes, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, seats, agents, observes, .. } = args;
     let (priority, failback, metrics_file) = (args.priority, args.failback, args.metrics_file);
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
@@ -169,6 +169,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         identity,
         identity_now,
         store,
+        agents,
         is_local,
         service_manager,
         signals,

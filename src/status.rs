@@ -42,7 +42,7 @@ use crate::sys::{self, Alarm, PollFlags};
 /// How long a server is waited for.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// The exit status of a question whose answer is no.
+/// The exit status of a question whose answer is no, and if there is nothing to show.
 const NO: u8 = 1;
 
 /// Where a bucket is that is only looked at.
@@ -111,8 +111,10 @@ pub fn run(
             }
         };
         let Some(every) = request.every else {
-            let nothing = text.is_empty();
-            return print(&text).map(|_| if nothing { NO } else { 0 });
+            let has_bucket = status.epoch.is_some() || !status.keys.is_empty();
+            let is_there = |key: &String| find(&status, key).is_some();
+            let is_lacking = text.is_empty() || !has_bucket || !request.keys.iter().all(is_there);
+            return print(&text).map(|_| if is_lacking { NO } else { 0 });
         };
         let clear = if width().is_some() { CLEAR } else { "" };
         let has_reader = print(&format!("{clear}{text}"))?;

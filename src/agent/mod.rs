@@ -99,6 +99,8 @@ pub struct Setup<'a> {
     pub identity_now: fn() -> Option<Identity>,
     /// Where the lock is kept.
     pub store: LockKey,
+    /// How many agents of the key there are to be, if that is said.
+    pub agents: Option<u32>,
     /// Whether the lock is in a directory of this host.
     pub is_local: bool,
     /// The service manager.
@@ -176,6 +178,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         state: pump.state(),
         lock: LockContext::default(),
         files: FileHandle::new(dir_path, setup.identity),
+        agents: setup.agents,
         is_local: setup.is_local,
         queued_events: VecDeque::from([Event::Tick]),
     };

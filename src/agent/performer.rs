@@ -16,7 +16,8 @@ use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
 use crate::core::{
-    AgentState, Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump, Since,
+    AgentState, AgentStatus, Effect, Ending, Event, Instant, Level, LockContext, Notice, Pump,
+    Since,
 };
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
@@ -51,6 +52,8 @@ pub(super) struct Performer<'a> {
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
     pub(super) files: FileHandle,
+    /// How many agents of the key there are to be, if that is said.
+    pub(super) agents: Option<u32>,
     /// The bucket is a directory: those who want to know the status are on this host.
     pub(super) is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
@@ -153,7 +156,7 @@ impl Performer<'_> {
 
     /// Sends the status of this agent to whoever has requested it, or leaves it in a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
-        let status = pump.status(&self.since, now);
+        let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
         match self.is_local {
             true => self.files.write_status(now, status),
             false => self.ask_store(StoreRequest::SendStatus(Box::new(status))),

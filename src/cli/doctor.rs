@@ -28,6 +28,8 @@ pub struct DoctorArgs {
     pub ignored: Vec<&'static str>,
     /// So many reads and so many writes are measured.
     pub samples: u32,
+    /// Whether a warning has an exit status of its own.
+    pub is_strict: bool,
 }
 
 /// The names of all findings. They stay: others rely on them.
@@ -88,6 +90,7 @@ fn resolve(
         device: device?,
         ignored: ignored?,
         samples: samples?,
+        is_strict: faults.settings.is_on(Name::Strict),
     })
 }
 

@@ -111,6 +111,8 @@ pub struct AgentArgs {
     pub failback: Option<Duration>,
     /// How many agents may be active at once.
     pub seats: u32,
+    /// How many agents there are to be, if that is said.
+    pub agents: Option<u32>,
     /// Whether the agent only observes.
     pub observes: bool,
     /// The number of failing health checks in a row, while active, that moves the service.

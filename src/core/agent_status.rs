@@ -105,6 +105,8 @@ pub struct AgentStatus {
     pub seat: Option<u32>,
     /// How many seats there are, by its settings.
     pub seats: u32,
+    /// How many agents of its key there are to be, if its settings say that.
+    pub agents: Option<u32>,
     /// The number of its take, while it holds the lock.
     pub term: Option<u64>,
     /// Its priority: 1 to 15, or `never`.
@@ -227,6 +229,7 @@ impl AgentStatus {
             service_seconds: 1.0,
             seat: None,
             seats: 1,
+            agents: None,
             term: None,
             priority: "1".to_owned(),
             not_candidate_why: None,

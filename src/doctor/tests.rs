@@ -281,11 +281,11 @@ fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
         drift_ppm: 10_000,
         from: TimingOrigin::Defaults,
     };
-    Report::new("locks", timing, findings, ignored)
+    Report::new("locks", timing, findings, ignored, false)
 }
 
 #[test]
-fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
+fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
     let unknown = || Finding::unknown("fsync", "not told", "ask");
     let bad = || Finding::bad("watchdog", Level::Warning, "none", "get one");
     let worse = || Finding::bad("twins", Level::Critical, "a|b", "no").of_key("web");
@@ -302,7 +302,11 @@ fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
     };
     let due = "PUTEX CRITICAL - web twins: a/b; watchdog: none; not known: fsync";
     assert_eq!(first(&[]), (due.to_owned(), 2));
-    assert_eq!(first(&["twins"]), ("PUTEX WARNING - watchdog: none; not known: fsync".into(), 1));
+    let due = "PUTEX OK - bucket locks is fit, 1 warning; watchdog: none; not known: fsync";
+    assert_eq!(first(&["twins"]), (due.to_owned(), 0));
+    let strict = Report { is_strict: true, ..report(findings(), &["twins"]) };
+    assert_eq!(strict.status(), 1);
+    assert!(strict.text().starts_with("PUTEX WARNING - watchdog: none; not known: fsync\n"));
     let all = ["twins", "watchdog", "fsync"];
     assert_eq!(first(&all), ("PUTEX OK - bucket locks is fit".to_owned(), 0));
     let refusal = Refusal::new(Exit::Unreachable, "no | server");

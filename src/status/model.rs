@@ -80,6 +80,14 @@ pub struct KeyStatus {
     pub paused: Option<PauseStatus>,
 }
 
+impl KeyStatus {
+    /// Returns how many agents there are to be, if fewer have answered.
+    pub(crate) fn agents_due(&self) -> Option<u32> {
+        let due = self.agents.iter().filter_map(|agent| agent.agents).max()?;
+        (self.agents.len() < due as usize).then_some(due)
+    }
+}
+
 #[cfg(test)]
 impl KeyStatus {
     /// Returns the status of a key with these holders, in a seat each if there are several, and

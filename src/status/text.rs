@@ -23,6 +23,7 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
         lines.push(headline(&status.bucket, key));
         lines.extend(columns(&rows(key)));
         lines.extend(key.paused.as_ref().map(paused));
+        lines.extend(warnings(key));
     }
     for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
         lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
@@ -76,7 +77,29 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         .as_ref()
         .map(|it| format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by));
     let moves = moves.unwrap_or_default();
-    format!("{bucket}/{key}  {}: {held}{waiting}{moves}{timing}", kind.name())
+    let answer = match agents.len() {
+        _ if *kind != Kind::Agent => String::new(),
+        0 => ", no agent answers".to_owned(),
+        1 => ", 1 agent answers".to_owned(),
+        count => format!(", {count} agents answer"),
+    };
+    format!("{bucket}/{key}  {}: {held}{answer}{waiting}{moves}{timing}", kind.name())
+}
+
+/// Returns the lines about what is wrong with a name.
+fn warnings(status: &KeyStatus) -> Vec<String> {
+    let fewer = status
+        .agents_due()
+        .map(|due| format!("WARNING: {} of {due} agents answer", status.agents.len()));
+    let is_silent = |holder: &&Holder| {
+        let answers = status.agents.iter().any(|agent| agent.token == holder.token);
+        status.kind == Kind::Agent && !answers && holder.timing.is_some()
+    };
+    let silent = status.holders.iter().filter(is_silent).map(|holder| {
+        let why = "its agent is dead or cut off, or may not answer, see putex help status";
+        format!("WARNING: {} holds it and does not answer: {why}", holder.token)
+    });
+    fewer.into_iter().chain(silent).collect()
 }
 
 /// Returns the line about a pause.
