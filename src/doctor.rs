@@ -220,7 +220,7 @@ fn read_agents(
         })?;
         let mut keys = read.keys;
         keys.retain(|status| status.kind == Kind::Agent);
-        if keys.iter().all(|status| is_at_rest(&status.agents))
+        if keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
             || sys::now().since(began) >= reader.longest_wait()
         {
             return Ok(keys);

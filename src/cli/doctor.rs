@@ -33,10 +33,10 @@ pub struct DoctorArgs {
 }
 
 /// The names of all findings. They stay: others rely on them.
-pub const FINDINGS: [&str; 19] = [
+pub const FINDINGS: [&str; 20] = [
     "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "agents",
-    "standby", "agreement", "twins", "guards", "start", "stop", "pause", "clock", "watchdog",
-    "cgroup",
+    "standby", "agreement", "active", "twins", "guards", "start", "stop", "pause", "clock",
+    "watchdog", "cgroup",
 ];
 
 /// Returns the invocation with these options and words. A refusal of the settings is in it: a

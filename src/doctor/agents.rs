@@ -40,6 +40,7 @@ pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) ->
         answers(status),
         standby(status, site),
         agreement(status, given),
+        active(status),
         twins(&status.agents),
         guards(&status.agents),
         start(&status.agents),
@@ -209,6 +210,18 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
         Finding::ok("agreement", format!("all have {}", shown.join(", ")))
     };
     finding.with(&TIMINGS, all.len() as u32)
+}
+
+/// Judges whether no more agents are active than may be: two buckets of one name would allow it.
+fn active(status: &KeyStatus) -> Finding {
+    match status.too_many() {
+        None => Finding::ok("active", "no more agents are active than there are seats"),
+        Some(text) => {
+            let advice = "stop all but as many as there are seats; where servers are connected as \
+                          leaf nodes, give their JetStream a domain, and agents --js-domain";
+            Finding::bad("active", Level::Critical, text, advice)
+        }
+    }
 }
 
 /// Judges whether each agent has a token of its own.

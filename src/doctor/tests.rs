@@ -3,7 +3,7 @@
 use super::finding::{Figure, MEASURES};
 use super::*;
 use crate::cli::FINDINGS;
-use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
+use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
 use crate::exit::Exit;
 use crate::status::{HolderState, PauseStatus};
 use crate::store::nats::cluster::SyncMode;
@@ -318,6 +318,26 @@ fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
          warning  watchdog  (ignored) none\n         -> get one\n\
          critical twins     web: a/b\n         -> no\n"
     );
+}
+
+/// A hub and a leaf without domains had two buckets of one name, and both agents ran.
+#[test]
+fn more_active_agents_than_seats_and_two_buckets_of_one_name_are_critical() {
+    let active = |token: &str, seats| AgentStatus {
+        state: AgentState::Active,
+        seats,
+        ..AgentStatus::of_candidate(token)
+    };
+    let holders = [("h1", HolderState::Active)];
+    let level = |agents| level_of(&judge(&KeyStatus::of_agents(&holders, agents), None), "active");
+    assert_eq!(level(vec![active("h1", 1), AgentStatus::of_candidate("h2")]), Level::Ok);
+    assert_eq!(level(vec![active("h1", 2), active("h2", 2)]), Level::Ok);
+    assert_eq!(level(vec![active("h1", 1), active("h2", 1)]), Level::Critical);
+    let other = AgentStatus { epoch: "f".to_owned(), ..AgentStatus::of_candidate("h2") };
+    assert_eq!(level(vec![active("h1", 1), other.clone()]), Level::Critical);
+    // One that has not opened a bucket yet has none.
+    let none = AgentStatus { epoch: String::new(), ..other };
+    assert_eq!(level(vec![active("h1", 1), none]), Level::Ok);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
 //! value that is not known.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT, Timing};
+use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
@@ -85,6 +86,29 @@ impl KeyStatus {
     pub(crate) fn agents_due(&self) -> Option<u32> {
         let due = self.agents.iter().filter_map(|agent| agent.agents).max()?;
         (self.agents.len() < due as usize).then_some(due)
+    }
+}
+
+impl KeyStatus {
+    /// Returns what shows that more agents are active than there are seats: their tokens, or those
+    /// of agents that have different buckets of one name.
+    pub(crate) fn too_many(&self) -> Option<String> {
+        let seats = self.agents.iter().map(|agent| agent.seats).max()?;
+        let active = self.agents.iter().filter(|agent| agent.state == AgentState::Active);
+        let active: Vec<_> = active.map(|agent| &*agent.token).collect();
+        let open = self.agents.iter().filter(|agent| !agent.epoch.is_empty());
+        let epochs: BTreeSet<_> = open.clone().map(|agent| &*agent.epoch).collect();
+        if active.len() > seats as usize {
+            let tokens = active.join(" ");
+            return Some(format!(
+                "{} agents are active, of {seats} seat(s): {tokens}",
+                active.len()
+            ));
+        }
+        (epochs.len() > 1).then(|| {
+            let of: Vec<_> = open.map(|agent| format!("{} {}", agent.token, agent.epoch)).collect();
+            format!("agents have different buckets of this name: {}", of.join(", "))
+        })
     }
 }
 

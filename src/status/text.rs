@@ -99,7 +99,8 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
         let why = "its agent is dead or cut off, or may not answer, see putex help status";
         format!("WARNING: {} holds it and does not answer: {why}", holder.token)
     });
-    fewer.into_iter().chain(silent).collect()
+    let too_many = status.too_many().map(|what| format!("CRITICAL: {what}"));
+    too_many.into_iter().chain(fewer).chain(silent).collect()
 }
 
 /// Returns the line about a pause.
