@@ -163,9 +163,9 @@ impl Commands {
     pub fn prepare_on_change(&self, change: Change, left: Duration) -> Prepared {
         let Change { old, new, why, context } = change;
         let command = Command::OnChange;
-        let more = [None, None, Some(old.to_owned()), Some(new.to_owned()), Some(why)];
+        let more = [None, None, Some(old), Some(new.clone()), Some(why)];
         let told = self.variables(&context, Some(left), more);
-        let words = [self.script(command), command.name(), new];
+        let words = [self.script(command), command.name(), &new];
         Prepared { command: self.shell(&words, told), child: Child::default(), waits: false }
     }
 
@@ -203,9 +203,9 @@ impl Commands {
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The state before.
-    pub old: &'static str,
+    pub old: String,
     /// The new state.
-    pub new: &'static str,
+    pub new: String,
     /// Why.
     pub why: String,
     /// The lock that the agent holds, or has held until this change.

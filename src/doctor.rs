@@ -115,7 +115,7 @@ pub fn run(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Re
         drift_ppm: timing.drift_ppm(),
         from,
     };
-    Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored))
+    Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored, args.is_strict))
 }
 
 /// Connects to all servers, and inspects the bucket.
@@ -220,7 +220,7 @@ fn read_agents(
         })?;
         let mut keys = read.keys;
         keys.retain(|status| status.kind == Kind::Agent);
-        if keys.iter().all(|status| is_at_rest(&status.agents))
+        if keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
             || sys::now().since(began) >= reader.longest_wait()
         {
             return Ok(keys);

@@ -318,9 +318,11 @@ impl Process<'_> {
         }
         match self.tickets.wait(self.nothing.as_fd(), until) {
             Hint::Changed { revision, .. } => Input::Hint(revision),
-            Hint::Announced { .. } | Hint::StatusRequested | Hint::Woken | Hint::Elapsed => {
-                Input::Rested
-            }
+            Hint::StatusRequested { .. }
+            | Hint::Answered(_)
+            | Hint::NotAsked(_)
+            | Hint::Woken
+            | Hint::Elapsed => Input::Rested,
             Hint::Gone(why) => {
                 self.is_open = false;
                 Input::Gone(why)

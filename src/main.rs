@@ -137,7 +137,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let AgentArgs { guard, start_grace, check_failures, seats, observes, .. } = args;
+    let AgentArgs { guard, start_grace, check_failures, seats, agents, observes, .. } = args;
     let (priority, failback, metrics_file) = (args.priority, args.failback, args.metrics_file);
     let GuardConfig { timing, last_resort, device } = guard.config();
     let check = guard.commands.check.is_some();
@@ -169,6 +169,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         identity,
         identity_now,
         store,
+        agents,
         is_local,
         service_manager,
         signals,
@@ -260,10 +261,11 @@ fn run_doctor(
 
 /// Moves a lock to another agent; returns the exit status.
 fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8, Refusal> {
+    let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
     let of = Use::without_locks(format!("switchover {}", args.request.key));
     let store = connect::store(&args.bucket, &of, &variable)?;
     let base = connect::runtime_base();
-    let (text, status) = switchover::run(&args.request, store, &base, destination)?;
+    let (text, status) = switchover::run(&args.request, store, &base, destination, signals)?;
     print(&text).map(|_| status)
 }
 

@@ -11,12 +11,11 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
+use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::Bucket;
-use crate::store::message::pause_notice;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::sys;
 
@@ -73,7 +72,7 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let agents = BTreeMap::new();
-    let reader = Reader::new(&request.source, base);
+    let reader = Reader::new(&request.source, base).looking();
     let waits_for = Vec::new();
     let mut process = Process { request, bucket, reader, destination, agents, waits_for };
     match &request.action {
@@ -88,7 +87,7 @@ pub fn run(
 
 /// The agents that have said something, by token and host: the pause that each observes, and its
 /// state.
-type Agents = BTreeMap<(String, String), (Option<u64>, String)>;
+type Agents = BTreeMap<(String, String), (Option<u64>, AgentState)>;
 
 /// The revision of a pause, and what it replaces.
 type AtAndReplaced = (Revision, Option<CurrentPause>);
@@ -111,6 +110,8 @@ impl Process<'_> {
 
     fn refuse(&self, reasons: &[String]) -> Ended {
         reasons.iter().for_each(|why| self.tell(Level::Warn, why));
+        let not_asked = self.reader.why_not_asked();
+        not_asked.iter().for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));
         (String::new(), LockExit::NotHad as u8)
     }
 
@@ -130,7 +131,7 @@ impl Process<'_> {
         let written_at = sys::now();
         // It was written earlier: the store says until when it lasts.
         let until = SystemTime::now() + own.lasts;
-        let lacking = self.wait_for(at, |status, agents| lacking(status, agents, at))?;
+        let lacking = self.wait_for(|status, agents| lacking(status, agents, at))?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
@@ -175,8 +176,8 @@ impl Process<'_> {
             self.tell(Level::Warn, "no pause stands");
             return Ok((String::new(), 0));
         };
-        let at = self.end(entry.revision)?;
-        let lacking = self.wait_for(at, still_paused)?;
+        self.end(entry.revision)?;
+        let lacking = self.wait_for(still_paused)?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
@@ -201,13 +202,11 @@ impl Process<'_> {
     /// changed. Returns what is lacking at the end.
     fn wait_for(
         &mut self,
-        at: Revision,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
     ) -> Result<Vec<String>, Refusal> {
         // A busy host may need R to acknowledge it.
         let until = sys::now().after(self.request.wait.max(self.reader.longest_wait()));
         loop {
-            self.bucket.announce(&self.request.key, &pause_notice(at));
             let lacks = match self.read_status() {
                 Ok(status) => lacking(status.as_ref(), &self.agents),
                 // A server may be restarted meanwhile. Before the first answer nothing is known.
@@ -230,12 +229,8 @@ impl Process<'_> {
     fn restore(&mut self, at: Revision, before: &StoredPause) -> Result<(), Refusal> {
         let by = sys::now().after(ANSWER_MAX);
         match stored::write(&mut *self.bucket, &self.request.key, at, before, by) {
-            Written::Stored(at) => {
-                self.bucket.announce(&self.request.key, &pause_notice(at));
-                Ok(())
-            }
-            // Somebody has ended or replaced it.
-            Written::Moved(_) => Ok(()),
+            // Or somebody has ended or replaced it.
+            Written::Stored(_) | Written::Moved(_) => Ok(()),
             Written::Denied(why) => Err(StoreErrorKind::Credentials.error(why).into()),
             Written::Unknown(why) => {
                 let text = format!("the longer pause may stand: {why}");
@@ -286,10 +281,7 @@ impl Process<'_> {
         for _ in 0..WRITES_MAX {
             let by = sys::now().after(ANSWER_MAX);
             match stored::end(&mut *self.bucket, &key, at, by) {
-                Written::Stored(ended) => {
-                    self.bucket.announce(&key, &pause_notice(ended));
-                    return Ok(ended);
-                }
+                Written::Stored(ended) => return Ok(ended),
                 // Somebody has ended or replaced it, or the last attempt was stored after all.
                 Written::Moved(ended) => return Ok(ended.unwrap_or(at)),
                 Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
@@ -312,7 +304,7 @@ fn without_times(lines: &[String]) -> Vec<String> {
 
 /// Returns whether an agent says that it runs the service.
 fn is_run(agents: &Agents) -> bool {
-    agents.values().any(|(_, state)| state == "active")
+    agents.values().any(|(_, state)| *state == AgentState::Active)
 }
 
 /// Returns why the agents of this status cannot be paused.
@@ -336,9 +328,9 @@ fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
 /// Returns what is lacking until all observe the pause of this revision, a line for each agent.
 fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
     let silent = agents.iter().filter(|(_, (pause, _))| *pause != Some(at.0));
-    let silent = silent.map(|((token, _), (_, state))| match &**state {
-        "stopping" => format!("{token}: stops its service"),
-        _ => format!("{token}: has not acknowledged it"),
+    let silent = silent.map(|((token, _), (_, state))| {
+        let stops = *state == AgentState::Stopping;
+        format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
     });
     let of_holder = |holder: &Holder| {
         let why = "holds the lock and does not answer: it is cut off, or of another version";

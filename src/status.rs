@@ -31,7 +31,7 @@ pub use self::answer::{Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
 use self::model::Status;
-pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus};
+pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, TimingStatus};
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
@@ -42,7 +42,7 @@ use crate::sys::{self, Alarm, PollFlags};
 /// How long a server is waited for.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// The exit status of a question whose answer is no.
+/// The exit status of a question whose answer is no, and if there is nothing to show.
 const NO: u8 = 1;
 
 /// Where a bucket is that is only looked at.
@@ -111,8 +111,10 @@ pub fn run(
             }
         };
         let Some(every) = request.every else {
-            let nothing = text.is_empty();
-            return print(&text).map(|_| if nothing { NO } else { 0 });
+            let has_bucket = status.epoch.is_some() || !status.keys.is_empty();
+            let is_there = |key: &String| find(&status, key).is_some();
+            let is_lacking = text.is_empty() || !has_bucket || !request.keys.iter().all(is_there);
+            return print(&text).map(|_| if is_lacking { NO } else { 0 });
         };
         let clear = if width().is_some() { CLEAR } else { "" };
         let has_reader = print(&format!("{clear}{text}"))?;
@@ -164,21 +166,38 @@ pub(crate) struct Reader<'a> {
     source: &'a Source,
     /// The directory for files of this host.
     base: &'a Path,
+    /// Agents that are asked read what operators have requested.
+    looks: bool,
     /// The agents that answered the last time.
     answered: BTreeSet<Known>,
     /// The largest R of the records that were read last.
     renewal: Duration,
+    /// Why this user may not ask agents, if so.
+    not_asked: Option<String>,
 }
 
 impl<'a> Reader<'a> {
     /// Makes the reader of a bucket. `base` is the directory for files of this host.
     pub(crate) fn new(source: &'a Source, base: &'a Path) -> Reader<'a> {
-        Reader { source, base, answered: BTreeSet::new(), renewal: RENEWAL_UNKNOWN }
+        let answered = BTreeSet::new();
+        let renewal = RENEWAL_UNKNOWN;
+        Reader { source, base, looks: false, answered, renewal, not_asked: None }
+    }
+
+    /// Returns why this user may not ask agents what they do, if so.
+    pub(crate) fn why_not_asked(&self) -> Option<&String> {
+        self.not_asked.as_ref()
     }
 
     /// Returns how long a known agent had to answer the last time.
     pub(crate) fn longest_wait(&self) -> Duration {
         answer_wait::longest(self.renewal)
+    }
+
+    /// Has the agents that are asked read first what operators have requested.
+    #[must_use]
+    pub(crate) fn looking(self) -> Reader<'a> {
+        Reader { looks: true, ..self }
     }
 
     /// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
@@ -252,7 +271,7 @@ impl<'a> Reader<'a> {
             let read_took = sys::now().since(began);
             self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;
         }
-        Ok(Status::new(bucket_name, epoch, keys))
+        Ok(Status::new(bucket_name, epoch, self.not_asked.clone(), keys))
     }
 
     /// Asks the agents of these keys, and of those that are named, and adds what they say.
@@ -270,18 +289,18 @@ impl<'a> Reader<'a> {
         let asked: BTreeSet<String> = of_agents.cloned().collect();
         let answers = match &self.source.dir {
             None => Answers::Messages,
-            Some((_, location)) => {
-                Answers::Files { base: self.base, location, bucket: &self.source.bucket }
-            }
+            Some((_, location)) => Answers::Files { base: self.base, location },
         };
         let known = std::mem::take(&mut self.answered);
         let known = known.into_iter().chain(assemble::known_holders(keys)).collect();
         let wait = AnswerWait::new(asked.clone(), known, self.renewal, read_took, sys::now());
-        let said = agents::request(wait, bucket, &answers, |said| {
+        let of = (&*self.source.bucket, &answers);
+        let (said, not_asked) = agents::request(wait, bucket, of, self.looks, |said| {
             let mut all = keys.clone();
             assemble::add_agents(&mut all, said);
             asked.iter().filter(|key| !is_enough(key, &all)).cloned().collect()
         })?;
+        self.not_asked = not_asked;
         assemble::add_agents(keys, &said);
         self.answered = said
             .into_keys()
@@ -289,6 +308,11 @@ impl<'a> Reader<'a> {
             .collect();
         Ok(())
     }
+}
+
+/// Says that this user may not ask agents.
+pub(crate) fn not_asked(why: &str) -> String {
+    format!("the agents cannot be asked what they do: {why}")
 }
 
 /// Returns the status of the agents of a key.

@@ -5,28 +5,31 @@
 //! itself, never guessed: it is done, refused before anything was written, withdrawn, or has gone
 //! elsewhere.
 
+mod choose;
 mod judge;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
 
-use self::judge::{Release, Renewals, Seen, judge};
+use self::choose::{Chosen, Unchosen, choose};
+use self::judge::{
+    Release, Renewals, Seen, StartSeen, down_for, judge, judge_start, where_it_runs,
+};
+use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Ms, Priority, REACH_MAX, Revision, Seat,
-    StoreErrorKind, Timing, Written,
+    DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, StoreErrorKind, Written,
 };
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{self, ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
-use crate::store::message::switchover_notice;
 use crate::store::switchover::{self as wanted, Switchover};
-use crate::store::{Bucket, Entry, Hint, StoreResult};
-use crate::sys::{self, Alarm, Waker};
+use crate::store::{AgentQuestion, Bucket, Entry, Hint, StoreResult};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How often the lock is looked at if no hint comes, if C·R is not short.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -59,7 +62,11 @@ pub struct Request {
 /// How it has ended: what is printed, and the exit status.
 pub type Ended = (String, u8);
 
-/// Does what is asked for. `base` is the directory for files of this host.
+/// What is printed when it has succeeded, or why it has not.
+type Followed = Result<String, String>;
+
+/// Does what is asked for. `base` is the directory for files of this host. `signals` has those that
+/// end this command: the request is withdrawn then.
 ///
 /// # Errors
 ///
@@ -69,9 +76,11 @@ pub fn run(
     bucket: Box<dyn Bucket>,
     base: &Path,
     destination: Destination,
+    signals: OwnedFd,
 ) -> Result<Ended, Refusal> {
     let reader = Reader::new(&request.source, base);
-    let mut process = Process { request, bucket, reader, destination, chosen_at: sys::now() };
+    let chosen_at = sys::now();
+    let mut process = Process { request, bucket, reader, destination, signals, chosen_at };
     let chosen = match process.choose()? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
@@ -80,157 +89,12 @@ pub fn run(
         }
         Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
             reasons.iter().for_each(|why| process.tell(Level::Warn, why));
+            let not_asked = process.reader.why_not_asked();
+            not_asked.iter().for_each(|why| process.tell(Level::Warn, &status::not_asked(why)));
             return Ok((String::new(), LockExit::NotHad as u8));
         }
     };
     process.carry_out(&chosen)
-}
-
-/// Which lock is to go, and to whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Chosen {
-    seat: Seat,
-    term: Revision,
-    from: String,
-    to: String,
-    timing: Timing,
-}
-
-/// Why nothing is to be done.
-#[derive(Debug, PartialEq, Eq)]
-enum Unchosen {
-    /// It is as it should be.
-    Done(String),
-    /// It cannot be done, by the record: why.
-    Refused(Vec<String>),
-    /// No agent has answered that can have it, or says what is needed: why, a line for each host.
-    Lacking(Vec<String>),
-}
-
-/// Chooses the holder and the agent that is to have its lock.
-fn choose(request: &Request, status_of_key: Option<&KeyStatus>) -> Result<Chosen, Unchosen> {
-    let refuse = |why: String| Unchosen::Refused(vec![why]);
-    let lack = |why: String| Unchosen::Lacking(vec![why]);
-    let (holders, agents) =
-        status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
-    let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
-    if let (Some(to), [holder]) = (&request.to, holders)
-        && holder.token == *to
-    {
-        let is_active = |agent: &AgentStatus| agent.token == *to && agent.state == "active";
-        return Err(match agents.iter().any(is_active) {
-            true => Unchosen::Done(format!("{to} has it already")),
-            false => lack(format!("{to} holds it, and does not say that it is active")),
-        });
-    }
-    let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
-    let holder = match (&from[..], &request.from) {
-        ([holder], _) => holder,
-        ([], Some(token)) => {
-            let is_down = |agent: &AgentStatus| {
-                agent.token == *token && agent.state == "standby" && agent.service_down
-            };
-            let why = "does not hold it, and does not say that its service is down";
-            return Err(match agents.iter().any(is_down) {
-                true => Unchosen::Done(format!("{token} does not hold it")),
-                false => lack(format!("{token} {why}")),
-            });
-        }
-        ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),
-        ([_, _, ..], _) => {
-            let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
-            let tokens = tokens.join(" and ");
-            return Err(refuse(format!("it is held by {tokens}; write --from with one of them")));
-        }
-    };
-    if let Some(to) = &request.to
-        && holders.iter().any(|holder| holder.token == *to)
-    {
-        return Err(refuse(format!("{to} has a seat already")));
-    }
-    let from = holder.token.clone();
-    let why = match holder.state {
-        HolderState::Active => None,
-        HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
-        HolderState::Overdue if status_of_key.is_some_and(|it| it.paused.is_some()) => {
-            Some("does not renew its lock: others take it over when the pause is over")
-        }
-        HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
-        HolderState::Unreadable => Some("has a record that cannot be read"),
-    };
-    let timing = holder.timing.and_then(|timing| {
-        let renewal = Duration::from_secs_f64(timing.renewal_seconds);
-        Timing::new(renewal, timing.failures, timing.confirmations, DRIFT_PPM_DEFAULT).ok()
-    });
-    let (term, timing) = match (why, holder.term, timing) {
-        (None, Some(term), Some(timing)) => (Revision(term), timing),
-        (Some(why), _, _) => return Err(refuse(format!("{from}: {why}"))),
-        (None, _, _) => {
-            let why = "is an agent of another version, which follows no such request";
-            return Err(refuse(format!("{from}: {why}")));
-        }
-    };
-    if holder.renewed_age_seconds.is_none() {
-        let why = "its store does not tell the age of its record, which a switchover needs";
-        return Err(refuse(why.to_owned()));
-    }
-    let to = candidate(request, &from, agents)?.token.clone();
-    Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
-}
-
-/// Says why nobody holds a lock: what keeps each agent from it.
-fn why_nobody(agents: &[AgentStatus]) -> Vec<String> {
-    let of_agent = |agent: &AgentStatus| match &agent.not_candidate_why {
-        Some(why) => format!("{}: no candidate: {why}", agent.token),
-        None => format!("{}: {}, a candidate", agent.token, agent.state),
-    };
-    let first = match agents {
-        [] => "nobody holds it, and no agent of this key answers",
-        _ => "nobody holds it",
-    };
-    [first.to_owned()].into_iter().chain(agents.iter().map(of_agent)).collect()
-}
-
-/// Returns the agent that is to have the lock.
-fn candidate<'a>(
-    request: &Request,
-    from: &str,
-    agents: &'a [AgentStatus],
-) -> Result<&'a AgentStatus, Unchosen> {
-    let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, &*agent.state) {
-        (Some(why), _) if agent.pause.is_some() => {
-            Some(format!("{why}; putex resume {} ends that", request.key))
-        }
-        (Some(why), _) => Some(why.clone()),
-        (None, "standby") if !agent.guard_up => Some("its guard does not answer".to_owned()),
-        (None, "standby") => None,
-        (None, state) => Some(format!("it is {state}")),
-    };
-    let others: Vec<_> = agents.iter().filter(|agent| agent.token != from).collect();
-    let wanted = |agent: &&&AgentStatus| request.to.as_ref().is_none_or(|it| agent.token == *it);
-    let fit = others.iter().filter(wanted).filter(|agent| why_not(agent).is_none());
-    let first = |agent: &&&AgentStatus| {
-        let priority = agent.priority.parse().unwrap_or(Priority::Never);
-        (priority, agent.token.clone())
-    };
-    if let Some(agent) = fit.min_by_key(first) {
-        return Ok(agent);
-    }
-    let mut reasons: Vec<String> = others
-        .iter()
-        .filter_map(|agent| Some(format!("{}: no candidate: {}", agent.token, why_not(agent)?)))
-        .collect();
-    let answers = |token: &String| others.iter().any(|agent| agent.token == *token);
-    if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
-        let why = "no answer: there is no such agent, or it is cut off, or an old version";
-        let known: Vec<_> = others.iter().map(|agent| agent.token.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
-        let known = format!("{from} has the lock; others that answer: {known}");
-        reasons.insert(0, format!("{to}: {why}; {known}"));
-    } else if others.is_empty() {
-        reasons.push("no other agent has answered".to_owned());
-    }
-    Err(Unchosen::Lacking(reasons))
 }
 
 struct Process<'a> {
@@ -238,6 +102,7 @@ struct Process<'a> {
     bucket: Box<dyn Bucket>,
     reader: Reader<'a>,
     destination: Destination,
+    signals: OwnedFd,
     /// When the read was begun by which the holder was chosen.
     chosen_at: Instant,
 }
@@ -282,18 +147,30 @@ impl Process<'_> {
         };
         // It was written earlier: nobody begins after that.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
+        let Chosen { from, to, .. } = chosen;
         let text = format!(
-            "{} is to give it to {}; the request ends by itself after {}, and not by Control-C",
-            chosen.from,
-            chosen.to,
+            "{from} is to give it to {to}; the request ends by itself after {}, or by Control-C",
             Ms(lasts)
         );
         self.tell(Level::Info, &text);
-        let end = self.follow(chosen, at, until);
+        let end = self.follow(chosen, until);
         // Best effort: it ends by itself.
         let by = sys::now().after(ANSWER_MAX);
         let _ = wanted::end(&mut *self.bucket, &self.request.key, *seat, at, by);
-        end
+        match end? {
+            Ok(text) => Ok((text, 0)),
+            Err(why) => {
+                self.tell(Level::Warn, &why);
+                let status =
+                    self.reader.read_agents(&self.request.key, &mut *self.bucket, |_| true);
+                let place = match status {
+                    Ok(status) => where_it_runs(&status.map_or_else(Vec::new, |it| it.agents)),
+                    Err(error) => format!("where it runs is not known: {}", error.text),
+                };
+                self.tell(Level::Warn, &place);
+                Ok((String::new(), LockExit::NotHad as u8))
+            }
+        }
     }
 
     /// Writes the request; returns its revision, or why there is another.
@@ -325,12 +202,12 @@ impl Process<'_> {
         Err(StoreErrorKind::Unreachable.error(format!("the request may be written: {last}")).into())
     }
 
-    /// Follows the lock until it is known what has become of the request at this revision, which
-    /// nobody begins to follow after `until`.
-    fn follow(&mut self, chosen: &Chosen, at: Revision, until: Instant) -> Result<Ended, Refusal> {
+    /// Follows the lock until it is known what has become of the request, which nobody begins to
+    /// follow after `until`. Returns what is printed, or why it has not succeeded.
+    fn follow(&mut self, chosen: &Chosen, until: Instant) -> Result<Followed, Refusal> {
         let Chosen { seat, term, from, to, timing } = chosen;
         let no_wait = Refusal::system("cannot wait: ");
-        let (wake, alarm) = (Waker::new().map_err(&no_wait)?, Alarm::new().map_err(&no_wait)?);
+        let alarm = Alarm::new().map_err(&no_wait)?;
         let key = seat.key(&self.request.key);
         let takeover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
         // The stop of the old service, the T of the other agent, and those who come after it.
@@ -340,7 +217,6 @@ impl Process<'_> {
         loop {
             let now = sys::now();
             let seen = self.read_lock(&key).map(|entry| judge(&to_key_state(entry), *term, to));
-            let not_had = |text: String| (text, LockExit::NotHad as u8);
             let ended = match &seen {
                 Ok(Seen::Done(new)) => {
                     let still_runs = match release.is_proved(sys::now(), *timing) {
@@ -348,27 +224,26 @@ impl Process<'_> {
                         false => self.still_runs(chosen)?,
                     };
                     match still_runs {
-                        None => return Ok((format!("from={from} to={to} term={new}\n"), 0)),
-                        Some(why) => Some(not_had(why)),
+                        None => return self.follow_start(chosen, *new, release.held_at()),
+                        why => why,
                     }
                 }
-                Ok(Seen::Elsewhere(token)) => Some(not_had(format!("{token} has it, not {to}"))),
-                Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => Some(not_had(
-                    format!("withdrawn: {from} has not begun to give it, and keeps it"),
-                )),
-                Ok(Seen::Released { .. }) if now >= last => {
-                    Some(not_had(format!("{from} has released it, and nobody has taken it yet")))
+                Ok(Seen::Elsewhere(token)) => Some(format!("{token} has it, not {to}")),
+                Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => {
+                    Some(format!("withdrawn: {from} has not begun to give it, and keeps it"))
                 }
-                Ok(Seen::Gone) if now >= last => Some(not_had("the key was deleted".to_owned())),
+                Ok(Seen::Released { .. }) if now >= last => {
+                    Some(format!("{from} has released it, and nobody has taken it yet"))
+                }
+                Ok(Seen::Gone) if now >= last => Some("the key was deleted".to_owned()),
                 Ok(Seen::Held(_) | Seen::Taken) if now >= last => {
-                    Some(not_had(format!("{from} does not renew it, and {to} does not have it")))
+                    Some(format!("{from} does not renew it, and {to} does not have it"))
                 }
                 Err(error) if now >= last => return Err(error.clone().into()),
                 Ok(_) | Err(_) => None,
             };
-            if let Some((text, status)) = ended {
-                self.tell(Level::Warn, &text);
-                return Ok((String::new(), status));
+            if let Some(why) = ended.or_else(|| self.interrupted()) {
+                return Ok(Err(why));
             }
             let seen = seen.ok();
             seen.iter().for_each(|seen| release.note(seen, now));
@@ -380,13 +255,65 @@ impl Process<'_> {
             told = seen.or(told);
             if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
                 told_at = Some(now);
-                self.bucket.announce(&self.request.key, &switchover_notice(*seat, at));
+                self.have_agents_look()?;
             }
             let next = sys::now().after(LOOK_EVERY.min(timing.confirmation() / 4));
-            if let Hint::Gone(_) = self.bucket.wait(wake.as_fd(), Some(next)) {
-                alarm.wait([], Some(next)).map_err(&no_wait)?;
+            if let Hint::Gone(_) = self.bucket.wait(self.signals.as_fd(), Some(next)) {
+                let signals = (self.signals.as_fd(), PollFlags::IN);
+                alarm.wait([signals], Some(next)).map_err(&no_wait)?;
             }
         }
+    }
+
+    /// Follows start at the agent that has the lock of this term. The record of the holder before
+    /// was seen at `held_at`.
+    fn follow_start(
+        &mut self,
+        Chosen { from, to, .. }: &Chosen,
+        term: Revision,
+        held_at: Instant,
+    ) -> Result<Followed, Refusal> {
+        let no_wait = Refusal::system("cannot wait: ");
+        let (alarm, mut told) = (Alarm::new().map_err(&no_wait)?, false);
+        loop {
+            let answers = |status: Option<&KeyStatus>| {
+                let agents = status.map_or(&[][..], |status| &status.agents);
+                agents.iter().any(|agent| agent.token == *to)
+            };
+            let key = &self.request.key;
+            let status = self.reader.read_agents(key, &mut *self.bucket, answers)?;
+            let (agents, now) = (status.map_or_else(Vec::new, |it| it.agents), sys::now());
+            match judge_start(&agents, to, term) {
+                StartSeen::Succeeded(up_for) => {
+                    let down_for = down_for(&agents, from).unwrap_or_else(|| now.since(held_at));
+                    let down = seconds(down_for.saturating_sub(up_for));
+                    return Ok(Ok(format!("from={from} to={to} term={term} down={down}\n")));
+                }
+                StartSeen::Failed(why) => return Ok(Err(why)),
+                StartSeen::Runs => {}
+            }
+            if let Some(why) = self.interrupted() {
+                return Ok(Err(why));
+            }
+            if !std::mem::replace(&mut told, true) {
+                self.tell(Level::Info, &format!("{to} has it; waiting for start to succeed"));
+            }
+            let next = Some(sys::now().after(LOOK_EVERY));
+            alarm.wait([(self.signals.as_fd(), PollFlags::IN)], next).map_err(&no_wait)?;
+        }
+    }
+
+    /// Returns why this command ends early, if it was told to.
+    fn interrupted(&self) -> Option<String> {
+        sys::next_signal(&self.signals).map(|_| "withdrawn, by a signal".to_owned())
+    }
+
+    /// Has the agents read the request: its hint may be lost, or the bucket has no hints.
+    fn have_agents_look(&mut self) -> Result<(), Refusal> {
+        let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
+        let keys = [self.request.key.clone()].into();
+        self.bucket.ask_agents(&AgentQuestion::new(number, keys, true));
+        Ok(())
     }
 
     /// Returns why the service may still run where it ran before, if so: the holder has not
@@ -411,7 +338,7 @@ impl Process<'_> {
         };
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
         Ok(match found {
-            Some(agent) if agent.service_down => None,
+            Some(agent) if agent.service == ServiceStatus::Down => None,
             Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
             None => Some(format!("{lost}: {from} does not say whether its service is down")),
         })
@@ -446,6 +373,3 @@ fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

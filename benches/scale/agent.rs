@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use putex::core::report::Report;
 use putex::core::{
-    AgentId, Config, DeviceUse, Effect, Event, Incarnation, Instant, Outcome, Priority, Pump,
-    StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
+    AgentId, AgentState, Config, DeviceUse, Effect, Event, Incarnation, Instant, Outcome, Priority,
+    Pump, StoreError, StoreErrorKind as Kind, Timing, Written, bounce,
 };
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::LockKey;
@@ -161,7 +161,7 @@ impl Agent {
         pump
     }
 
-    fn perform(&mut self, effect: Effect, state: &str) -> Option<Event> {
+    fn perform(&mut self, effect: Effect, state: AgentState) -> Option<Event> {
         match effect {
             Effect::Read { seat, deadline } => {
                 let answer = self.store.read(seat, deadline);
@@ -174,7 +174,7 @@ impl Agent {
             Effect::Write { seat, expected, record, deadline } => {
                 let sent = *self.renewal_sent.get_or_insert(sys::now());
                 let written = self.store.write(seat, expected, &record, deadline);
-                self.count_write(&written, sent, state == "active");
+                self.count_write(&written, sent, state == AgentState::Active);
                 Some(Event::Written(written))
             }
             Effect::RequestSwitchover { .. } => unreachable!("no lock goes back"),
@@ -214,10 +214,10 @@ impl Agent {
         let Report::Moved { from, to, why, .. } = report else { return };
         let counters = &self.shared.counters;
         self.renewal_sent = None;
-        if *from == "active" {
+        if *from == AgentState::Active {
             counters.lost(&why.to_string());
         }
-        if *to == "active" {
+        if *to == AgentState::Active {
             counters.taken();
         }
     }

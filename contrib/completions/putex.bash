@@ -84,10 +84,10 @@ _putex() {
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
             --js-api-prefix | --bucket | --replicas | --key | --token | \
-            --priority | --failback | --seats | --check-failures | \
-            --start-grace | --renewal | -r | --failures | -f | \
-            --confirmations | -c | --slots | -j | --quiet-for | \
-            --hard-after | --timeout | --wait | -w | \
+            --priority | --failback | --seats | --agents | \
+            --check-failures | --start-grace | --renewal | -r | \
+            --failures | -f | --confirmations | -c | --slots | -j | \
+            --quiet-for | --hard-after | --timeout | --wait | -w | \
             --conflict-exit-code | -E | --kill-after | -k | --hold | \
             --command | --for | --as | --holder | --lease | --is | -e | \
             --print | --watch | -W | --from | --to | --reason | --ignore | \
@@ -109,8 +109,8 @@ _putex() {
         case $verb in
             agent | check | finish)
                 options+=' --key --start --stop --healthcheck --priority --failback
-                    --seats --observe --check-failures --start-grace
-                    --last-resort --on-change --metrics-file --notify-fd --micro
+                    --seats --agents --observe --check-failures --start-grace
+                    --last-resort --on-change --metrics-file --notify-fd
                     --syslog' ;;
         esac
         case $verb in
@@ -178,7 +178,7 @@ _putex() {
         esac
         case $verb in
             doctor)
-                options+=' --ignore --samples' ;;
+                options+=' --ignore --strict --samples' ;;
         esac
         case $verb in
             put)

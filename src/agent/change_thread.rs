@@ -55,8 +55,8 @@ struct ChangeThread {
 struct Run {
     /// When it is killed.
     deadline: Instant,
-    old: &'static str,
-    new: &'static str,
+    old: String,
+    new: String,
 }
 
 impl ChangeHandle {
@@ -162,7 +162,7 @@ impl ChangeThread {
     fn spawn(&mut self, change: Change, ends: bool) {
         let within = if ends { LAST_RUN_WITHIN } else { self.within };
         let deadline = sys::now().after(within);
-        let (old, new) = (change.old, change.new);
+        let (old, new) = (change.old.clone(), change.new.clone());
         let prepared = self.commands.prepare_on_change(change, within);
         self.run = Some(Run { deadline, old, new });
         self.runner.spawn(Box::new(prepared));
@@ -205,10 +205,11 @@ mod tests {
         (handle, file)
     }
 
-    fn tell(handle: &ChangeHandle, names: &[&'static str]) {
+    fn tell(handle: &ChangeHandle, names: &[&str]) {
         for new in names {
             let context = LockContext::default();
-            handle.tell(Change { old: "old", new, why: "why".to_owned(), context });
+            let (old, why) = ("old".to_owned(), "why".to_owned());
+            handle.tell(Change { old, new: (*new).to_owned(), why, context });
         }
     }
 

@@ -6,13 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::core::AgentStatus;
+use crate::core::{AgentStatus, Instant};
 use crate::guard::{Identity, status_file};
 use crate::log::panic_if_asked;
 use crate::sys::start_thread;
 
-/// The status of this agent that is to be written, and the number of the request for it.
-type Status = Option<(String, Box<AgentStatus>)>;
+/// The status of this agent that is to be written, and when it was so.
+type Status = Option<(Instant, Box<AgentStatus>)>;
 
 #[derive(Default)]
 struct Shared {
@@ -42,9 +42,9 @@ impl FileHandle {
         FileHandle { dir, identity, shared: Arc::default(), runs: false }
     }
 
-    /// Has the status written for the request of this number. Best effort: it is requested again.
-    pub(super) fn write_status(&mut self, number: &str, status: AgentStatus) {
-        *self.shared.pending() = Some((number.to_owned(), Box::new(status)));
+    /// Has the status written, as it is now. Best effort: it is requested again.
+    pub(super) fn write_status(&mut self, now: Instant, status: AgentStatus) {
+        *self.shared.pending() = Some((now, Box::new(status)));
         let _ = self.start();
     }
 
@@ -68,8 +68,8 @@ fn serve(dir: &Path, identity: &Identity, shared: &Shared) {
         let waited = shared.changed.wait_while(shared.pending(), |pending| pending.is_none());
         let status = waited.unwrap_or_else(PoisonError::into_inner).take();
         panic_if_asked("putex-files");
-        if let Some((number, status)) = status {
-            let _ = status_file::write(dir, identity, &number, *status);
+        if let Some((at, status)) = status {
+            let _ = status_file::write(dir, identity, at, *status);
         }
     }
 }

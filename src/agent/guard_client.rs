@@ -18,8 +18,7 @@ use super::guard_link::{Connector, Link, reap};
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::describe;
 use crate::core::{
-    Event, GuardEvent, GuardReport, Instant, Level, LockContext, ServiceState, Stake, StopOrder,
-    ToGuard,
+    Event, GuardEvent, GuardReport, Instant, LockContext, ServiceState, Stake, StopOrder, ToGuard,
 };
 use crate::guard::protocol::{GuardPacket, Settings, VERSION};
 use crate::guard::{HeldDir, receive};
@@ -49,8 +48,6 @@ pub(super) struct GuardClient {
     output: Option<Arc<OwnedFd>>,
     /// Guards that were killed, have ended or have closed the socket: each is reaped at its end.
     unreaped: Vec<OwnedFd>,
-    /// The lines that the guard has logged since they were taken.
-    pub(super) lines: Vec<(Level, String)>,
 }
 
 /// The connection to the guard that the pump wants.
@@ -88,7 +85,6 @@ impl GuardClient {
             kill_file: None,
             output: None,
             unreaped: Vec::new(),
-            lines: Vec::new(),
         })
     }
 
@@ -262,8 +258,6 @@ impl GuardClient {
                     return Some(Event::Guard(self.number, GuardEvent::Report(report)));
                 }
                 Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(report),
-                // The guard has logged it; here it is only shown.
-                Ok(GuardPacket::Line(level, text)) => self.lines.push((level, text)),
                 Ok(GuardPacket::KillFile) => {
                     self.kill_file = file.map(File::from).or(self.kill_file.take());
                 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::inbox::{Inbox, NewestSender, newest_inbox};
 use super::metrics_file::MetricsFile;
-use crate::core::{Effect, Event, Instant, Metrics, Pump};
+use crate::core::{Effect, Event, Instant, Metrics, Pump, Since};
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
@@ -70,8 +70,9 @@ impl MetricsHandle {
     }
 
     /// Has the file written if the state of the agent has changed, or if that is due.
-    pub(super) fn update(&mut self, pump: &Pump, now: Instant) {
-        if self.metrics.update(pump, now) || now >= self.due {
+    pub(super) fn update(&mut self, pump: &Pump, since: &Since, now: Instant) {
+        let valid = pump.valid_until().map_or(Duration::ZERO, |at| at.since(now));
+        if self.metrics.update(pump.status(since, now), valid) || now >= self.due {
             self.due = now.after(self.every);
             let replaced = self.orders.send(Order::Write(Box::new(self.metrics.clone())));
             self.report_stuck(replaced.is_some(), now);

@@ -55,7 +55,7 @@ use crate::command::Environment;
 use crate::core::report::SettingsLine;
 use crate::core::{
     AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Priority, Pump, SLACK,
-    bounce,
+    Since, bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -99,6 +99,8 @@ pub struct Setup<'a> {
     pub identity_now: fn() -> Option<Identity>,
     /// Where the lock is kept.
     pub store: LockKey,
+    /// How many agents of the key there are to be, if that is said.
+    pub agents: Option<u32>,
     /// Whether the lock is in a directory of this host.
     pub is_local: bool,
     /// The service manager.
@@ -161,11 +163,16 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         log: setup.log,
         is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
-        last_move: (sys::now(), "started".to_owned()),
+        since: Since {
+            state: sys::now(),
+            why: "started".to_owned(),
+            service: (pump.service(), sys::now()),
+        },
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
         files: FileHandle::new(dir_path, setup.identity),
+        agents: setup.agents,
         is_local: setup.is_local,
         queued_events: VecDeque::from([Event::Tick]),
     };
@@ -307,8 +314,8 @@ fn turn_until_end(
             performer.service_manager.send_stopping(performer.end_within);
         }
         let now = sys::now();
-        if let Event::StatusRequested(request) = &event {
-            performer.send_status(request, &pump, now);
+        if let Event::StatusRequested = event {
+            performer.send_status(&pump, now);
         }
         if let Some(metrics) = &mut performer.metrics {
             metrics.handle_event(&event, now);
@@ -331,10 +338,7 @@ fn turn_until_end(
                 return exit;
             }
         }
-        if let Some(metrics) = &mut performer.metrics {
-            metrics.update(&pump, now);
-        }
-        performer.service_manager.notify(pump.state(), pump.is_ready());
+        performer.show_status(&pump, now);
         performer.service_manager.keepalive(now);
         if let Some(is_right) = performer.program.checked() {
             performer.upgrade(is_right);
@@ -351,7 +355,8 @@ fn wait_for_events(
     inbox: &Inbox<Event>,
     latest: &mut Duration,
 ) -> VecDeque<Event> {
-    let Performer { metrics, signals, program, service_manager, check, guard, .. } = performer;
+    let Performer { metrics, signals, program, service_manager, check, guard, since, .. } =
+        performer;
     let is_told_to_end = &mut performer.is_told_to_end;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
@@ -379,9 +384,6 @@ fn wait_for_events(
             check.pass_on();
         }
         arrived.extend(guard.tend(guard_is_ready, now));
-        for (level, text) in guard.lines.drain(..) {
-            service_manager.note(level, &text);
-        }
         // Whatever has come meanwhile: that this host stood still explains what follows.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
@@ -391,8 +393,8 @@ fn wait_for_events(
             return arrived;
         }
         service_manager.keepalive(now);
-        if let Some(metrics) = metrics {
-            metrics.update(pump, now);
+        if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due()) {
+            metrics.update(pump, since, now);
         }
         // It is executed after a turn.
         if passed.is_some() || is_checked {

@@ -15,7 +15,9 @@ use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
-use crate::core::{Effect, Ending, Event, Instant, Level, LockContext, Pump, StatusRequest};
+use crate::core::{
+    AgentState, AgentStatus, Effect, Ending, Event, Instant, Level, LockContext, Pump, Since,
+};
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
 use crate::store::switchover::Switchover;
@@ -40,15 +42,17 @@ pub(super) struct Performer<'a> {
     pub(super) end_within: Duration,
     /// A signal has told this agent to end.
     pub(super) is_told_to_end: bool,
-    /// When the state has changed last, and why.
-    pub(super) last_move: (Instant, String),
+    /// When the state and the service have changed last, and why.
+    pub(super) since: Since,
     /// What the last take was of; blank without one.
     pub(super) taken: String,
-    /// The state as it was told last.
-    pub(super) state: &'static str,
+    /// The state as on-change was told it last.
+    pub(super) state: AgentState,
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
     pub(super) files: FileHandle,
+    /// How many agents of the key there are to be, if that is said.
+    pub(super) agents: Option<u32>,
     /// The bucket is a directory: those who want to know the status are on this host.
     pub(super) is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
@@ -80,17 +84,16 @@ impl Performer<'_> {
             Effect::KillGuard => self.guard.kill(),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Report(report) => {
-                let (level, text) = (report.level(), report.to_string());
+                let level = report.level();
                 if let Report::Moved { to, why, .. } = &report {
-                    self.note_move(to, why);
+                    self.note_move(*to, why);
                     if level != Level::Debug {
-                        self.tell_change(to, why.to_string());
+                        self.tell_change(*to, why.to_string());
                     }
                 } else if let Report::Ends(why) = &report {
-                    self.last_move.1 = why.to_string();
+                    self.since.why = why.to_string();
                 }
-                say(level, &text);
-                self.service_manager.note(level, &text);
+                say(level, &report.to_string());
             }
             Effect::Exit(ending) => return Some(self.end(ending)),
         }
@@ -101,7 +104,7 @@ impl Performer<'_> {
     fn end(&mut self, ending: Ending) -> Exit {
         self.check.end();
         let why = match &ending {
-            Ending::Clean => self.last_move.1.clone(),
+            Ending::Clean => self.since.why.clone(),
             Ending::NotStopped => "the service could not be stopped".to_owned(),
             Ending::Rejected(error) => error.to_string(),
         };
@@ -117,7 +120,7 @@ impl Performer<'_> {
             },
             Ending::Clean | Ending::Rejected(_) => {}
         }
-        self.tell_change("ended", why);
+        self.tell_change(AgentState::Ended, why);
         if ending != Ending::NotStopped {
             self.guard.end();
         }
@@ -131,40 +134,46 @@ impl Performer<'_> {
     }
 
     /// Notes why the state has changed. An active agent is so because of what it has taken.
-    fn note_move(&mut self, to: &str, why: &Reason) {
-        if to == "taking" && *why != Reason::TriedAgain {
+    fn note_move(&mut self, to: AgentState, why: &Reason) {
+        if to == AgentState::Taking && *why != Reason::TriedAgain {
             self.taken = format!("taken {why}");
         }
-        let why = match to {
-            "active" if !self.taken.is_empty() => std::mem::take(&mut self.taken),
-            _ => why.to_string(),
-        };
-        self.last_move = (sys::now(), why);
+        let is_taken = to == AgentState::Active && !self.taken.is_empty();
+        let why = if is_taken { std::mem::take(&mut self.taken) } else { why.to_string() };
+        (self.since.state, self.since.why) = (sys::now(), why);
     }
 
     /// Has the operator's command told a change. The log does not tell of the others either: they
     /// are one of many while the store refuses.
-    fn tell_change(&mut self, new: &'static str, why: String) {
+    fn tell_change(&mut self, new: AgentState, why: String) {
         let old = std::mem::replace(&mut self.state, new);
         if let Some(on_change) = &self.on_change {
             // No variable can have a zero in it.
             let (why, context) = (why.replace('\0', " "), self.lock.clone());
-            on_change.tell(Change { old, new, why, context });
+            on_change.tell(Change { old: old.to_string(), new: new.to_string(), why, context });
         }
     }
 
-    /// Sends the status of this agent to whoever has requested it. In a directory one message would
-    /// replace that of another agent: there it is a file.
-    pub(super) fn send_status(&mut self, request: &StatusRequest, pump: &Pump, now: Instant) {
-        let (moved_at, why) = &self.last_move;
-        let status = pump.status(*moved_at, why, now);
-        match request {
-            StatusRequest::Command(number) if self.is_local => {
-                self.files.write_status(number, status);
-            }
-            StatusRequest::Command(_) | StatusRequest::MicroService => {
-                self.ask_store(StoreRequest::SendStatus(request.clone(), Box::new(status)));
-            }
+    /// Sends the status of this agent to whoever has requested it, or leaves it in a file.
+    pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
+        let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
+        match self.is_local {
+            true => self.files.write_status(now, status),
+            false => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
+        }
+    }
+
+    /// Tells how this agent is now to whoever is told without a request.
+    pub(super) fn show_status(&mut self, pump: &Pump, now: Instant) {
+        let service = pump.service();
+        if self.since.service.0 != service {
+            self.since.service = (service, now);
+        }
+        if self.service_manager.is_told() {
+            self.service_manager.notify(&pump.status(&self.since, now), pump.is_ready());
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.update(pump, &self.since, now);
         }
     }
 

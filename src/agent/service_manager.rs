@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::core::{Instant, Level};
+use crate::core::{AgentStatus, Instant};
 use crate::log::one_line;
 use crate::sys;
 
@@ -42,8 +42,8 @@ pub struct ServiceManager {
     descriptor: Option<OwnedFd>,
     /// The interval of keepalives, and when the next is due.
     keepalive: Option<(Duration, Instant)>,
-    /// The last line of the log, until the manager has got it.
-    status: Option<String>,
+    /// The status that the manager has got last.
+    status: String,
     /// What the manager had no room for, and must get before anything else: without the end of a
     /// reload it waits for it, and takes the agent for one that hangs.
     unsent: VecDeque<String>,
@@ -74,7 +74,7 @@ impl ServiceManager {
             descriptor: descriptor.transpose()?,
             keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
-            status: None,
+            status: String::new(),
             unsent: VecDeque::new(),
         })
     }
@@ -118,21 +118,14 @@ impl ServiceManager {
         self.send_or_keep("READY=1".to_owned());
     }
 
-    /// Notes a line of the log, which becomes the status.
-    pub(super) fn note(&mut self, level: Level, text: &str) {
-        if self.socket.is_some() && level != Level::Debug {
-            // A change of state stands in the status already.
-            let status = match text.split_once(": ") {
-                Some((states, why)) if states.contains(" -> ") => why,
-                _ => text,
-            };
-            self.status = Some(one_line(status));
-        }
+    /// Returns whether [`ServiceManager::notify`] has anybody to tell.
+    pub(super) fn is_told(&self) -> bool {
+        self.socket.is_some() || self.descriptor.is_some()
     }
 
-    /// Sends `READY=1` when the agent stands by for the first time, and a new status.
-    pub(super) fn notify(&mut self, state: &str, is_ready: bool) {
-        if !self.send_unsent() || !is_ready && self.status.is_none() {
+    /// Sends `READY=1` when the agent stands by for the first time, and a status that is new.
+    pub(super) fn notify(&mut self, status: &AgentStatus, is_ready: bool) {
+        if !self.send_unsent() {
             return;
         }
         let ready = is_ready && !self.ready;
@@ -143,11 +136,12 @@ impl ServiceManager {
             log::warn!("--notify-fd: {error}");
         }
         let mut message = if ready { "READY=1\n".to_owned() } else { String::new() };
-        if let Some(status) = &self.status {
-            message.push_str(&format!("STATUS={state}: {status}\n"));
+        let status = one_line(&format!("{}: {}", status.state, status.remarks()));
+        if self.status != status {
+            message.push_str(&format!("STATUS={status}\n"));
         }
         if !message.is_empty() && self.send(&message) {
-            self.status = None;
+            self.status = status;
             self.ready |= ready;
         }
     }
@@ -211,6 +205,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::core::AgentState;
 
     /// Returns the manager of an environment with these variables.
     fn manager(
@@ -235,6 +230,11 @@ mod tests {
         (socket, format!("@{name}"))
     }
 
+    fn active() -> AgentStatus {
+        let (state, why) = (AgentState::Active, "taken from h2".to_owned());
+        AgentStatus { state, why, ..AgentStatus::of_candidate("h1") }
+    }
+
     fn received(socket: &UnixDatagram) -> Option<String> {
         let mut buffer = [0; 512];
         let count = socket.recv(&mut buffer).ok()?;
@@ -247,16 +247,18 @@ mod tests {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let mut manager = manager(&[("NOTIFY_SOCKET", &name)], Some(writer.into()))
             .expect("the environment is right");
-        manager.note(Level::Info, "looking -> standby: the bucket is open");
-        manager.notify("standby", false);
+        let standby = AgentStatus::of_candidate("h1");
+        manager.notify(&standby, false);
         let first = received(&socket).expect("the status");
-        assert_eq!(first, "STATUS=standby: the bucket is open\n");
+        assert_eq!(first, "STATUS=standby: candidate\n");
         manager.send_reloaded();
         assert_eq!(received(&socket), None, "it does not stand by yet");
-        manager.notify("standby", true);
-        manager.notify("active", true);
+        manager.notify(&standby, true);
+        manager.notify(&standby, true);
         assert_eq!(received(&socket).as_deref(), Some("READY=1\n"));
         assert_eq!(received(&socket), None);
+        manager.notify(&active(), true);
+        assert_eq!(received(&socket).as_deref(), Some("STATUS=active: taken from h2\n"));
         let mut line = String::new();
         reader.read_to_string(&mut line).expect("it was closed");
         assert_eq!(line, "\n");
@@ -275,16 +277,15 @@ mod tests {
         while manager.send("filler") {
             filler += 1;
         }
-        manager.note(Level::Info, "the service runs here");
-        manager.notify("active", true);
+        manager.notify(&active(), true);
         for _ in 0..filler {
             assert_eq!(received(&socket).as_deref(), Some("filler"));
         }
         assert_eq!(received(&socket), None);
-        manager.notify("active", true);
+        manager.notify(&active(), true);
         let message = received(&socket).expect("there is room now");
-        assert_eq!(message, "READY=1\nSTATUS=active: the service runs here\n");
-        manager.notify("active", true);
+        assert_eq!(message, "READY=1\nSTATUS=active: taken from h2\n");
+        manager.notify(&active(), true);
         assert_eq!(received(&socket), None);
     }
 
@@ -293,8 +294,8 @@ mod tests {
         let (socket, name) = bind("late");
         let variables = [("NOTIFY_SOCKET", &*name), ("WATCHDOG_USEC", "3000000")];
         let mut manager = manager(&variables, None).expect("the environment is right");
-        manager.notify("standby", true);
-        assert_eq!(received(&socket).as_deref(), Some("READY=1\n"));
+        manager.notify(&active(), true);
+        assert!(received(&socket).is_some_and(|text| text.starts_with("READY=1\n")));
         let next = || received(&socket).filter(|text| text != "filler");
         let fill = |manager: &ServiceManager| while manager.send("filler") {};
         let drain = || while received(&socket).is_some() {};
@@ -311,14 +312,15 @@ mod tests {
             manager.send_reloaded();
             manager.send_stopping(Duration::from_secs(1));
         }
-        manager.note(Level::Info, "SIGTERM");
-        manager.notify("stopping", true);
+        let why = "SIGTERM: ending".to_owned();
+        let stopping = AgentStatus { state: AgentState::Stopping, why, ..active() };
+        manager.notify(&stopping, true);
         drain();
-        manager.notify("stopping", true);
+        manager.notify(&stopping, true);
         assert_eq!(next().as_deref(), Some("STOPPING=1\nEXTEND_TIMEOUT_USEC=1000000"));
         assert!(next().is_some_and(|text| text.starts_with("RELOADING=1\n")));
         assert_eq!(next().as_deref(), Some("READY=1"));
-        assert_eq!(next().as_deref(), Some("STATUS=stopping: SIGTERM\n"));
+        assert_eq!(next().as_deref(), Some("STATUS=stopping: SIGTERM: ending\n"));
         assert_eq!(next(), None);
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
-    AgentStatus, Event, Instant, Record, Revision, Seat, StatusRequest, StoreError,
-    StoreErrorKind as Kind, Timing, Written,
+    AgentStatus, Event, Instant, Record, Revision, Seat, StoreError, StoreErrorKind as Kind,
+    Timing, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
@@ -18,8 +18,8 @@ use crate::store::reopening;
 use crate::store::switchover::Switchover;
 use crate::sys;
 
-/// The pump has at most one read or write outstanding; announcements come beside it, and at most
-/// one status for all clients of micro services.
+/// The pump has at most one read or write outstanding; requests for switchover come beside it, and
+/// at most one status for all who have requested it.
 const REQUESTS_MAX: usize = 5;
 
 /// Longest that one attempt to open the store may take. The thread does nothing else
@@ -39,7 +39,7 @@ pub(super) enum StoreRequest {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
     RequestSwitchover(Switchover),
-    SendStatus(StatusRequest, Box<AgentStatus>),
+    SendStatus(Box<AgentStatus>),
 }
 
 /// The pump's handle to the store thread.
@@ -203,8 +203,8 @@ impl StoreThread {
                     self.store.request_switchover(&request);
                     continue;
                 }
-                StoreRequest::SendStatus(request, status) => {
-                    self.store.send_status(&request, &status);
+                StoreRequest::SendStatus(status) => {
+                    self.store.send_status(&status);
                     continue;
                 }
             };

@@ -70,7 +70,7 @@ fn setting(flag: &Flag, args: &CheckArgs, var: Lookup<'_>, host: &str) -> Option
 fn is_for_servers(name: Name) -> bool {
     name.is_of_access()
         || matches!(name, Name::Nats | Name::Context | Name::Replicas)
-        || matches!(name, Name::AllowMemory | Name::Micro)
+        || name == Name::AllowMemory
 }
 
 /// Returns the value of a setting: a list of servers without the secrets of the URLs, and the

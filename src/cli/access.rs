@@ -86,8 +86,7 @@ pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
         let is_off = flag.value.is_empty() && !settings.is_on(flag.name);
         precedence >= dir && precedence != Some(Precedence::Env) && !is_off
     };
-    let is_for_servers =
-        |flag: &&Flag| matches!(flag.name, Name::Context | Name::Micro) || flag.name.is_of_access();
+    let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
     let meant = FLAGS.iter().filter(is_for_servers).find(is_meant);
     let why = "is for a server, and the lock is kept in a directory; see --nats";
     meant.map_or(Some(()), |flag| faults.usage(flag.name, why))

@@ -16,6 +16,7 @@ use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
 use crate::status::ANSWER_MAX;
 use crate::store::dir::{DirStore, default_base};
+use crate::store::nats::micro::{BUCKET, KEY, SERVICE};
 use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
 use crate::{grab, lock, sys};
@@ -120,12 +121,9 @@ pub struct StoreSettings {
     pub name: String,
     /// R: an answer that takes longer comes too late.
     pub renewal: Duration,
-    /// What clients of NATS micro services find, if anything.
+    /// What clients of NATS micro services find; nothing of a command.
     pub service: Option<Service>,
 }
-
-/// The name of the micro service that all agents are.
-const SERVICE: &str = "putex";
 
 impl StoreSettings {
     /// Returns those of this instance of an agent.
@@ -133,21 +131,20 @@ impl StoreSettings {
         let protocol::Settings { timing, commands, .. } = &args.guard;
         let Commands { key, token, .. } = commands;
         let name = format!("{key} {token}");
-        let service = args.micro.then(|| {
-            let (bucket, host) = (&args.bucket.name, sys::host_name());
-            Service {
-                name: SERVICE,
-                id: incarnation.to_string(),
-                version: env!("CARGO_PKG_VERSION"),
-                description: format!("{bucket}/{key}: agent {token} on host {host}"),
-                metadata: vec![
-                    ("bucket", bucket.clone()),
-                    ("key", key.clone()),
-                    ("token", token.clone()),
-                    ("host", host),
-                ],
-                started: SystemTime::now(),
-            }
+        let (bucket, host) = (&args.bucket.name, sys::host_name());
+        let service = Some(Service {
+            name: SERVICE,
+            id: incarnation.to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            description: format!("{bucket}/{key}: agent {token} on host {host}"),
+            metadata: [
+                (BUCKET, bucket.clone()),
+                (KEY, key.clone()),
+                ("token", token.clone()),
+                ("host", host),
+            ]
+            .into(),
+            started: SystemTime::now(),
         });
         StoreSettings { service, ..StoreSettings::new(&args.bucket, &name, timing.renewal()) }
     }

@@ -28,13 +28,15 @@ pub struct DoctorArgs {
     pub ignored: Vec<&'static str>,
     /// So many reads and so many writes are measured.
     pub samples: u32,
+    /// Whether a warning has an exit status of its own.
+    pub is_strict: bool,
 }
 
 /// The names of all findings. They stay: others rely on them.
-pub const FINDINGS: [&str; 19] = [
+pub const FINDINGS: [&str; 20] = [
     "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "agents",
-    "standby", "agreement", "twins", "guards", "start", "stop", "pause", "clock", "watchdog",
-    "cgroup",
+    "standby", "agreement", "active", "twins", "guards", "start", "stop", "pause", "clock",
+    "watchdog", "cgroup",
 ];
 
 /// Returns the invocation with these options and words. A refusal of the settings is in it: a
@@ -88,6 +90,7 @@ fn resolve(
         device: device?,
         ignored: ignored?,
         samples: samples?,
+        is_strict: faults.settings.is_on(Name::Strict),
     })
 }
 

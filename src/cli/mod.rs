@@ -112,6 +112,8 @@ pub struct AgentArgs {
     pub failback: Option<Duration>,
     /// How many agents may be active at once.
     pub seats: u32,
+    /// How many agents there are to be, if that is said.
+    pub agents: Option<u32>,
     /// Whether the agent only observes.
     pub observes: bool,
     /// The number of failing health checks in a row, while active, that moves the service.
@@ -121,8 +123,6 @@ pub struct AgentArgs {
     pub start_grace: Duration,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
-    /// Whether clients of NATS micro services find the agent.
-    pub micro: bool,
     /// The settings that the guard needs too, but for its directory.
     pub guard: protocol::Settings,
 }

@@ -11,8 +11,8 @@ use super::connect::location_id;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    check_failures, count, descriptor, device, drift_ppm, failback, file, grace, priority, renewal,
-    replicas, seats,
+    agents, check_failures, count, descriptor, device, drift_ppm, failback, file, grace, priority,
+    renewal, replicas, seats,
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, usage};
 use crate::command::Commands;
@@ -129,6 +129,7 @@ pub(super) fn resolve(
     let seats = faults.parse(Name::Seats, seats);
     let last_key = key.as_ref().zip(seats).map(|(key, seats)| Seat(seats - 1).key(key));
     last_key.and_then(|key| faults.collect(Name::Key, valid_agents_key(&key)));
+    let agents = faults.parse(Name::Agents, agents);
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {
@@ -144,11 +145,11 @@ pub(super) fn resolve(
             priority: priority.unwrap_or(Priority::FIRST),
             failback: failback.flatten(),
             seats: seats.unwrap_or(1),
+            agents,
             observes: settings.is_on(Name::Observe),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
             notify_fd,
-            micro: settings.is_on(Name::Micro),
             guard: protocol::Settings {
                 dir: String::new(),
                 timing: timing?,

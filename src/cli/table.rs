@@ -126,6 +126,8 @@ flags! {
             "give the service back to an agent of a better priority that was fit for so long";
         Seats: "seats" { value: "count", default: "1" }
             "how many agents may be active at once";
+        Agents: "agents" { value: "count", default: "none" }
+            "how many agents of this key there are to be: status and doctor warn of fewer";
         Observe: "observe" {}
             "take no lock and run no service; only log what this agent would do";
         CheckFailures: "check-failures" { value: "count", default: "1" }
@@ -245,6 +247,7 @@ flags! {
     [Doctor] {
         Ignore: "ignore" { value: "name[,name]" }
             "findings that do not make anything unfit";
+        Strict: "strict" {} "exit with 1 if there is a warning, as a plugin of Nagios does";
         Samples: "samples" { value: "count", default: "50" }
             "how many reads and writes are measured";
     }
@@ -262,7 +265,6 @@ flags! {
             "keep the metrics of this agent in this file, for Prometheus";
         NotifyFd: "notify-fd" { value: "number", default: "none" }
             "write a line to this descriptor when this agent stands by";
-        Micro: "micro" {} "let clients of NATS micro services find this agent";
         Syslog: "syslog" {} "log to syslog instead of stderr";
     }
     [Agent Check Finish Lock Grab Release Lease Put Switchover Pause Resume] {

@@ -173,6 +173,11 @@ pub(super) fn seats(text: &str) -> Result<u32, &'static str> {
     within(text, 1..=SEATS_MAX, "write 1 to 32")
 }
 
+/// Parses a number of agents.
+pub(super) fn agents(text: &str) -> Result<u32, &'static str> {
+    within(text, 1..=1000, "write 1 to 1000")
+}
+
 /// Parses a number of slots.
 pub(super) fn slots(text: &str) -> Result<u32, &'static str> {
     within(text, 1..=SLOTS_MAX, "write 1 to 1000")

@@ -1,5 +1,7 @@
-//! What an agent says of itself when it is asked for its status.
+//! The status of an agent: what it says of itself, to commands, in its metrics and to the service
+//! manager.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,76 @@ use serde::{Deserialize, Serialize};
 use crate::core::priority::Priority;
 use crate::core::seat::SEATS_MAX;
 use crate::core::text::sanitize_field;
+
+/// The state of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentState {
+    /// The key has not been read yet.
+    Looking,
+    /// Another agent holds the lock, or no agent holds it.
+    Standby,
+    /// The acquiring write is under way.
+    Taking,
+    /// The lock was taken, and the service of another agent may not be down yet.
+    Confirming,
+    /// The agent holds the lock and runs the service.
+    Active,
+    /// The service is being stopped.
+    Stopping,
+    /// The agent exits.
+    Ended,
+}
+
+impl AgentState {
+    /// All of them.
+    pub const ALL: [AgentState; 7] = [
+        AgentState::Looking,
+        AgentState::Standby,
+        AgentState::Taking,
+        AgentState::Confirming,
+        AgentState::Active,
+        AgentState::Stopping,
+        AgentState::Ended,
+    ];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            AgentState::Looking => "looking",
+            AgentState::Standby => "standby",
+            AgentState::Taking => "taking",
+            AgentState::Confirming => "confirming",
+            AgentState::Active => "active",
+            AgentState::Stopping => "stopping",
+            AgentState::Ended => "ended",
+        }
+    }
+}
+
+impl fmt::Display for AgentState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What an agent knows of its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceStatus {
+    /// Nothing: the guard has not answered.
+    Unknown,
+    /// It is down.
+    Down,
+    /// Start has not succeeded yet under this lock.
+    Starting,
+    /// Start has succeeded.
+    Up,
+    /// It is being stopped.
+    Stopping,
+    /// It had to be down before, and is not known to be.
+    Overdue,
+}
 
 /// What an agent says of itself. Times are seconds, in whole milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,44 +91,38 @@ pub struct AgentStatus {
     pub incarnation: String,
     /// The version of putex.
     pub version: String,
-    /// Its state: `looking`, `standby`, `taking`, `confirming`, `active`, `stopping` or `ended`.
-    pub state: String,
+    /// Its state.
+    pub state: AgentState,
     /// For how long it has been in this state.
     pub state_seconds: f64,
     /// Why it is in this state.
     pub why: String,
+    /// What it knows of its service.
+    pub service: ServiceStatus,
+    /// For how long that has been so.
+    pub service_seconds: f64,
     /// Its seat, if it has one of several.
     pub seat: Option<u32>,
+    /// How many seats there are, by its settings.
+    pub seats: u32,
+    /// How many agents of its key there are to be, if its settings say that.
+    pub agents: Option<u32>,
     /// The number of its take, while it holds the lock.
     pub term: Option<u64>,
-    /// For how much longer the lock is valid, while it holds the lock.
-    pub valid_seconds: Option<f64>,
     /// Its priority: 1 to 15, or `never`.
     pub priority: String,
-    /// How long an agent of a higher priority must have been fit before it gets the lock back;
-    /// `None` for never.
-    pub failback_seconds: Option<f64>,
-    /// Whether it takes the lock when that may be had.
-    pub candidate: bool,
-    /// Why it does not, if so.
+    /// Why it does not take the lock when that may be had; `None` if it does, or holds it.
     pub not_candidate_why: Option<String>,
     /// The revision of the pause that it observes.
     pub pause: Option<u64>,
+    /// The random id of its bucket; blank if it has not opened one yet.
+    pub epoch: String,
     /// Whether its store is open.
     pub store_up: bool,
     /// Whether its guard answers. One that only observes needs none.
     pub guard_up: bool,
     /// How the last start of its term ended, if it failed.
     pub start_failure: Option<String>,
-    /// For how long the first start of its term has been running, if it runs.
-    #[serde(default)]
-    pub start_runs_seconds: Option<f64>,
-    /// Whether the service had to be down by now and is not known to be.
-    #[serde(default)]
-    pub may_still_run: bool,
-    /// Whether the service is known to be down.
-    #[serde(default)]
-    pub service_down: bool,
     /// R, in seconds.
     pub renewal_seconds: f64,
     /// F.
@@ -70,24 +136,23 @@ pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// The states of an agent.
-pub(crate) const STATES: [&str; 7] =
-    ["looking", "standby", "taking", "confirming", "active", "stopping", "ended"];
-
 /// Longest time that is believed, in seconds: some centuries.
 const SECONDS_MAX: f64 = 1e10;
 
 impl AgentStatus {
     /// Returns whether an agent of this version may have said that.
     pub fn is_valid(&self) -> bool {
-        let times = [Some(self.state_seconds), Some(self.renewal_seconds), self.valid_seconds];
-        let others = [self.failback_seconds, self.start_runs_seconds];
-        let times = times.into_iter().chain(others).flatten();
-        STATES.contains(&&*self.state)
-            && self.priority.parse::<Priority>().is_ok()
+        let times = [self.state_seconds, self.service_seconds, self.renewal_seconds];
+        self.priority.parse::<Priority>().is_ok()
             && !self.token.trim().is_empty()
             && self.seat.is_none_or(|seat| seat < SEATS_MAX)
             && times.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds))
+    }
+
+    /// Reads what an agent has said, made safe to show; `None` if no agent of this version says so.
+    pub fn from_json(value: serde_json::Value) -> Option<AgentStatus> {
+        let status: AgentStatus = serde_json::from_value(value).ok()?;
+        status.is_valid().then(|| status.sanitized())
     }
 
     /// Returns the status with all texts made safe to show: anybody who may send messages may have
@@ -100,13 +165,51 @@ impl AgentStatus {
             host: clean(self.host),
             incarnation: clean(self.incarnation),
             version: clean(self.version),
-            state: clean(self.state),
             why: clean(self.why),
             priority: clean(self.priority),
             not_candidate_why: self.not_candidate_why.map(clean),
             start_failure: self.start_failure.map(clean),
+            epoch: clean(self.epoch),
             ..self
         }
+    }
+
+    /// Returns whether it is on standby, and its service is known to be down.
+    pub fn stands_by(&self) -> bool {
+        self.state == AgentState::Standby && self.service == ServiceStatus::Down
+    }
+
+    /// Returns for how long the first start of its term has been running, if it runs.
+    pub fn start_runs_for(&self) -> Option<Duration> {
+        let runs = self.service == ServiceStatus::Starting && self.start_failure.is_none();
+        runs.then(|| Duration::from_secs_f64(self.service_seconds))
+    }
+
+    /// Returns whether it takes the lock when that may be had, or holds it.
+    pub fn is_candidate(&self) -> bool {
+        self.not_candidate_why.is_none()
+    }
+
+    /// Returns what a person has to know besides the state: what is wrong first, then why the agent
+    /// is in this state, or does not take the lock.
+    pub fn remarks(&self) -> String {
+        let late = "THE SERVICE MAY STILL RUN HERE".to_owned();
+        let late = Some(late).filter(|_| self.service == ServiceStatus::Overdue);
+        let stops = self.state == AgentState::Standby && !self.stands_by();
+        let stops = stops.then(|| "the service is not known to be down".to_owned());
+        let failure = self.start_failure.as_ref().map(|how| format!("start fails: {how}"));
+        let runs = self.start_runs_for().map(|_| "start still runs".to_owned());
+        let why = match (&self.not_candidate_why, self.state) {
+            (Some(why), AgentState::Standby) => format!("no candidate: {why}"),
+            (None, AgentState::Standby) => "candidate".to_owned(),
+            _ => self.why.clone(),
+        };
+        let alone = self.state == AgentState::Active && !self.guard_up;
+        let alone = alone.then(|| "the guard does not answer".to_owned());
+        let cut_off = self.state == AgentState::Active && !self.store_up;
+        let cut_off = cut_off.then(|| "the store is out of reach".to_owned());
+        let all = [late, stops, failure, runs, alone, cut_off, Some(why)].into_iter().flatten();
+        all.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -119,23 +222,22 @@ impl AgentStatus {
             host: token.to_owned(),
             incarnation: token.to_owned(),
             version: "0".to_owned(),
-            state: "standby".to_owned(),
+            state: AgentState::Standby,
             state_seconds: 1.0,
             why: String::new(),
+            service: ServiceStatus::Down,
+            service_seconds: 1.0,
             seat: None,
+            seats: 1,
+            agents: None,
             term: None,
-            valid_seconds: None,
             priority: "1".to_owned(),
-            failback_seconds: None,
-            candidate: true,
             not_candidate_why: None,
             pause: None,
+            epoch: "e".to_owned(),
             store_up: true,
             guard_up: true,
             start_failure: None,
-            start_runs_seconds: None,
-            may_still_run: false,
-            service_down: true,
             renewal_seconds: 1.0,
             failures: 3,
             confirmations: 1,

@@ -40,7 +40,7 @@ pub enum Event {
     PauseRead(Option<Pause>),
     /// Somebody wants to know the status of this agent. The thread that runs the pump answers, by
     /// [`Pump::status`](crate::core::Pump::status).
-    StatusRequested(StatusRequest),
+    StatusRequested,
     /// The health check ended.
     CheckEnded(Outcome),
     /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
@@ -61,15 +61,6 @@ impl Event {
         }
         if let Event::Read(answer) = self { answer.as_ref().ok() } else { None }
     }
-}
-
-/// Who wants to know the status of an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatusRequest {
-    /// A command, in an answer to its request of this number.
-    Command(String),
-    /// Clients of NATS micro services, all that wait for it.
-    MicroService,
 }
 
 /// What the guard tells, or what became of it.

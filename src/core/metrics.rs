@@ -4,10 +4,9 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use self::Name::*;
-use crate::core::agent_status::{STATES, seconds};
+use crate::core::agent_status::{AgentState, AgentStatus, seconds};
 use crate::core::event::{Effect, Event, GuardEvent, Written};
 use crate::core::protocol::ServiceState;
-use crate::core::pump::{Moment, Pump};
 use crate::core::record::{Record, RecordState};
 use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
@@ -73,7 +72,7 @@ pub struct Metrics {
     /// The labels of every sample.
     labels: String,
     seats: u32,
-    moment: Option<Moment>,
+    status: Option<AgentStatus>,
     /// For how much longer the lock is valid.
     valid: Duration,
     stop_margin_min: Option<f64>,
@@ -83,7 +82,7 @@ pub struct Metrics {
     renewals: [u64; RESULTS.len()],
     /// Of the stored ones.
     renewal_time: Duration,
-    transitions: Vec<(&'static str, &'static str, u64)>,
+    transitions: Vec<(AgentState, AgentState, u64)>,
     last_renewal: Option<Duration>,
     /// The write that is under way: when it was sent, and whether it is a renewal.
     sent: Option<(Instant, bool)>,
@@ -96,7 +95,7 @@ impl Metrics {
         Metrics {
             labels: format!(r#"bucket="{bucket}",key="{key}",token="{token}""#),
             seats,
-            moment: None,
+            status: None,
             valid: Duration::ZERO,
             stop_margin_min: None,
             is_overdue: false,
@@ -146,7 +145,7 @@ impl Metrics {
             // Such a report is of no change: it stands before the change that follows.
             && *why != Reason::TriedAgain
         {
-            self.count_transition(from, to);
+            self.count_transition(*from, *to);
             if let Reason::Down(left) = why {
                 self.note_margin(seconds(left.0));
             } else if let Reason::DownLate(late) = why
@@ -159,7 +158,7 @@ impl Metrics {
         }
     }
 
-    fn count_transition(&mut self, from: &'static str, to: &'static str) {
+    fn count_transition(&mut self, from: AgentState, to: AgentState) {
         let known = self.transitions.iter_mut().find(|known| (known.0, known.1) == (from, to));
         match known {
             Some((_, _, count)) => *count += 1,
@@ -172,11 +171,16 @@ impl Metrics {
         self.stop_margin_min = Some(least);
     }
 
-    /// Takes in how the agent is now; returns whether that has changed.
-    pub fn update(&mut self, pump: &Pump, now: Instant) -> bool {
-        let (moment, valid_until) = pump.moment();
-        self.valid = valid_until.map_or(Duration::ZERO, |at| at.since(now));
-        self.moment.replace(moment) != Some(moment)
+    /// Takes in how the agent is now, and for how much longer its lock is valid; returns whether
+    /// its status has changed, but for its times.
+    pub fn update(&mut self, status: AgentStatus, valid: Duration) -> bool {
+        self.valid = valid;
+        let shown = |it: &AgentStatus| {
+            let flags = [it.is_candidate(), it.pause.is_some(), it.store_up, it.guard_up];
+            (it.state, it.term, it.seat, flags, it.start_failure.is_some())
+        };
+        let new = shown(&status);
+        self.status.replace(status).as_ref().map(shown) != Some(new)
     }
 
     /// Returns the text of the file.
@@ -191,25 +195,26 @@ impl Metrics {
     }
 
     fn add_samples(&self, id: Name, to: &mut Samples<'_>) {
-        let Some(moment) = &self.moment else { return };
+        let Some(status) = &self.status else { return };
+        let held = status.term.map(|_| Seat(status.seat.unwrap_or(Seat::FIRST.0)));
         match id {
             Info => to.add("", &label("version", env!("CARGO_PKG_VERSION")), 1),
             State => {
-                for state in STATES {
-                    to.add("", &label("state", state), u8::from(state == moment.state));
+                for state in AgentState::ALL {
+                    to.add("", &label("state", state), u8::from(state == status.state));
                 }
             }
-            Holding if self.seats == 1 => to.add("", "", u8::from(moment.held.is_some())),
+            Holding if self.seats == 1 => to.add("", "", u8::from(held.is_some())),
             Holding => {
                 for seat in Seat::all(self.seats) {
-                    to.add("", &label("seat", seat), u8::from(moment.held == Some(seat)));
+                    to.add("", &label("seat", seat), u8::from(held == Some(seat)));
                 }
             }
-            Candidate => to.add("", "", u8::from(moment.candidate)),
-            Paused => to.add("", "", u8::from(moment.paused)),
-            StoreUp => to.add("", "", u8::from(moment.store_up)),
-            GuardUp => to.add("", "", u8::from(moment.guard_up)),
-            StartFailing => to.add("", "", u8::from(moment.start_failing)),
+            Candidate => to.add("", "", u8::from(status.is_candidate())),
+            Paused => to.add("", "", u8::from(status.pause.is_some())),
+            StoreUp => to.add("", "", u8::from(status.store_up)),
+            GuardUp => to.add("", "", u8::from(status.guard_up)),
+            StartFailing => to.add("", "", u8::from(status.start_failure.is_some())),
             ValidSeconds => to.add("", "", seconds(self.valid)),
             StopMarginMin => self.stop_margin_min.iter().for_each(|least| to.add("", "", least)),
             Renewals => {
@@ -287,7 +292,7 @@ mod tests {
         Effect::Write { seat: Seat::FIRST, expected: Revision(1), record, deadline: at(0) }
     }
 
-    fn moved(from: &'static str, to: &'static str, why: Reason) -> Effect {
+    fn moved(from: AgentState, to: AgentState, why: Reason) -> Effect {
         let level = crate::core::Level::Info;
         Effect::Report(Report::Moved { from, to, why, level })
     }
@@ -299,16 +304,13 @@ mod tests {
     }
 
     fn metrics(seats: u32, held: Option<Seat>) -> Metrics {
-        let moment = Moment {
-            state: "active",
-            held,
-            candidate: true,
-            paused: false,
-            store_up: true,
-            guard_up: false,
-            start_failing: false,
+        let status = AgentStatus {
+            state: AgentState::Active,
+            term: held.map(|_| 7),
+            seat: held.map(|seat| seat.0),
+            ..AgentStatus::of_candidate("a")
         };
-        Metrics { moment: Some(moment), ..Metrics::new("b", "web", "a\"\\\n", seats) }
+        Metrics { status: Some(status), ..Metrics::new("b", "web", "a\"\\\n", seats) }
     }
 
     #[test]
@@ -350,11 +352,14 @@ mod tests {
         assert_eq!(margin(&metrics), Vec::<String>::new());
         let down = |ms| Reason::Down(Ms(Duration::from_millis(ms)));
         for (why, least) in [(down(1500), " 1.5"), (down(700), " 0.7"), (down(900), " 0.7")] {
-            metrics.handle_effect(&moved("stopping", "standby", why), at(0));
+            metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, why), at(0));
             assert!(margin(&metrics)[0].ends_with(least), "{least}: {:?}", margin(&metrics));
         }
-        metrics.handle_effect(&moved("standby", "taking", Reason::TriedAgain), at(0));
-        metrics.handle_effect(&moved("standby", "taking", Reason::Open), at(0));
+        metrics.handle_effect(
+            &moved(AgentState::Standby, AgentState::Taking, Reason::TriedAgain),
+            at(0),
+        );
+        metrics.handle_effect(&moved(AgentState::Standby, AgentState::Taking, Reason::Open), at(0));
         let counted = samples(&metrics, "putex_transitions_total");
         let ends = [r#"from="stopping",to="standby"} 3"#, r#"from="standby",to="taking"} 1"#];
         assert_eq!(counted.len(), 2);
@@ -380,7 +385,7 @@ mod tests {
         let mut metrics = metrics(1, None);
         metrics.last_renewal = Some(Duration::ZERO);
         metrics.note_margin(0.0);
-        metrics.count_transition("looking", "standby");
+        metrics.count_transition(AgentState::Looking, AgentState::Standby);
         let states = samples(&metrics, "putex_state{");
         let is = |line: &&String| line.ends_with("1");
         let is_one: Vec<_> = states.iter().filter(is).collect();
@@ -397,13 +402,13 @@ mod tests {
     fn a_stop_was_late_if_the_guard_says_so_and_not_if_the_agent_was_frozen() {
         let mut metrics = metrics(1, None);
         let late = || Reason::DownLate(Ms(Duration::from_millis(20)));
-        metrics.handle_effect(&moved("stopping", "standby", late()), at(0));
+        metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, late()), at(0));
         assert_eq!(metrics.stop_margin_min, None);
         let service = ServiceState::Stopping { overdue: true };
         let overdue = GuardReport { heard: 1, service, unfit: None, start_failure: None };
         let overdue = Event::Guard(1, GuardEvent::Report(overdue));
         metrics.handle_event(&overdue, at(0), Duration::ZERO);
-        metrics.handle_effect(&moved("stopping", "standby", late()), at(0));
+        metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, late()), at(0));
         assert_eq!(metrics.stop_margin_min, Some(-0.02));
     }
 }

@@ -48,10 +48,10 @@ pub mod timing;
 pub mod watchdog_timeout;
 
 // The names that the other rooms use.
-pub use self::agent_status::AgentStatus;
+pub use self::agent_status::{AgentState, AgentStatus, ServiceStatus};
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
-    Effect, Ending, Event, GuardEvent, Opened, Pause, StatusRequest, StoreError, StoreErrorKind,
+    Effect, Ending, Event, GuardEvent, Opened, Pause, StoreError, StoreErrorKind,
     SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
@@ -61,7 +61,7 @@ pub use self::priority::Priority;
 pub use self::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
-pub use self::pump::{AgentId, Config, Deadline, Pump, bounce};
+pub use self::pump::{AgentId, Config, Deadline, Pump, Since, bounce};
 pub use self::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };

@@ -4,6 +4,7 @@
 
 use displaydoc::Display;
 
+use crate::core::agent_status::AgentState;
 use crate::core::level::Level;
 use crate::core::priority::Priority;
 use crate::core::record::Revision;
@@ -17,10 +18,10 @@ use crate::core::time::Ms;
 pub enum Report {
     /// {from} -> {to}: {why}
     Moved {
-        /// Name of the state before.
-        from: &'static str,
-        /// Name of the new state.
-        to: &'static str,
+        /// The state before.
+        from: AgentState,
+        /// The new state.
+        to: AgentState,
         /// Why.
         why: Reason,
         /// How much it matters.

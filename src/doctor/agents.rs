@@ -6,7 +6,7 @@ use super::finding::{
     AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, STOPS_OVERDUE, TIMINGS,
     TWINS,
 };
-use crate::core::AgentStatus;
+use crate::core::{AgentStatus, ServiceStatus};
 use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
 
 /// R in milliseconds, F and C.
@@ -40,6 +40,7 @@ pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) ->
         answers(status),
         standby(status, site),
         agreement(status, given),
+        active(status),
         twins(&status.agents),
         guards(&status.agents),
         start(&status.agents),
@@ -99,11 +100,16 @@ fn answers(status: &KeyStatus) -> Finding {
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");
         let advice = "look whether its agent and its host live, or are cut off; putex status says \
-                      when another agent takes over. One that does live: it and this user need the \
-                      right to putex.twin.BUCKET.>";
+                      when another agent takes over. One that does live lacks the right to \
+                      subscribe to $SRV.> or to answer, or this user the one to publish to \
+                      $SRV.STATS.putex";
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
         no_agent()
+    } else if let Some(due) = status.agents_due() {
+        let tokens = joined(agents.iter().map(|agent| &*agent.token));
+        let text = format!("{count} of {due} agents answer: {tokens}");
+        Finding::bad("agents", warning, text, "look for the others; --agents says how many are due")
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
         Finding::ok("agents", format!("{count} answer: {tokens}"))
@@ -120,7 +126,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
         agent.term.is_some() || status.holders.iter().any(|holder| holder.token == agent.token)
     };
     let others: Vec<_> = status.agents.iter().filter(|agent| !has_lock(agent)).collect();
-    let candidates: Vec<_> = others.iter().filter(|agent| agent.candidate).collect();
+    let candidates: Vec<_> = others.iter().filter(|agent| agent.is_candidate()).collect();
     // Of a lock that nobody has, one of them is to be the holder.
     let spare = candidates.len().saturating_sub(usize::from(status.holders.is_empty()));
     let runs = |holder: &Holder| holder.state != HolderState::Overdue;
@@ -130,7 +136,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
         true => (Level::Critical, NOBODY),
         false => (Level::Warning, "no agent would take the lock over"),
     };
-    let unfit = others.iter().filter(|agent| !agent.candidate).map(|it| {
+    let unfit = others.iter().filter(|agent| !agent.is_candidate()).map(|it| {
         let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
         format!("{}: {why}", it.token)
     });
@@ -206,6 +212,18 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
     finding.with(&TIMINGS, all.len() as u32)
 }
 
+/// Judges whether no more agents are active than may be: two buckets of one name would allow it.
+fn active(status: &KeyStatus) -> Finding {
+    match status.too_many() {
+        None => Finding::ok("active", "no more agents are active than there are seats"),
+        Some(text) => {
+            let advice = "stop all but as many as there are seats; where servers are connected as \
+                          leaf nodes, give their JetStream a domain, and agents --js-domain";
+            Finding::bad("active", Level::Critical, text, advice)
+        }
+    }
+}
+
 /// Judges whether each agent has a token of its own.
 fn twins(agents: &[AgentStatus]) -> Finding {
     let mut hosts: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
@@ -251,7 +269,10 @@ fn start(agents: &[AgentStatus]) -> Finding {
     // One that takes longer than T hangs, as a rule.
     let running = |agent: &AgentStatus| {
         let lock_time = agent.renewal_seconds * f64::from(agent.failures);
-        let seconds = agent.start_runs_seconds.filter(|seconds| *seconds >= lock_time)?;
+        let seconds = agent.start_runs_for()?.as_secs_f64();
+        if seconds < lock_time {
+            return None;
+        }
         Some(format!("start of {} still runs, for {seconds:.0} s", agent.token))
     };
     let running: Vec<_> = agents.iter().filter_map(running).collect();
@@ -272,7 +293,8 @@ fn start(agents: &[AgentStatus]) -> Finding {
 
 /// Judges whether a service may run that has no lock any more.
 fn stop(agents: &[AgentStatus]) -> Finding {
-    let late: Vec<_> = agents.iter().filter(|agent| agent.may_still_run).collect();
+    let late: Vec<_> =
+        agents.iter().filter(|agent| agent.service == ServiceStatus::Overdue).collect();
     let count = late.len() as u32;
     let finding = if agents.is_empty() {
         Finding::unknown("stop", "no agent says whether its service is down", "see agents above")

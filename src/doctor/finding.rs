@@ -2,8 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-/// How a finding is judged. Only a warning and what is critical make a cluster unfit: what could
-/// not be measured may be fit.
+/// How a finding is judged. Only what is critical makes a cluster unfit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
@@ -114,7 +113,7 @@ pub(super) struct Finding {
     pub(super) key: Option<String>,
     /// How it is judged.
     pub(super) level: Level,
-    /// Whether it makes nothing unfit, as the user wants it.
+    /// Whether it does not count, as the user wants it.
     pub(super) ignored: bool,
     /// What was measured.
     pub(super) figures: Vec<Figure>,
@@ -150,8 +149,8 @@ impl Finding {
         Finding::bad(name, Level::Unknown, text, advice)
     }
 
-    /// Returns whether it makes the cluster unfit.
-    pub(super) fn is_unfit(&self) -> bool {
+    /// Returns whether it is a warning or critical, and not ignored.
+    pub(super) fn is_told(&self) -> bool {
         self.level >= Level::Warning && !self.ignored
     }
 
@@ -176,12 +175,15 @@ pub struct Report {
     pub(super) schema: u32,
     /// The name of the bucket.
     pub(super) bucket: String,
-    /// The level of all together: the worst that makes it unfit, or ok.
+    /// The worst level of a warning or of what is critical, or ok.
     pub(super) level: Level,
     /// R, F and C by which it is judged.
     pub(super) timing: TimingUsed,
     /// The findings, those of the servers first.
     pub(super) findings: Vec<Finding>,
+    /// Whether a warning makes it unfit.
+    #[serde(skip)]
+    pub(super) is_strict: bool,
 }
 
 /// R, F and C by which all is judged.
@@ -218,12 +220,13 @@ impl Report {
         timing: TimingUsed,
         mut findings: Vec<Finding>,
         ignored: &[&str],
+        is_strict: bool,
     ) -> Report {
         for finding in &mut findings {
             finding.ignored = ignored.contains(&finding.name);
         }
-        let unfit = findings.iter().filter(|finding| finding.is_unfit());
-        let level = unfit.map(|finding| finding.level).max().unwrap_or(Level::Ok);
-        Report { schema: 1, bucket: bucket.to_owned(), level, timing, findings }
+        let told = findings.iter().filter(|finding| finding.is_told());
+        let level = told.map(|finding| finding.level).max().unwrap_or(Level::Ok);
+        Report { schema: 1, bucket: bucket.to_owned(), level, timing, findings, is_strict }
     }
 }

@@ -21,23 +21,34 @@ pub fn not_measured(refusal: &Refusal) -> String {
 }
 
 impl Report {
-    /// Returns the exit status: 0 for fit, 1 for a warning, 2 for something critical.
+    /// Returns the exit status: 0 for fit, 2 for something critical; 1 for a warning if that was
+    /// asked for.
     pub fn status(&self) -> u8 {
-        self.level.status()
+        self.judged().status()
     }
 
-    /// Returns a line with all that is unfit, then a line for each finding, and below one that is
+    /// Returns the level by which the exit status goes.
+    fn judged(&self) -> Level {
+        if self.level == Level::Warning && !self.is_strict { Level::Ok } else { self.level }
+    }
+
+    /// Returns a line with all that is wrong, then a line for each finding, and below one that is
     /// not fit what to do.
     pub fn text(&self) -> String {
-        let mut unfit: Vec<_> = self.findings.iter().filter(|it| it.is_unfit()).collect();
-        unfit.sort_by_key(|finding| Reverse(finding.level));
+        let mut told: Vec<_> = self.findings.iter().filter(|it| it.is_told()).collect();
+        told.sort_by_key(|finding| Reverse(finding.level));
         let describe = |finding: &&Finding| {
             let key = finding.key.as_ref().map(|key| format!("{key} ")).unwrap_or_default();
             format!("{key}{}: {}", finding.name, finding.text)
         };
-        let mut said: Vec<String> = unfit.iter().map(describe).collect();
-        if said.is_empty() {
-            said.push(format!("bucket {} is fit", self.bucket));
+        let mut said: Vec<String> = told.iter().map(describe).collect();
+        if self.judged() == Level::Ok {
+            let warnings = match told.len() {
+                0 => String::new(),
+                1 => ", 1 warning".to_owned(),
+                count => format!(", {count} warnings"),
+            };
+            said.insert(0, format!("bucket {} is fit{warnings}", self.bucket));
         }
         let is_unknown = |it: &&Finding| it.level == Level::Unknown && !it.ignored;
         let unknown = self.findings.iter().filter(is_unknown);
@@ -45,7 +56,7 @@ impl Report {
         if !unknown.is_empty() {
             said.push(format!("not known: {}", unknown.join(" ")));
         }
-        let mut text = first_line(self.level, &said.join("; "));
+        let mut text = first_line(self.judged(), &said.join("; "));
         self.findings.iter().for_each(|finding| text.push_str(&lines_of(finding)));
         text
     }

@@ -3,7 +3,7 @@
 use super::finding::{Figure, MEASURES};
 use super::*;
 use crate::cli::FINDINGS;
-use crate::core::{AgentStatus, DRIFT_PPM_DEFAULT};
+use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
 use crate::exit::Exit;
 use crate::status::{HolderState, PauseStatus};
 use crate::store::nats::cluster::SyncMode;
@@ -31,7 +31,6 @@ fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
     AgentStatus {
         host: format!("host-{incarnation}"),
         incarnation: incarnation.to_owned(),
-        candidate,
         not_candidate_why: (!candidate).then(|| "health check: exit 1".to_owned()),
         ..AgentStatus::of_candidate(token)
     }
@@ -192,7 +191,7 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
     assert_eq!(level_of(&unguarded, "start"), Level::Ok);
     let mut late = agent("h1", "a", false);
-    late.may_still_run = true;
+    late.service = ServiceStatus::Overdue;
     let late = of(HolderState::Active, vec![late, agent("h2", "b", true)]);
     assert_eq!(level_of(&late, "stop"), Level::Critical);
     let mut failing = agent("h1", "a", true);
@@ -201,7 +200,7 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert_eq!(level_of(&failing, "start"), Level::Critical);
     let mut running = agent("h1", "a", true);
     for (seconds, level) in [(2.9, Level::Ok), (3.1, Level::Warning)] {
-        running.start_runs_seconds = Some(seconds);
+        (running.service, running.service_seconds) = (ServiceStatus::Starting, seconds);
         let running = of(HolderState::Active, vec![running.clone(), agent("h2", "b", true)]);
         assert_eq!(level_of(&running, "start"), level);
     }
@@ -282,11 +281,11 @@ fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
         drift_ppm: 10_000,
         from: TimingOrigin::Defaults,
     };
-    Report::new("locks", timing, findings, ignored)
+    Report::new("locks", timing, findings, ignored, false)
 }
 
 #[test]
-fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
+fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
     let unknown = || Finding::unknown("fsync", "not told", "ask");
     let bad = || Finding::bad("watchdog", Level::Warning, "none", "get one");
     let worse = || Finding::bad("twins", Level::Critical, "a|b", "no").of_key("web");
@@ -303,7 +302,11 @@ fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
     };
     let due = "PUTEX CRITICAL - web twins: a/b; watchdog: none; not known: fsync";
     assert_eq!(first(&[]), (due.to_owned(), 2));
-    assert_eq!(first(&["twins"]), ("PUTEX WARNING - watchdog: none; not known: fsync".into(), 1));
+    let due = "PUTEX OK - bucket locks is fit, 1 warning; watchdog: none; not known: fsync";
+    assert_eq!(first(&["twins"]), (due.to_owned(), 0));
+    let strict = Report { is_strict: true, ..report(findings(), &["twins"]) };
+    assert_eq!(strict.status(), 1);
+    assert!(strict.text().starts_with("PUTEX WARNING - watchdog: none; not known: fsync\n"));
     let all = ["twins", "watchdog", "fsync"];
     assert_eq!(first(&all), ("PUTEX OK - bucket locks is fit".to_owned(), 0));
     let refusal = Refusal::new(Exit::Unreachable, "no | server");
@@ -315,6 +318,26 @@ fn what_could_not_be_measured_and_what_is_ignored_makes_nothing_unfit() {
          warning  watchdog  (ignored) none\n         -> get one\n\
          critical twins     web: a/b\n         -> no\n"
     );
+}
+
+/// A hub and a leaf without domains had two buckets of one name, and both agents ran.
+#[test]
+fn more_active_agents_than_seats_and_two_buckets_of_one_name_are_critical() {
+    let active = |token: &str, seats| AgentStatus {
+        state: AgentState::Active,
+        seats,
+        ..AgentStatus::of_candidate(token)
+    };
+    let holders = [("h1", HolderState::Active)];
+    let level = |agents| level_of(&judge(&KeyStatus::of_agents(&holders, agents), None), "active");
+    assert_eq!(level(vec![active("h1", 1), AgentStatus::of_candidate("h2")]), Level::Ok);
+    assert_eq!(level(vec![active("h1", 2), active("h2", 2)]), Level::Ok);
+    assert_eq!(level(vec![active("h1", 1), active("h2", 1)]), Level::Critical);
+    let other = AgentStatus { epoch: "f".to_owned(), ..AgentStatus::of_candidate("h2") };
+    assert_eq!(level(vec![active("h1", 1), other.clone()]), Level::Critical);
+    // One that has not opened a bucket yet has none.
+    let none = AgentStatus { epoch: String::new(), ..other };
+    assert_eq!(level(vec![active("h1", 1), none]), Level::Ok);
 }
 
 #[test]

@@ -383,9 +383,7 @@ impl GuardProcess {
                 self.check_cgroup_empty();
             }
             ServiceAction::Report(report) => {
-                let (level, text) = say_report(&report);
-                // The next line is shown then.
-                let _ = self.send(&GuardPacket::Line(level, text), None);
+                say_report(&report);
             }
         }
     }

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::command::Commands;
-use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Level, Timing, ToGuard};
+use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Timing, ToGuard};
 
 /// Version of the messages. A guard of another version is only told to stop.
 pub const VERSION: u64 = 4;
@@ -68,12 +68,11 @@ enum AgentJson<S, M> {
 }
 
 /// A packet of a guard.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuardPacket {
     /// Version of the guard, and its report.
     Report(u64, GuardReport),
-    /// A line that the guard has logged; the agent shows the last one to the service manager.
-    Line(Level, String),
     /// Comes with the descriptor of `cgroup.kill`, for where there is no guard that could use
     /// it.
     KillFile,

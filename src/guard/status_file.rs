@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `status` | JSON: the number of the request, whose status it is, and the status |
+//! | `status` | JSON: whose status it is, when it was so, and the status |
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::instance_dir::{AGENTS_DIR, Identity};
 use super::private_file;
-use crate::core::AgentStatus;
+use crate::core::{AgentStatus, Instant};
+use crate::store::AgentAnswer;
 
 const FILE: &str = "status";
 
@@ -22,29 +23,28 @@ const BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Deserialize, Serialize)]
 struct Stored {
-    number: String,
+    /// On the clock of this host.
+    at: Instant,
     location: String,
     bucket: String,
     key: String,
     status: AgentStatus,
 }
 
-/// Writes the status of an agent into its private directory, as an answer to the request of this
-/// number.
+/// Writes the status of an agent at this instant into its private directory.
 ///
 /// # Errors
 ///
 /// When the file cannot be written.
-pub fn write(dir: &Path, identity: &Identity, number: &str, status: AgentStatus) -> io::Result<()> {
+pub fn write(dir: &Path, identity: &Identity, at: Instant, status: AgentStatus) -> io::Result<()> {
     let Identity { location, bucket, key, .. } = identity.clone();
-    let text =
-        serde_json::to_vec(&Stored { number: number.to_owned(), location, bucket, key, status })?;
+    let text = serde_json::to_vec(&Stored { at, location, bucket, key, status })?;
     private_file::replace(dir, FILE, &text)
 }
 
-/// Returns the statuses that agents of this user have written for the request of this number, of
-/// the keys of a bucket in a directory, each with its key.
-pub fn read(base: &Path, location: &str, bucket: &str, number: &str) -> Vec<(String, AgentStatus)> {
+/// Returns the answers that agents of this user have written from this instant on, of the keys of a
+/// bucket in a directory.
+pub fn read(base: &Path, location: &str, bucket: &str, from: Instant) -> Vec<AgentAnswer> {
     let Ok(dirs) = fs::read_dir(base.join(AGENTS_DIR)) else { return Vec::new() };
     let stored = |dir: io::Result<fs::DirEntry>| {
         let file = private_file::open(&dir.ok()?.path().join(FILE)).ok()?;
@@ -52,12 +52,10 @@ pub fn read(base: &Path, location: &str, bucket: &str, number: &str) -> Vec<(Str
         file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
         let stored: Stored = serde_json::from_slice(&text).ok()?;
         let is_wanted = |it: &Stored| {
-            it.number == number
-                && it.location == location
-                && it.bucket == bucket
-                && it.status.is_valid()
+            it.at >= from && it.location == location && it.bucket == bucket && it.status.is_valid()
         };
-        Some(stored).filter(is_wanted).map(|stored| (stored.key, stored.status.sanitized()))
+        let answer = |Stored { key, status, .. }| AgentAnswer { key, status: status.sanitized() };
+        Some(stored).filter(is_wanted).map(answer)
     };
     dirs.filter_map(stored).collect()
 }

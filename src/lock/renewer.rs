@@ -241,9 +241,11 @@ impl<'a> Renewer<'a> {
         }
         match self.tickets.wait(wakes, until) {
             Hint::Changed { revision, .. } => Input::Hint(revision),
-            Hint::Announced { .. } | Hint::StatusRequested | Hint::Woken | Hint::Elapsed => {
-                Input::Rested
-            }
+            Hint::StatusRequested { .. }
+            | Hint::Answered(_)
+            | Hint::NotAsked(_)
+            | Hint::Woken
+            | Hint::Elapsed => Input::Rested,
             Hint::Gone(why) => {
                 self.is_open = false;
                 Input::Gone(why)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::request::{Outgoing, RequestError};
-use super::connect_options::{self, ConnectOptions};
+use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
 use super::encode;
@@ -27,6 +27,10 @@ use crate::sys;
 pub enum ClientEvent {
     /// A message of a subscription arrived.
     Message(Message),
+    /// A reply arrived to the last message of [`Client::publish_to_all`].
+    Reply(Message),
+    /// The server has refused such a message: what it says.
+    NotAsked(String),
     /// The wake descriptor is readable. Its owner clears it.
     Woken,
     /// The deadline passed.
@@ -130,6 +134,24 @@ impl Client {
         self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
     }
 
+    /// Sends a message that any number of others may reply to. [`Client::wait`] returns their
+    /// replies until another one is sent. Of the same `number`, a random one, it is sent again.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::NotSent`] or [`RequestError::Lost`].
+    pub fn publish_to_all(
+        &mut self,
+        sent: &Outgoing<'_>,
+        number: &str,
+    ) -> Result<(), RequestError> {
+        let link = self.link()?;
+        link.shared_reply = format!("{}{number}", link.inbox);
+        let reply = link.shared_reply.clone();
+        let frame = self.frame(sent, Some(&reply))?;
+        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
+    }
+
     /// Waits for a message, for `wake` to become readable, for `deadline`, or for
     /// the end of the connection. `None` waits for ever. Messages that arrived during
     /// a request are returned first.
@@ -149,6 +171,18 @@ impl Client {
             match link.receive(Some(wake), deadline, silence_max) {
                 Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                     return ClientEvent::Message(message);
+                }
+                Ok(Received::Op(ServerOp::Msg { message, .. }))
+                    if link.shared_reply == message.subject =>
+                {
+                    return ClientEvent::Reply(message);
+                }
+                Ok(Received::Op(ServerOp::Err(text))) if link.is_refusal_to_ask(&text) => {
+                    return ClientEvent::NotAsked(format!(
+                        "{}: {}",
+                        link.info.address,
+                        server_says(&text)
+                    ));
                 }
                 Ok(Received::Op(ServerOp::Err(text))) => self.warn(text),
                 Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
@@ -178,16 +212,9 @@ impl Client {
         }
     }
 
-    /// Returns whether replies to this client come to this subject, or to other clients that were
-    /// given a prefix of their own for replies together with this one.
+    /// Returns whether replies to this client come to this subject.
     pub fn replies_come_to(&self, subject: &str) -> bool {
-        let is_below = |prefix: &str| {
-            let rest = subject.strip_prefix(prefix);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let prefix = &self.options.inbox;
-        let is_shared = prefix != connect_options::INBOX && is_below(prefix);
-        is_shared || self.link.as_ref().is_some_and(|link| subject.starts_with(&link.inbox))
+        self.link.as_ref().is_some_and(|link| subject.starts_with(&link.inbox))
     }
 
     /// Notes whether the leader of the stream answered a request that began at `began`. Leaves

@@ -48,10 +48,13 @@ pub(crate) fn connect(
     Ok(format!("CONNECT {options}\r\n"))
 }
 
-/// `SUB <subject> <sid>\r\n`; the subject may end in a wildcard.
+/// `SUB <subject> <sid>\r\n`; elements of the subject but the first may be wildcards.
 pub(crate) fn sub(subject: &str, sid: u64) -> Result<String, EncodeError> {
-    let plain = subject.strip_suffix(['*', '>']).and_then(|start| start.strip_suffix('.'));
-    check_subject(plain.unwrap_or(subject))?;
+    let whole = subject.strip_suffix(".>").unwrap_or(subject);
+    let (first, rest) = whole.split_once('.').unzip();
+    let plain = rest.into_iter().flat_map(|rest| rest.split('.')).filter(|it| *it != "*");
+    let plain: Vec<_> = [first.unwrap_or(whole)].into_iter().chain(plain).collect();
+    check_subject(&plain.join("."))?;
     line(format!("SUB {subject} {sid}"))
 }
 
@@ -186,9 +189,10 @@ mod tests {
             assert!(text(publish("a", Some(bad), &[], b"")).is_err(), "{bad:?}");
             assert!(sub(bad, 1).is_err(), "{bad:?}");
         }
-        for wild in ["*", ">", "a.*", "a.>", "*.b", ">.a", "a*b.c>"] {
+        for wild in ["*", ">", "*.b", ">.a", "a*b.c>", "a.>.b", "a.*b", "a.*", "a.>", "a.*.b"] {
             assert!(text(publish(wild, None, &[], b"")).is_err(), "{wild:?}");
-            assert_eq!(sub(wild, 1).is_ok(), wild.starts_with("a."), "{wild:?}");
+            let is_sound = ["a.*", "a.>", "a.*.b"].contains(&wild);
+            assert_eq!(sub(wild, 1).is_ok(), is_sound, "{wild:?}");
         }
         let too_long = text(publish(&long, None, &[("A", "b")], b""));
         let refused = Err("a subject makes the line longer than 4096 bytes".to_owned());

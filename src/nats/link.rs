@@ -45,8 +45,9 @@ pub(crate) const HINT_PREFIX: &str = "putex.hint.";
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Most requests to a micro service that are queued during a request. Of more the first ones are
-/// kept, without their payload.
+/// kept; a longer payload is dropped.
 const QUEUE_SERVICE_MAX: usize = 16;
+const QUEUE_SERVICE_BYTES_MAX: usize = 4096;
 
 /// Most texts of `-ERR` of one connection that are logged, each once.
 const WARNED_MAX: usize = 32;
@@ -92,6 +93,8 @@ pub(super) struct Link {
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.
     pub(super) inbox: String,
+    /// Where replies to the last message to anybody who answers come to; blank without one.
+    pub(super) shared_reply: String,
     /// The number of the last subscription.
     last_sid: u64,
     /// Number of requests, each of which has a reply subject of its own.
@@ -210,7 +213,9 @@ impl Link {
     pub(super) fn enqueue(&mut self, message: Message) {
         if message.subject.starts_with(micro::PREFIX) {
             if self.service_queue.len() < QUEUE_SERVICE_MAX {
-                let (headers, payload) = (Headers::default(), Vec::new());
+                let is_long = message.payload.len() > QUEUE_SERVICE_BYTES_MAX;
+                let payload = if is_long { Vec::new() } else { message.payload };
+                let headers = Headers::default();
                 self.service_queue.push_back(Message { headers, payload, ..message });
             }
             return;
@@ -230,6 +235,12 @@ impl Link {
         let Some(message) = self.queue.pop_front() else { return self.service_queue.pop_front() };
         self.queue_bytes -= message.weight();
         Some(message)
+    }
+
+    /// Returns whether an error of the server refuses the last message to anybody who answers.
+    pub(super) fn is_refusal_to_ask(&self, text: &str) -> bool {
+        let is_denied = ServerError::of(text) == ServerError::PublishDenied;
+        is_denied && !self.shared_reply.is_empty() && text.contains(&format!("\"{}", micro::PREFIX))
     }
 
     /// Logs a refusal of the server, once for each text.

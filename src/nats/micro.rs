@@ -4,14 +4,16 @@
 //! Only the discovery is here: a service of putex has one endpoint, whose requests are those for
 //! its statistics.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// The beginning of all subjects at which clients look for services.
 pub(crate) const PREFIX: &str = "$SRV.";
 
-/// The kinds of requests. They are in the order of `KINDS`.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// Which services there are.
@@ -22,12 +24,27 @@ pub enum RequestKind {
     Stats,
 }
 
-/// The names of the kinds, in subjects and in the types of the answers.
-const KINDS: [(RequestKind, &str, &str); 3] = [
-    (RequestKind::Ping, "PING", "io.nats.micro.v1.ping_response"),
-    (RequestKind::Info, "INFO", "io.nats.micro.v1.info_response"),
-    (RequestKind::Stats, "STATS", "io.nats.micro.v1.stats_response"),
-];
+impl RequestKind {
+    const ALL: [RequestKind; 3] = [RequestKind::Ping, RequestKind::Info, RequestKind::Stats];
+
+    /// Returns its name in subjects.
+    fn name(self) -> &'static str {
+        match self {
+            RequestKind::Ping => "PING",
+            RequestKind::Info => "INFO",
+            RequestKind::Stats => "STATS",
+        }
+    }
+
+    /// Returns the type of its answers.
+    fn response_type(self) -> &'static str {
+        match self {
+            RequestKind::Ping => "io.nats.micro.v1.ping_response",
+            RequestKind::Info => "io.nats.micro.v1.info_response",
+            RequestKind::Stats => "io.nats.micro.v1.stats_response",
+        }
+    }
+}
 
 /// The name of the endpoint.
 const ENDPOINT: &str = "status";
@@ -44,7 +61,7 @@ pub struct Service {
     /// A line for people.
     pub description: String,
     /// Properties for programs.
-    pub metadata: Vec<(&'static str, String)>,
+    pub metadata: BTreeMap<&'static str, String>,
     /// When it was started.
     pub started: SystemTime,
 }
@@ -62,106 +79,97 @@ pub struct EndpointStats {
     pub processing: Duration,
 }
 
+/// Returns the subject of the statistics of all instances of a service.
+pub fn stats_subject(service: &str) -> String {
+    format!("{PREFIX}STATS.{service}")
+}
+
+/// Returns the properties of the service that sends these statistics, and what is special to it;
+/// `None` if they are none.
+pub fn read_stats(payload: &[u8]) -> Option<(Value, Value)> {
+    let mut stats: Value = serde_json::from_slice(payload).ok()?;
+    let is_stats = stats["type"] == RequestKind::Stats.response_type();
+    let data = stats.pointer_mut("/endpoints/0/data").map(Value::take)?;
+    is_stats.then(|| (stats["metadata"].take(), data))
+}
+
 impl Service {
-    /// Returns the subjects of all requests that this instance answers.
-    pub fn subjects(&self) -> Vec<String> {
+    /// Returns the subjects of all requests that this instance answers. There are others below.
+    pub fn subjects(&self) -> [String; 3] {
         let Service { name, id, .. } = self;
-        let of_kind = |kind: &str| {
-            let all = format!("{PREFIX}{kind}");
-            [all.clone(), format!("{all}.{name}"), format!("{all}.{name}.{id}")]
-        };
-        KINDS.iter().flat_map(|(_, kind, _)| of_kind(kind)).collect()
+        let all = format!("{PREFIX}*");
+        [all.clone(), format!("{all}.{name}"), format!("{all}.{name}.{id}")]
     }
 
     /// Returns what a message to this subject requests; `None` if nothing of this instance.
     pub fn requested(&self, subject: &str) -> Option<RequestKind> {
         let mut tokens = subject.strip_prefix(PREFIX)?.split('.');
         let kind = tokens.next()?;
-        let (kind, ..) = KINDS.iter().find(|(_, name, _)| *name == kind)?;
+        let kind = RequestKind::ALL.into_iter().find(|it| it.name() == kind)?;
         let is_own = match [tokens.next(), tokens.next(), tokens.next()] {
             [None, ..] => true,
             [Some(name), None, _] => name == self.name,
             [Some(name), Some(id), None] => name == self.name && id == self.id,
             [Some(_), Some(_), Some(_)] => false,
         };
-        is_own.then_some(*kind)
+        is_own.then_some(kind)
     }
 
     /// Returns the answer to a ping.
     pub fn ping(&self) -> String {
-        self.response(RequestKind::Ping, Vec::new())
+        self.response(RequestKind::Ping, json!({}))
     }
 
     /// Returns the answer to a request for information.
     pub fn info(&self) -> String {
-        let endpoint = self.endpoint(vec![("metadata", object(&[]))]);
-        let description = quoted(&self.description);
-        let more = vec![("description", description), ("endpoints", format!("[{endpoint}]"))];
+        let endpoint = self.endpoint(json!({ "metadata": {} }));
+        let more = json!({ "description": self.description, "endpoints": [endpoint] });
         self.response(RequestKind::Info, more)
     }
 
-    /// Returns the answer to a request for statistics; `data` is the JSON of what is special to the
-    /// service.
-    pub fn stats(&self, stats: &EndpointStats, data: String) -> String {
+    /// Returns the answer to a request for statistics; `data` is what is special to the service.
+    pub fn stats(&self, stats: &EndpointStats, data: &impl Serialize) -> String {
         let EndpointStats { requests, errors, last_error, processing } = stats;
         let nanoseconds = u64::try_from(processing.as_nanos()).unwrap_or(u64::MAX);
-        let average = nanoseconds / (*requests).max(1);
-        let endpoint = self.endpoint(vec![
-            ("num_requests", requests.to_string()),
-            ("num_errors", errors.to_string()),
-            ("last_error", quoted(last_error)),
-            ("processing_time", nanoseconds.to_string()),
-            ("average_processing_time", average.to_string()),
-            ("data", data),
-        ]);
+        let endpoint = self.endpoint(json!({
+            "num_requests": requests,
+            "num_errors": errors,
+            "last_error": last_error,
+            "processing_time": nanoseconds,
+            "average_processing_time": nanoseconds / (*requests).max(1),
+            "data": data,
+        }));
         let started = humantime::format_rfc3339_millis(self.started).to_string();
-        let more = vec![("started", quoted(&started)), ("endpoints", format!("[{endpoint}]"))];
-        self.response(RequestKind::Stats, more)
+        self.response(RequestKind::Stats, json!({ "started": started, "endpoints": [endpoint] }))
     }
 
     /// Returns an answer: the members of all of them, and more.
-    fn response(&self, kind: RequestKind, more: Vec<Member>) -> String {
+    fn response(&self, kind: RequestKind, more: Value) -> String {
         let Service { name, id, version, metadata, .. } = self;
-        let (_, _, kind) = KINDS[kind as usize];
-        let metadata: Vec<Member> =
-            metadata.iter().map(|(name, value)| (*name, quoted(value))).collect();
-        let mut members = vec![
-            ("type", quoted(kind)),
-            ("name", quoted(name)),
-            ("id", quoted(id)),
-            ("version", quoted(version)),
-            ("metadata", object(&metadata)),
-        ];
-        members.extend(more);
-        object(&members)
+        let response = json!({
+            "type": kind.response_type(),
+            "name": name,
+            "id": id,
+            "version": version,
+            "metadata": metadata,
+        });
+        with(response, more).to_string()
     }
 
     /// Returns the endpoint, with more members. Its subject is that of the statistics of this
     /// instance: no other right is needed to use it.
-    fn endpoint(&self, more: Vec<Member>) -> String {
-        let subject = format!("{PREFIX}STATS.{}.{}", self.name, self.id);
-        let mut members = vec![
-            ("name", quoted(ENDPOINT)),
-            ("subject", quoted(&subject)),
-            ("queue_group", quoted("")),
-        ];
-        members.extend(more);
-        object(&members)
+    fn endpoint(&self, more: Value) -> Value {
+        let subject = format!("{}.{}", stats_subject(self.name), self.id);
+        with(json!({ "name": ENDPOINT, "subject": subject, "queue_group": "" }), more)
     }
 }
 
-/// A name, and a value as JSON.
-type Member = (&'static str, String);
-
-/// Returns an object as JSON. The names need no escapes.
-fn object(members: &[Member]) -> String {
-    let members = members.iter().map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-}
-
-/// Returns a text as JSON.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+/// Returns an object with the members of another.
+fn with(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(members), Value::Object(more)) = (&mut object, more) {
+        members.extend(more);
+    }
+    object
 }
 
 /// Returns whether a subject has the form of those that clients and servers make for replies:
@@ -190,7 +198,7 @@ mod tests {
             id: "0f".to_owned(),
             version: "1.2.3",
             description: "web".to_owned(),
-            metadata: vec![("key", "we\"b\u{7}".to_owned())],
+            metadata: [("key", "we\"b\u{7}".to_owned())].into(),
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
         }
     }
@@ -198,19 +206,12 @@ mod tests {
     #[test]
     fn its_own_requests_are_told_from_all_others() {
         let service = service();
-        let subjects = service.subjects();
-        assert_eq!(subjects.len(), 9);
-        for subject in &subjects {
-            let kind = service.requested(subject).expect("its own");
-            let (_, name, _) = KINDS[kind as usize];
-            assert_eq!(subject.split('.').nth(1), Some(name), "{subject}");
-        }
+        assert_eq!(service.subjects(), ["$SRV.*", "$SRV.*.putex", "$SRV.*.putex.0f"]);
         for (subject, kind) in [
             ("$SRV.PING", RequestKind::Ping),
             ("$SRV.INFO.putex", RequestKind::Info),
             ("$SRV.STATS.putex.0f", RequestKind::Stats),
         ] {
-            assert!(subjects.iter().any(|own| own == subject));
             assert_eq!(service.requested(subject), Some(kind));
         }
         for other in [
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(info["endpoints"], json!([endpoint]));
         let processing = Duration::from_nanos(2001);
         let done = EndpointStats { requests: 2, errors: 1, last_error: "why", processing };
-        let stats = read(service.stats(&done, r#"{"x":1}"#.to_owned()));
+        let stats = read(service.stats(&done, &json!({ "x": 1 })));
         assert_eq!(stats["started"], "1970-01-01T00:00:01.500Z");
         assert_eq!(
             stats["endpoints"],
@@ -261,7 +262,11 @@ mod tests {
                 "processing_time": 2001, "average_processing_time": 1000, "data": { "x": 1 },
             }])
         );
-        let none = read(service.stats(&EndpointStats::default(), "{}".to_owned()));
+        let none = service.stats(&EndpointStats::default(), &json!({ "x": 1 }));
+        let read_back = read_stats(none.as_bytes()).expect("statistics");
+        assert_eq!(read_back, (json!({ "key": "we\"b\u{7}" }), json!({ "x": 1 })));
+        assert_eq!(read_stats(service.info().as_bytes()), None);
+        let none = read(none);
         assert_eq!(none["endpoints"][0]["last_error"], "");
         assert_eq!(none["endpoints"][0]["average_processing_time"], 0);
     }
@@ -280,7 +285,6 @@ mod tests {
             "$JS.API.STREAM.DELETE.KV_locks",
             "$SRV.PING",
             "$SYS.REQ.ACCOUNT.PING",
-            "putex.twin.locks.web",
             "putex.hint.locks.web",
             "orders.new",
             "_INBOX",

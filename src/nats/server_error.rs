@@ -51,12 +51,12 @@ impl ServerError {
 const OF_SERVICE: [(&str, &str); 2] = [
     (
         "permissions violation for subscription to \"$srv.",
-        "clients of micro services do not find this agent, see --micro; its user needs the right \
-         to subscribe to $SRV.>",
+        "commands such as putex status do not find this agent; its user needs the right to \
+         subscribe to $SRV.>",
     ),
     (
         "permissions violation for publish to \"_",
-        "clients of micro services get no answer from this agent, see --micro; its user needs \
+        "commands such as putex status get no answer from this agent; its user needs \
          allow_responses",
     ),
 ];

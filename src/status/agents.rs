@@ -9,8 +9,7 @@ use super::answer_wait::{AnswerWait, Step};
 use crate::core::{AgentStatus, Instant, StoreErrorKind};
 use crate::exit::Refusal;
 use crate::guard::status_file;
-use crate::store::message::{status_from_content, status_request};
-use crate::store::{Bucket, Hint};
+use crate::store::{AgentAnswer, AgentQuestion, Bucket, Hint};
 use crate::sys::{self, Alarm, Waker};
 
 /// So many agents are kept.
@@ -23,16 +22,17 @@ const POLL: Duration = Duration::from_millis(10);
 pub(super) enum Answers<'a> {
     /// They are messages.
     Messages,
-    /// They are files below this directory, of the bucket in the location of this digest.
-    Files { base: &'a Path, location: &'a str, bucket: &'a str },
+    /// They are files below this directory, of buckets in the location of this digest.
+    Files { base: &'a Path, location: &'a str },
 }
 
 /// The last answer of each agent, by its key and its incarnation.
 pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
 
-/// Requests the status of agents, and returns what they say until the end of the wait. Best effort:
-/// agents of putex 0.2.0 say nothing, nor do those that this user may not ask. `lacking` returns
-/// the keys of which the command would say that an agent is missing.
+/// Requests the status of agents, and returns what they say until the end of the wait, or why this
+/// user may not ask. Best effort: agents of putex 0.2.0 say nothing. `reads_requests`: they read
+/// what operators have requested. `lacking` returns the keys of which the command would say that an
+/// agent is missing.
 ///
 /// # Errors
 ///
@@ -40,33 +40,36 @@ pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
 pub(super) fn request(
     mut wait: AnswerWait,
     bucket: &mut dyn Bucket,
-    answers: &Answers<'_>,
+    (bucket_name, answers): (&str, &Answers<'_>),
+    reads_requests: bool,
     lacking: impl Fn(&Said) -> BTreeSet<String>,
-) -> Result<Said, Refusal> {
+) -> Result<(Said, Option<String>), Refusal> {
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
-    let number = format!("{number:032x}");
-    bucket.subscribe(&wait.keys().iter().map(String::as_str).collect::<Vec<_>>())?;
     let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
     let wake = Waker::new().map_err(Refusal::system("cannot wait: "))?;
-    let mut said = Said::new();
+    let (mut said, asked_at) = (Said::new(), sys::now());
     loop {
         let until = match wait.next(sys::now(), || lacking(&said)) {
-            Step::End => return Ok(said),
-            Step::Request(of) => {
-                of.iter().for_each(|key| bucket.announce(key, &status_request(&number)));
+            Step::End => return Ok((said, None)),
+            Step::Request(keys) => {
+                bucket.ask_agents(&AgentQuestion::new(number, keys, reads_requests));
                 continue;
             }
             Step::Wait(until) => until,
         };
         let heard: Vec<_> = match answers {
-            Answers::Messages => receive(bucket, &wake, &number, until)?.into_iter().collect(),
-            Answers::Files { base, location, bucket } => {
+            Answers::Messages => match receive(bucket, &wake, until)? {
+                Some(Ok(answer)) => vec![answer],
+                Some(Err(why)) => return Ok((said, Some(why))),
+                None => Vec::new(),
+            },
+            Answers::Files { base, location } => {
                 let next = sys::now().after(POLL).min(until);
                 alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
-                status_file::read(base, location, bucket, &number)
+                status_file::read(base, location, bucket_name, asked_at)
             }
         };
-        for (key, status) in heard {
+        for AgentAnswer { key, status } in heard {
             if !wait.keys().contains(&key) {
                 continue;
             }
@@ -78,23 +81,20 @@ pub(super) fn request(
     }
 }
 
-/// Returns the next answer to the request of this number, if one comes until then. Nobody wakes
+/// Returns the next answer, if one comes until then, or why there will be none. Nobody wakes
 /// `wake`.
 fn receive(
     bucket: &mut dyn Bucket,
     wake: &Waker,
-    number: &str,
     until: Instant,
-) -> Result<Option<(String, AgentStatus)>, Refusal> {
+) -> Result<Option<Result<AgentAnswer, String>>, Refusal> {
     // Messages that mean nothing must not extend the time.
     while sys::now() < until {
         match bucket.wait(wake.as_fd(), Some(until)) {
-            Hint::Announced { key, content } => {
-                if let Some(status) = status_from_content(number, &content) {
-                    return Ok(Some((key, status)));
-                }
-            }
-            Hint::Changed { .. } | Hint::StatusRequested | Hint::Woken => {}
+            Hint::Answered(answer) => return Ok(Some(Ok(*answer))),
+            Hint::NotAsked(why) => return Ok(Some(Err(why))),
+            Hint::Changed { .. } => {}
+            Hint::StatusRequested { .. } | Hint::Woken => {}
             Hint::Elapsed => break,
             Hint::Gone(why) => return Err(StoreErrorKind::Unreachable.error(why).into()),
         }

@@ -25,9 +25,9 @@ pub(super) const RENEWAL_UNKNOWN: Duration = Duration::from_secs(3);
 /// The shortest time in which agents may answer, also with a shorter R: that of two requests.
 const ANSWER_MIN: Duration = Duration::from_millis(120);
 
-/// The time from one request to the next: the answer to the first may be lost, or be replaced in a
-/// directory by the answer to another command.
-const REQUEST_EVERY: Duration = Duration::from_millis(60);
+/// The time from the first request to the second, whose answer may be lost; it doubles each time,
+/// since all agents of an account get each request.
+const REQUEST_AGAIN: Duration = Duration::from_millis(60);
 
 /// An agent that is known to be there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +77,7 @@ pub(super) struct AnswerWait {
     took: Duration,
     last: Instant,
     request_at: Instant,
+    request_again: Duration,
     /// When this process is to look again, at the latest.
     due: Option<Instant>,
 }
@@ -93,7 +94,16 @@ impl AnswerWait {
     ) -> AnswerWait {
         let last = now.after(longest(renewal));
         let silent = known.into_iter().filter(|known| keys.contains(known.key())).collect();
-        AnswerWait { keys, silent, began: now, took: read_took, last, request_at: now, due: None }
+        AnswerWait {
+            keys,
+            silent,
+            began: now,
+            took: read_took,
+            last,
+            request_at: now,
+            request_again: REQUEST_AGAIN,
+            due: None,
+        }
     }
 
     /// Returns the keys whose agents are asked.
@@ -141,7 +151,8 @@ impl AnswerWait {
             return Step::Wait(until);
         }
         self.due = Some(now);
-        self.request_at = now.after(REQUEST_EVERY);
+        self.request_at = now.after(self.request_again);
+        self.request_again *= 2;
         Step::Request(if is_first { self.keys.clone() } else { asked })
     }
 }
@@ -257,10 +268,10 @@ mod tests {
 
     /// Agents that have answered are not made to answer again.
     #[test]
-    fn those_of_whom_somebody_is_missing_are_asked_again_at_a_fixed_pace() {
+    fn those_of_whom_somebody_is_missing_are_asked_again_less_and_less_often() {
         let mut wait = wait(Duration::ZERO);
         let mut asked = Vec::new();
-        for ms in 0..250 {
+        for ms in 0..430 {
             if ms == 70 {
                 wait.note("web", &AgentStatus::of_candidate("h1"), at(ms));
             }
@@ -269,9 +280,8 @@ mod tests {
             }
         }
         let (all, web, db) = (keys(&["db", "web"]), keys(&["web"]), keys(&["db"]));
-        let due = [(0, all.clone()), (60, web), (120, all), (180, db.clone()), (240, db)];
-        assert_eq!(asked, due);
-        assert_eq!(wait.next(at(250), || keys(&["db"])), Step::Wait(at(300)));
+        assert_eq!(asked, [(0, all), (60, web), (180, db.clone()), (420, db)]);
+        assert_eq!(wait.next(at(430), || keys(&["db"])), Step::Wait(at(900)));
     }
 
     #[test]

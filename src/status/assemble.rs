@@ -198,7 +198,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
             confirmations: timing.confirmations(),
         }),
         remark: lease.is_none().then(|| "not written by putex 0.3 or later".to_owned()),
-        ..holder(&record.token, state, number, age, lock)
+        ..holder(&record.token, state, age, lock)
     })
 }
 
@@ -207,7 +207,6 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
 fn holder(
     token: &str,
     state: HolderState,
-    revision: Revision,
     age: Option<Duration>,
     lock: Option<(Duration, Duration)>,
 ) -> Holder {
@@ -220,7 +219,6 @@ fn holder(
         slot: None,
         state,
         term: None,
-        revision: Some(revision.0),
         renewed_age_seconds: age.map(seconds),
         expires_in_seconds: lock.zip(age).map(|((least, most), age)| Bounds {
             min: seconds(least.saturating_sub(age)),
@@ -261,7 +259,7 @@ pub(super) fn locks(
             Ok(ticket) => ticket,
             Err(why) => {
                 let state = HolderState::Unreadable;
-                let holder = holder("?", state, stored.revision, *age, None);
+                let holder = holder("?", state, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));
                 let element = stored.key.strip_prefix("lock.").and_then(|it| it.split('.').next());
                 let element = element.map(str::to_owned);
@@ -356,7 +354,7 @@ fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) ->
         slot: ticket.slot,
         term: Some(stored.number.0),
         remark: left,
-        ..holder(&ticket.token, state, stored.revision, age, lock)
+        ..holder(&ticket.token, state, age, lock)
     }
 }
 
@@ -401,7 +399,7 @@ fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<(Holder, 
     let lease = match lease.as_ref()? {
         Ok(lease) => lease,
         Err(why) => {
-            let holder = holder("?", HolderState::Unreadable, *revision, age, None);
+            let holder = holder("?", HolderState::Unreadable, age, None);
             return Some((Holder { remark: Some(why.clone()), ..holder }, false));
         }
     };
@@ -419,7 +417,7 @@ fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<(Holder, 
     let holder = Holder {
         term: Some(lease.term_at(*revision).0),
         expires_in_seconds: bounds,
-        ..holder(&lease.holder, state, *revision, age, None)
+        ..holder(&lease.holder, state, age, None)
     };
     Some((holder, is_over))
 }

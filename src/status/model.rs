@@ -1,9 +1,12 @@
 //! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
 //! value that is not known.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use serde::Serialize;
 
-use crate::core::AgentStatus;
+use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
@@ -16,16 +19,21 @@ pub(crate) struct Status {
     pub bucket: String,
     /// Its random id; `None` if it does not exist, or nothing has written to it.
     pub epoch: Option<String>,
-    /// Which server has answered: always the leader of the bucket.
-    read: &'static str,
+    /// Why the agents could not be asked what they do, if so.
+    pub not_asked: Option<String>,
     /// The locks of agents, the locks of commands and scripts, and the leases, in this order.
     pub keys: Vec<KeyStatus>,
 }
 
 impl Status {
     /// Returns the status of a bucket with these keys.
-    pub(super) fn new(bucket: &str, epoch: Option<String>, keys: Vec<KeyStatus>) -> Status {
-        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, read: "leader", keys }
+    pub(super) fn new(
+        bucket: &str,
+        epoch: Option<String>,
+        not_asked: Option<String>,
+        keys: Vec<KeyStatus>,
+    ) -> Status {
+        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, not_asked, keys }
     }
 }
 
@@ -73,6 +81,37 @@ pub struct KeyStatus {
     pub paused: Option<PauseStatus>,
 }
 
+impl KeyStatus {
+    /// Returns how many agents there are to be, if fewer have answered.
+    pub(crate) fn agents_due(&self) -> Option<u32> {
+        let due = self.agents.iter().filter_map(|agent| agent.agents).max()?;
+        (self.agents.len() < due as usize).then_some(due)
+    }
+}
+
+impl KeyStatus {
+    /// Returns what shows that more agents are active than there are seats: their tokens, or those
+    /// of agents that have different buckets of one name.
+    pub(crate) fn too_many(&self) -> Option<String> {
+        let seats = self.agents.iter().map(|agent| agent.seats).max()?;
+        let active = self.agents.iter().filter(|agent| agent.state == AgentState::Active);
+        let active: Vec<_> = active.map(|agent| &*agent.token).collect();
+        let open = self.agents.iter().filter(|agent| !agent.epoch.is_empty());
+        let epochs: BTreeSet<_> = open.clone().map(|agent| &*agent.epoch).collect();
+        if active.len() > seats as usize {
+            let tokens = active.join(" ");
+            return Some(format!(
+                "{} agents are active, of {seats} seat(s): {tokens}",
+                active.len()
+            ));
+        }
+        (epochs.len() > 1).then(|| {
+            let of: Vec<_> = open.map(|agent| format!("{} {}", agent.token, agent.epoch)).collect();
+            format!("agents have different buckets of this name: {}", of.join(", "))
+        })
+    }
+}
+
 #[cfg(test)]
 impl KeyStatus {
     /// Returns the status of a key with these holders, in a seat each if there are several, and
@@ -90,7 +129,6 @@ impl KeyStatus {
             slot: None,
             state: *state,
             term: Some(4),
-            revision: Some(9),
             renewed_age_seconds: Some(0.0),
             expires_in_seconds: None,
             timing: Some(TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 1 }),
@@ -204,8 +242,6 @@ pub struct Holder {
     pub state: HolderState,
     /// The number of its take, grant or claim.
     pub term: Option<u64>,
-    /// The revision of its last write.
-    pub revision: Option<u64>,
     /// How long ago it was written last, by the clock of the store.
     pub renewed_age_seconds: Option<f64>,
     /// When others may have it unless it is written again, by the clock of the store.
@@ -234,6 +270,14 @@ pub struct TimingStatus {
     pub failures: u32,
     /// C.
     pub confirmations: u32,
+}
+
+impl TimingStatus {
+    /// Returns them with the default drift, if they can be those of an agent.
+    pub(crate) fn timing(self) -> Option<Timing> {
+        let renewal = Duration::from_secs_f64(self.renewal_seconds);
+        Timing::new(renewal, self.failures, self.confirmations, DRIFT_PPM_DEFAULT).ok()
+    }
 }
 
 /// Who waits for a name.

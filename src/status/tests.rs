@@ -9,8 +9,10 @@ use crate::core::{
     AgentStatus, BucketId, Incarnation, Lease, Record, RecordState, Revision, Written,
 };
 use crate::store::lock_key::to_content;
-use crate::store::message::status_to_content;
-use crate::store::{BucketInfo, Content, Expected, FirstKeys, Hint, Listing, Stays, StoreResult};
+use crate::store::{
+    AgentAnswer, AgentQuestion, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, Stays,
+    StoreResult,
+};
 
 const KEY: &str = "web";
 
@@ -24,6 +26,8 @@ type Late = (&'static str, usize);
 struct Scripted {
     record: Record,
     agents: Vec<Late>,
+    /// The number of the last question, and how often that was asked.
+    number: String,
     requests: usize,
     answers: VecDeque<Hint>,
 }
@@ -47,7 +51,8 @@ impl Scripted {
             released_to: None,
         });
         let record = Record { token: "h1".to_owned(), lease };
-        Scripted { record, agents: agents.to_vec(), requests: 0, answers: VecDeque::new() }
+        let (number, agents, answers) = (String::new(), agents.to_vec(), VecDeque::new());
+        Scripted { record, agents, number, requests: 0, answers }
     }
 
     /// Reads, and returns the tokens of the agents that were heard.
@@ -124,17 +129,17 @@ impl Bucket for Scripted {
     }
 
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
-        self.requests = 0;
-        Ok(())
+        unreachable!("nothing is followed")
     }
 
-    fn announce(&mut self, key: &str, content: &Content) {
-        self.requests += 1;
-        let number = content.header("Putex-Status-Request").expect("a request");
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        self.requests = if question.number == self.number { self.requests + 1 } else { 1 };
+        self.number.clone_from(&question.number);
+        assert_eq!(question.keys, [KEY.to_owned()].into());
         for (token, _) in self.agents.iter().filter(|(_, first)| self.requests >= *first) {
-            let status = AgentStatus::of_candidate(token);
-            let content = status_to_content(number, &status).expect("an answer");
-            self.answers.push_back(Hint::Announced { key: key.to_owned(), content });
+            let answer =
+                AgentAnswer { key: KEY.to_owned(), status: AgentStatus::of_candidate(token) };
+            self.answers.push_back(Hint::Answered(Box::new(answer)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The status of a bucket as a table for people. Pure.
 
 use super::model::{Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, Status};
-use crate::core::AgentStatus;
+use crate::core::{AgentState, AgentStatus};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -23,10 +23,12 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
         lines.push(headline(&status.bucket, key));
         lines.extend(columns(&rows(key)));
         lines.extend(key.paused.as_ref().map(paused));
+        lines.extend(warnings(key));
     }
     for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
         lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
     }
+    lines.extend(status.not_asked.as_deref().map(super::not_asked));
     let cut = |line: String| match width {
         Some(width) => line.chars().take(width).collect(),
         None => line,
@@ -47,7 +49,7 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         }
         (_, KeyState::Held, [holder]) => {
             let of_holder = agents.iter().find(|agent| is_of(agent, holder));
-            let since = of_holder.filter(|agent| agent.state == "active");
+            let since = of_holder.filter(|agent| agent.state == AgentState::Active);
             let since = since.map(|agent| format!(" for {}", brief(agent.state_seconds)));
             format!("held by {}{}", holder.token, since.unwrap_or_default())
         }
@@ -75,7 +77,30 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         .as_ref()
         .map(|it| format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by));
     let moves = moves.unwrap_or_default();
-    format!("{bucket}/{key}  {}: {held}{waiting}{moves}{timing}", kind.name())
+    let answer = match agents.len() {
+        _ if *kind != Kind::Agent => String::new(),
+        0 => ", no agent answers".to_owned(),
+        1 => ", 1 agent answers".to_owned(),
+        count => format!(", {count} agents answer"),
+    };
+    format!("{bucket}/{key}  {}: {held}{answer}{waiting}{moves}{timing}", kind.name())
+}
+
+/// Returns the lines about what is wrong with a name.
+fn warnings(status: &KeyStatus) -> Vec<String> {
+    let fewer = status
+        .agents_due()
+        .map(|due| format!("WARNING: {} of {due} agents answer", status.agents.len()));
+    let is_silent = |holder: &&Holder| {
+        let answers = status.agents.iter().any(|agent| agent.token == holder.token);
+        status.kind == Kind::Agent && !answers && holder.timing.is_some()
+    };
+    let silent = status.holders.iter().filter(is_silent).map(|holder| {
+        let why = "its agent is dead or cut off, or may not answer, see putex help status";
+        format!("WARNING: {} holds it and does not answer: {why}", holder.token)
+    });
+    let too_many = status.too_many().map(|what| format!("CRITICAL: {what}"));
+    too_many.into_iter().chain(fewer).chain(silent).collect()
 }
 
 /// Returns the line about a pause.
@@ -89,7 +114,7 @@ fn paused(pause: &PauseStatus) -> String {
 /// Returns whether this agent has written the record of a holder, for all that is known.
 fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
     let is_of_term = agent.term.is_some() && agent.term == holder.term;
-    agent.token == holder.token && (is_of_term || agent.state == "stopping")
+    agent.token == holder.token && (is_of_term || agent.state == AgentState::Stopping)
 }
 
 /// Returns the rows of a name, the first of them with the names of the columns.
@@ -132,7 +157,7 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         let [token, state, term, written, why] = cells_of(holder, unrenewed);
         // One that has taken the lock anew since the record was read does say something.
         let answers = status.agents.iter().any(|agent| agent.token == holder.token);
-        let silent = (!answers).then(|| "says nothing of itself".to_owned());
+        let silent = (!answers).then(|| "does not answer".to_owned());
         let texts = [Some(format!("written {written}")), Some(why), silent];
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
         let why = texts.collect::<Vec<_>>().join("; ");
@@ -141,27 +166,14 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let of_agents = status.agents.iter().map(|agent| {
         let host = Some(&agent.host).filter(|host| **host != agent.token);
         let host = host.map(|host| format!("on host {host}"));
-        let candidate = match &agent.not_candidate_why {
-            Some(why) => format!("no candidate: {why}"),
-            None => "candidate".to_owned(),
-        };
-        let candidate = Some(candidate).filter(|_| agent.term.is_none());
-        let why = candidate.unwrap_or_else(|| agent.why.clone());
-        // It stands first: a narrow terminal cuts the end.
-        let failure = agent.start_failure.as_ref().map(|how| format!("start fails: {how}"));
-        let runs = agent.start_runs_seconds;
-        let runs = runs.map(|seconds| format!("start still runs, for {}", brief(seconds)));
-        let late = agent.may_still_run.then(|| "THE SERVICE MAY STILL RUN HERE".to_owned());
-        let texts =
-            [late, failure, runs, Some(why), host].into_iter().flatten().collect::<Vec<_>>();
         vec![
             number(agent.seat),
             agent.priority.clone(),
             agent.token.clone(),
-            agent.state.clone(),
+            agent.state.to_string(),
             agent.term.map_or_else(dash, |term| term.to_string()),
             brief(agent.state_seconds),
-            texts.join("; "),
+            [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "),
         ]
     });
     of_record.chain(of_agents).collect()

@@ -6,7 +6,7 @@
 //! | `sequence` | highest revision of the whole bucket | before every record |
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
 //! | `KEY.first` | revision of the key's first record | after that record |
-//! | `KEY.twin` | headers, blank line, payload of the last announcement | by [`Bucket::announce`] |
+//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::ask_agents`] |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
 //! | `locks` | tickets of `putex lock` | by [`LockFile`](super::lock_file::LockFile) |
 //!
@@ -50,14 +50,14 @@ use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::name::EPOCH_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
-    StoreError, StoreErrorKind, StoreResult,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
+    Selection, Stays, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
 use crate::sys::{self, Alarm, PollFlags};
 
-/// How long an announcement waits for the lock: it is best effort and has no deadline.
-const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
+/// How long a question waits for the lock: it is best effort and has no deadline.
+const QUESTION_MAX: Duration = Duration::from_millis(50);
 /// How long an opening waits for the lock: others hold it for milliseconds.
 const OPEN_MAX: Duration = Duration::from_secs(2);
 /// Buffer for inotify events, in bytes: 15 of the longest names. Further events wait.
@@ -104,6 +104,14 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
+    /// Replaces a file that is no entry.
+    fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
+        let folder = self.folder()?;
+        let _held = folder.lock(sys::now().after(QUESTION_MAX))?;
+        folder.verify()?;
+        folder.replace(name, body)
+    }
+
     /// Returns the folder, or an error if it is not open.
     fn folder(&self) -> StoreResult<&Folder> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
@@ -117,16 +125,13 @@ impl OpenFolder {
             return Some(Hint::Gone(why.clone()));
         }
         while let Some((kind, key)) = self.changed.pop_first() {
-            if kind != Kind::Announcement {
-                // A record that was removed has no new revision.
-                let record = self.folder.record(&key).ok().flatten();
-                let revision = record.map(|(revision, _)| revision);
-                return Some(Hint::Changed { key, revision });
+            if kind == Kind::Question {
+                return Some(Hint::StatusRequested { reads_requests: false });
             }
-            let content = self.folder.parsed(&kind.file_of(&key), text::decode_content);
-            if let Ok(Some(content)) = content {
-                return Some(Hint::Announced { key, content });
-            }
+            // A record that was removed has no new revision.
+            let record = self.folder.record(&key).ok().flatten();
+            let revision = record.map(|(revision, _)| revision);
+            return Some(Hint::Changed { key, revision });
         }
         None
     }
@@ -287,14 +292,11 @@ impl Bucket for DirStore {
         Ok(())
     }
 
-    fn announce(&mut self, key: &str, content: &Content) {
-        let deadline = sys::now().after(ANNOUNCE_MAX);
-        // Best effort: the sender announces again.
-        let _ = self.folder().and_then(|folder| {
-            let _held = folder.lock(deadline)?;
-            folder.verify()?;
-            folder.replace(&Kind::Announcement.file_of(key), &text::encode_content(content))
-        });
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        for key in &question.keys {
+            // Best effort: it is asked again.
+            let _ = self.replace(&Kind::Question.file_of(key), b"");
+        }
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

@@ -7,21 +7,20 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
-use super::message::{Message, status_to_content, switchover_notice};
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
-use super::{Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause, switchover};
+use super::{
+    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause,
+    switchover,
+};
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
-    StatusRequest, SwitchoverRequest, Written, sanitize,
+    SwitchoverRequest, Written, sanitize,
 };
 use crate::sys;
 
 /// How often the pause is read again while there is one: the message that has ended it may be lost.
 const PAUSE_EVERY: Duration = Duration::from_secs(5);
-
-/// An agent is told of requests for its status no more often than that.
-const MESSAGE_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a read that the caller has not requested may take, unless the caller says otherwise.
 const READ_MAX: Duration = Duration::from_millis(250);
@@ -30,13 +29,11 @@ const READ_MAX: Duration = Duration::from_millis(250);
 /// deadline at the latest.
 pub struct LockKey {
     bucket: Box<dyn Bucket>,
-    /// The keys of the seats, never none. Announcements are made under the first.
+    /// The keys of the seats, never none. Agents are asked by the first.
     keys: Vec<SeatKey>,
     /// The keys of the requests for switchover of all seats, and that of the pause.
     switchover_keys: Vec<String>,
     pause_key: String,
-    /// When the status was requested last.
-    status_requested_at: Option<Instant>,
     operator_reads: OperatorReads,
     /// The pause as it was read last, and when it is read again; `None` for not before it changes.
     pause: Option<Pause>,
@@ -86,7 +83,6 @@ impl LockKey {
             keys,
             switchover_keys,
             pause_key: pause::key_of(key),
-            status_requested_at: None,
             operator_reads: OperatorReads::default(),
             pause: None,
             read_pause_at: None,
@@ -204,21 +200,16 @@ impl LockKey {
             Some(Ok(_)) | None => {}
         }
         let at = entry.map_or(Revision(0), |entry| entry.revision);
-        if let Written::Stored(at) = switchover::write(&mut *self.bucket, &key, at, request, by) {
-            self.bucket.announce(&key, &switchover_notice(request.seat, at));
+        let written = switchover::write(&mut *self.bucket, &key, at, request, by);
+        // The bucket may have no hints.
+        if let (Written::Stored(_), Ok(number)) = (written, sys::random()) {
+            self.bucket.ask_agents(&AgentQuestion::new(number, [key].into(), true));
         }
     }
 
-    /// Sends the status of this agent, as an answer to a request. Best effort.
-    pub fn send_status(&mut self, request: &StatusRequest, status: &AgentStatus) {
-        match request {
-            StatusRequest::Command(number) => {
-                if let Some(content) = status_to_content(number, status) {
-                    self.bucket.announce(&self.keys[0].key, &content);
-                }
-            }
-            StatusRequest::MicroService => self.bucket.send_stats(status),
-        }
+    /// Sends the status of this agent to those who have requested it. Best effort.
+    pub fn send_status(&mut self, status: &AgentStatus) {
+        self.bucket.send_status(status);
     }
 
     /// Waits for [`Event::Hint`], [`Event::SwitchoverRequested`], [`Event::PauseRead`] or
@@ -267,21 +258,25 @@ impl LockKey {
             let until = deadline.into_iter().chain(hints).chain(reads).min();
             match self.bucket.wait(wake, until) {
                 Hint::Changed { key, revision } => self.changed(&key, revision),
-                // Of another key below: it may be that of other agents.
-                Hint::Announced { key, .. } if key != self.keys[0].key => {}
-                Hint::Announced { content, .. } => {
-                    if let Some(event) = self.announced(&content) {
-                        return Ok(Some(event));
+                Hint::StatusRequested { reads_requests } => {
+                    if reads_requests {
+                        self.read_requests();
                     }
-                }
-                Hint::StatusRequested => {
-                    return Ok(Some(Event::StatusRequested(StatusRequest::MicroService)));
+                    return Ok(Some(Event::StatusRequested));
                 }
                 Hint::Woken => return Ok(None),
                 // The caller's deadline, or a read or a hint is due.
-                Hint::Elapsed => {}
+                Hint::Elapsed | Hint::Answered(_) | Hint::NotAsked(_) => {}
                 Hint::Gone(why) => return Err(why),
             }
+        }
+    }
+
+    /// Has all that operators request read.
+    fn read_requests(&mut self) {
+        self.operator_reads.add(OperatorKey::Pause);
+        for seat in Seat::all(self.keys.len() as u32) {
+            self.operator_reads.add(OperatorKey::Switchover(seat));
         }
     }
 
@@ -294,26 +289,6 @@ impl LockKey {
         } else if let Some(seat) = self.keys.iter_mut().find(|it| it.key == key) {
             seat.hints.add(revision);
         }
-    }
-
-    /// Follows a message, or returns what is told of it.
-    fn announced(&mut self, content: &Content) -> Option<Event> {
-        match Message::from_content(content)? {
-            Message::Pause => self.operator_reads.add(OperatorKey::Pause),
-            Message::Switchover(seat) if seat.index() < self.keys.len() => {
-                self.operator_reads.add(OperatorKey::Switchover(seat));
-            }
-            Message::StatusRequest(number) => {
-                let now = sys::now();
-                let last = self.status_requested_at;
-                if last.is_none_or(|last| now.since(last) >= MESSAGE_EVERY) {
-                    self.status_requested_at = Some(now);
-                    return Some(Event::StatusRequested(StatusRequest::Command(number)));
-                }
-            }
-            Message::Switchover(_) => {}
-        }
-        None
     }
 
     /// Reads the pause; returns what stands there if it has changed.

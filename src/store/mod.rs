@@ -51,6 +51,7 @@ use crate::core::{AgentStatus, Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};
+pub use message::{AgentAnswer, AgentQuestion};
 
 /// The result of a call of a store.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -188,7 +189,7 @@ pub struct Listing {
 }
 
 /// The end of a [`Bucket::wait`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// An entry seems to have changed.
     Changed {
@@ -197,15 +198,15 @@ pub enum Hint {
         /// The new revision, when the hint has one.
         revision: Option<Revision>,
     },
-    /// A message that [`Bucket::announce`] sent, perhaps that of this store itself.
-    Announced {
-        /// The key of the announcement.
-        key: String,
-        /// The message.
-        content: Content,
+    /// The status of this agent is requested, see [`Bucket::send_status`].
+    StatusRequested {
+        /// Whether the agent is to read what operators have requested.
+        reads_requests: bool,
     },
-    /// Clients of micro services request the status of this agent, see [`Bucket::send_stats`].
-    StatusRequested,
+    /// An agent has answered a question of [`Bucket::ask_agents`].
+    Answered(Box<AgentAnswer>),
+    /// This user may not ask agents: what the server says.
+    NotAsked(String),
     /// The wake descriptor is readable.
     Woken,
     /// The deadline passed.
@@ -349,20 +350,20 @@ pub trait Bucket: Send {
         deadline: Instant,
     ) -> Written;
 
-    /// Subscribes to the hints and announcements of keys until the store is opened again.
+    /// Subscribes to the hints of keys until the store is opened again.
     ///
     /// # Errors
     ///
     /// When the store is not open.
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()>;
 
-    /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
-    /// the key.
-    fn announce(&mut self, key: &str, content: &Content);
+    /// Asks agents what they do. Best effort. In NATS their answers are hints; in a directory they
+    /// are files of the agents.
+    fn ask_agents(&mut self, _question: &AgentQuestion) {}
 
     /// Sends the status of this agent to those that requested it before [`Hint::StatusRequested`].
     /// Best effort.
-    fn send_stats(&mut self, _status: &AgentStatus) {}
+    fn send_status(&mut self, _status: &AgentStatus) {}
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     /// `None` waits for ever.

@@ -9,8 +9,7 @@
 //! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
 //! | `$KV.<bucket>.putex.read` | written under the condition that a key has not changed |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
-//! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
-//! | `$SRV.<request>…` | requests to the agent as a micro service, see `micro` |
+//! | `$SRV.<request>…` | questions to agents, which are micro services, see `micro` |
 //!
 //! # Invariants
 //!
@@ -29,23 +28,22 @@ pub(crate) mod answer;
 pub mod cluster;
 mod confirm;
 pub mod inspect;
-mod micro;
+pub mod micro;
 mod open;
 mod read;
 mod retire;
-mod write;
+pub(crate) mod write;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::micro::{MicroService, is_micro};
-pub(crate) use self::write::sendable;
+use self::micro::{MicroService, answer_of, is_micro};
 use crate::core::{AgentStatus, Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays,
-    StoreError, StoreErrorKind as Kind, StoreResult, name,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
+    Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -148,10 +146,9 @@ impl NatsStore {
         format!("$KV.{}.{key}", self.settings.bucket)
     }
 
-    /// Returns the subjects of the hints and announcements of a key.
-    fn hint_subjects(&self, key: &str) -> [String; 2] {
-        let bucket = &self.settings.bucket;
-        [format!("{HINT_PREFIX}{bucket}.{key}"), format!("putex.twin.{bucket}.{key}")]
+    /// Returns the subject of the hints of a key.
+    fn hint_subject(&self, key: &str) -> String {
+        format!("{HINT_PREFIX}{}.{key}", self.settings.bucket)
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
@@ -239,10 +236,6 @@ impl NatsStore {
     /// Converts a message into a hint; `None` if it is none.
     fn to_hint(&self, message: &Message) -> Option<Hint> {
         let bucket = &self.settings.bucket;
-        if let Some(key) = message.subject.strip_prefix(&format!("putex.twin.{bucket}.")) {
-            let content = answer::content(&message.headers, &message.payload);
-            return Some(Hint::Announced { key: key.to_owned(), content });
-        }
         let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
         let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
         // The last listing has shown the earlier changes.
@@ -359,23 +352,19 @@ impl Bucket for NatsStore {
         }
         let new = keys.iter().filter(|key| !self.subscribed.iter().any(|it| it == *key));
         let new: Vec<String> = new.map(|key| (*key).to_owned()).collect();
-        let subjects: Vec<_> = new.iter().flat_map(|key| self.hint_subjects(key)).collect();
+        let subjects: Vec<_> = new.iter().map(|key| self.hint_subject(key)).collect();
         let subscribed = self.client.subscribe(&subjects, &[]);
         subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
         self.subscribed.extend(new);
         Ok(())
     }
 
-    fn announce(&mut self, key: &str, content: &Content) {
-        let subject = format!("putex.twin.{}.{key}", self.settings.bucket);
-        let (headers, payload) = (&*sendable(content), &*content.payload);
-        let notice = Outgoing { subject: &subject, headers, payload, repeats: false };
-        // Best effort: the sender announces again.
-        let _ = self.client.publish(&notice);
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        self.ask_agents_now(question);
     }
 
-    fn send_stats(&mut self, status: &AgentStatus) {
-        self.send_stats_now(status);
+    fn send_status(&mut self, status: &AgentStatus) {
+        self.send_status_now(status);
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
@@ -384,23 +373,21 @@ impl Bucket for NatsStore {
         }
         self.subscribe_micro();
         loop {
-            match self.client.wait(wake, deadline) {
-                ClientEvent::Message(message) => {
-                    let hint = match is_micro(&message) {
-                        true => self.receive_micro(&message),
-                        false => self.to_hint(&message),
-                    };
-                    if let Some(hint) = hint {
-                        return hint;
-                    }
-                    // Messages that mean nothing must not extend the deadline.
-                    if deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                        return Hint::Elapsed;
-                    }
-                }
+            let hint = match self.client.wait(wake, deadline) {
+                ClientEvent::Message(message) if is_micro(&message) => self.receive_micro(&message),
+                ClientEvent::Message(message) => self.to_hint(&message),
+                ClientEvent::Reply(message) => answer_of(&self.settings.bucket, &message.payload),
+                ClientEvent::NotAsked(text) => return Hint::NotAsked(text),
                 ClientEvent::Woken => return Hint::Woken,
                 ClientEvent::Elapsed => return Hint::Elapsed,
                 ClientEvent::Gone(text) => return Hint::Gone(text),
+            };
+            if let Some(hint) = hint {
+                return hint;
+            }
+            // Messages that mean nothing must not extend the deadline.
+            if deadline.is_some_and(|deadline| sys::now() >= deadline) {
+                return Hint::Elapsed;
             }
         }
     }

@@ -1,8 +1,11 @@
-//! What has become of a lock that is to go from one agent to another. Pure.
+//! What has become of a lock that is to go from one agent to another, and of the service. Pure.
+
+use std::time::Duration;
 
 use crate::core::timing::shortened;
 use crate::core::{
-    DRIFT_PPM_DEFAULT, Instant, KeyState, KeyValue, RecordState, Revision, Timing, sanitize_field,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyState, KeyValue, RecordState, Revision,
+    ServiceStatus, Timing, sanitize_field,
 };
 
 /// What stands under the key, as seen from the lock that is to go.
@@ -86,6 +89,11 @@ impl Release {
         Release { held_at, was_read: false, was_away: false }
     }
 
+    /// Returns when a read was begun that showed the holder's record last.
+    pub(super) fn held_at(&self) -> Instant {
+        self.held_at
+    }
+
     /// Notes what a read shows that was begun at this instant.
     pub(super) fn note(&mut self, seen: &Seen, at: Instant) {
         match seen {
@@ -105,12 +113,94 @@ impl Release {
     }
 }
 
+/// What the agent that has the lock now says of start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StartSeen {
+    /// It has succeeded so long ago.
+    Succeeded(Duration),
+    /// It runs, or is about to.
+    Runs,
+    /// It will not be waited for: why.
+    Failed(String),
+}
+
+/// Returns what an agent says of start under the lock of this term.
+pub(super) fn judge_start(agents: &[AgentStatus], to: &str, term: Revision) -> StartSeen {
+    let Some(agent) = agents.iter().find(|agent| agent.token == to) else {
+        return StartSeen::Failed(format!("{to} has the lock, and does not answer"));
+    };
+    let is_of_term = agent.term == Some(term.0);
+    if is_of_term && agent.service == ServiceStatus::Up {
+        StartSeen::Succeeded(Duration::from_secs_f64(agent.service_seconds))
+    } else if is_of_term && agent.start_failure.is_none() {
+        StartSeen::Runs
+    } else {
+        StartSeen::Failed(format!("{to} is {}: {}", agent.state, agent.remarks()))
+    }
+}
+
+/// Says where the service runs, by what the agents say.
+pub(super) fn where_it_runs(agents: &[AgentStatus]) -> String {
+    let tokens = |service: ServiceStatus| {
+        let all = agents.iter().filter(|agent| agent.service == service);
+        all.map(|agent| &*agent.token).collect::<Vec<_>>().join(" and ")
+    };
+    for (service, what) in [
+        (ServiceStatus::Overdue, "THE SERVICE MAY STILL RUN at"),
+        (ServiceStatus::Up, "the service runs at"),
+        (ServiceStatus::Stopping, "the service is being stopped at"),
+        (ServiceStatus::Starting, "start has not succeeded yet at"),
+    ] {
+        let tokens = tokens(service);
+        if !tokens.is_empty() {
+            return format!("{what} {tokens}");
+        }
+    }
+    "no agent says that the service runs".to_owned()
+}
+
+/// Returns for how long the service of an agent has been down, if it says so.
+pub(super) fn down_for(agents: &[AgentStatus], from: &str) -> Option<Duration> {
+    let agent = agents.iter().find(|agent| agent.token == from && agent.stands_by())?;
+    Some(Duration::from_secs_f64(agent.service_seconds))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::core::{Incarnation, Lease, Record};
+    use crate::core::{AgentState, Incarnation, Lease, Record};
+
+    #[test]
+    fn the_agent_that_has_the_lock_says_what_becomes_of_start() {
+        let active = AgentStatus {
+            state: AgentState::Active,
+            term: Some(7),
+            service: ServiceStatus::Starting,
+            ..AgentStatus::of_candidate("h2")
+        };
+        let seen =
+            |agent: &AgentStatus| judge_start(std::slice::from_ref(agent), "h2", Revision(7));
+        let place = |agent: &AgentStatus| where_it_runs(std::slice::from_ref(agent));
+        assert_eq!(seen(&active), StartSeen::Runs);
+        assert_eq!(place(&active), "start has not succeeded yet at h2");
+        let up = AgentStatus { service: ServiceStatus::Up, service_seconds: 2.5, ..active.clone() };
+        assert_eq!(seen(&up), StartSeen::Succeeded(Duration::from_millis(2500)));
+        assert_eq!(place(&up), "the service runs at h2");
+        let start_failure = Some("exit status 7".to_owned());
+        let failing = AgentStatus { start_failure, ..active.clone() };
+        let says = |seen: StartSeen| {
+            let StartSeen::Failed(why) = seen else { panic!("{seen:?}") };
+            why
+        };
+        assert_eq!(says(seen(&failing)), "h2 is active: start fails: exit status 7; ");
+        // It lost the lock again, or took it anew.
+        let lost = AgentStatus { term: None, state: AgentState::Stopping, ..up.clone() };
+        assert_eq!(says(seen(&lost)), "h2 is stopping: ");
+        assert!(matches!(seen(&AgentStatus { term: Some(8), ..up }), StartSeen::Failed(_)));
+        let silent = judge_start(&[], "h2", Revision(7));
+        assert_eq!(says(silent), "h2 has the lock, and does not answer");
+        assert_eq!(where_it_runs(&[]), "no agent says that the service runs");
+    }
 
     const TERM: Revision = Revision(4);
 

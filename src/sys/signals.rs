@@ -2,6 +2,7 @@
 //! do that.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -39,4 +40,15 @@ pub fn end_first_process() -> io::Result<()> {
         let always = Arc::new(AtomicBool::new(true));
         flag::register_conditional_shutdown(signal, 128 + signal, always).map(drop)
     })
+}
+
+/// Takes over the signals that end a command, but those that are ignored: it has something to undo.
+/// Called before any thread is started.
+///
+/// # Errors
+///
+/// If the system has no descriptor to give.
+pub fn take_ending() -> io::Result<OwnedFd> {
+    let taken = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal));
+    raw::take_signals(&taken.collect::<Vec<_>>())
 }

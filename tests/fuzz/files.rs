@@ -45,7 +45,7 @@ pub fn folder(data: &[u8]) -> bool {
     known || unframed.is_ok()
 }
 
-/// Returns whether a body is a record, an announcement or a number. What is read can be
+/// Returns whether a body is a record, a question or a number. What is read can be
 /// written and is read the same.
 fn is_known(body: &[u8]) -> bool {
     let mut known = false;

@@ -203,11 +203,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("--watchdog={path}{}", if *required { ":required" } else { "" })
     }));
     words.extend(args.notify_fd.map(|number| format!("--notify-fd={number}")));
-    let switches = [
-        ("--allow-memory", args.bucket.allow_memory),
-        ("--micro", args.micro),
-        ("--syslog", args.guard.syslog),
-    ];
+    let switches = [("--allow-memory", args.bucket.allow_memory), ("--syslog", args.guard.syslog)];
     words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
     if let Location::Nats(access) = &args.bucket.location {
         words.extend(access_written_out(access));

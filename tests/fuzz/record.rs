@@ -12,7 +12,7 @@ use crate::nats::{Headers, encode};
 use crate::store::Entry;
 use crate::store::lock_key::{to_content, to_key_state};
 use crate::store::nats::answer;
-use crate::store::nats::sendable;
+use crate::store::nats::write::sendable;
 use crate::store::record;
 
 const STREAM: &str = "KV_locks";

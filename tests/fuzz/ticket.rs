@@ -8,7 +8,7 @@ use crate::core::tickets::{Decision, Mode, Name, SLOTS_MAX, Seen, StoredTicket, 
 use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::Headers;
 use crate::nats::encode;
-use crate::store::nats::{answer, sendable};
+use crate::store::nats::{answer, write::sendable};
 use crate::store::tickets::entry::{standing, to_content};
 use crate::store::{Content, Entry};
 

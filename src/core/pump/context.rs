@@ -120,7 +120,7 @@ impl Context {
             Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
             Event::Tick
             | Event::SwitchoverRequested(_)
-            | Event::StatusRequested(_)
+            | Event::StatusRequested
             | Event::Shutdown(_) => {}
         }
     }

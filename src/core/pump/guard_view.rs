@@ -164,6 +164,16 @@ impl GuardView {
         self.report()?.unfit.as_deref()
     }
 
+    /// Returns whether a start has succeeded and nothing was stopped since, as the guard has
+    /// reported it last.
+    pub(super) fn has_started(&self) -> bool {
+        let report = self.present.as_ref().and_then(|present| present.report.as_ref());
+        report.is_some_and(|report| {
+            let ended = matches!(report.service, ServiceState::Up(_, StartState::Ended));
+            ended && report.start_failure.is_none()
+        })
+    }
+
     /// Returns how the last start failed, if so, as the guard has reported it last: while a
     /// message is not answered, that is the latest there is to show.
     pub(super) fn start_failure(&self) -> Option<&str> {

@@ -73,9 +73,10 @@ use self::context::Context;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
-pub use self::status::Moment;
+pub use self::status::Since;
 use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
+use crate::core::agent_status::AgentState;
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
 use crate::core::priority::Priority;
@@ -151,15 +152,15 @@ enum State {
 }
 
 impl State {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> AgentState {
         match self {
-            State::Looking(_) => "looking",
-            State::Standby(_) => "standby",
-            State::Taking(_) => "taking",
-            State::Confirming(_) => "confirming",
-            State::Active(_) => "active",
-            State::Stopping(_) => "stopping",
-            State::Ended => "ended",
+            State::Looking(_) => AgentState::Looking,
+            State::Standby(_) => AgentState::Standby,
+            State::Taking(_) => AgentState::Taking,
+            State::Confirming(_) => AgentState::Confirming,
+            State::Active(_) => AgentState::Active,
+            State::Stopping(_) => AgentState::Stopping,
+            State::Ended => AgentState::Ended,
         }
     }
 
@@ -255,8 +256,8 @@ impl Pump {
         self
     }
 
-    /// Returns the name of the present state.
-    pub fn state(&self) -> &'static str {
+    /// Returns the present state.
+    pub fn state(&self) -> AgentState {
         self.state.name()
     }
 
@@ -332,7 +333,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 };
                 if again && level != Level::Debug {
                     // The log did not say that this take began.
-                    let (from, why) = ("standby", Reason::TriedAgain);
+                    let (from, why) = (AgentState::Standby, Reason::TriedAgain);
                     context.report(Report::Moved { from, to: old, why, level });
                 }
                 context.report(Report::Moved { from: old, to: new.name(), why, level });

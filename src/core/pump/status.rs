@@ -1,85 +1,78 @@
-//! What the agent says of itself: when it is asked for its status, and in its metrics.
-
-use std::time::Duration;
+//! What the agent says of itself.
 
 use super::context::Context;
 use super::hold::Hold;
 use super::{Pump, State};
-use crate::core::agent_status::{AgentStatus, seconds};
+use crate::core::agent_status::{AgentStatus, ServiceStatus, seconds};
 use crate::core::command::LockContext;
 use crate::core::event::Pause;
-use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
-/// The state of an agent at one moment, as far as its metrics tell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The name of the state.
-    pub state: &'static str,
-    /// The seat of the lock that it holds.
-    pub held: Option<Seat>,
-    /// It holds the lock, or takes it when that may be had.
-    pub candidate: bool,
-    /// A pause of the service is known to it.
-    pub paused: bool,
-    /// Its store is open.
-    pub store_up: bool,
-    /// Its guard answers.
-    pub guard_up: bool,
-    /// The last start of its term has failed.
-    pub start_failing: bool,
+/// What a [`Pump`] does not remember for its status.
+#[derive(Clone, Debug)]
+pub struct Since {
+    /// When the state has changed last.
+    pub state: Instant,
+    /// Why.
+    pub why: String,
+    /// What was known of the service last, and since when.
+    pub service: (ServiceStatus, Instant),
 }
 
 impl Pump {
-    /// Returns the status of this agent, which has been in its state since `moved_at` for the
-    /// reason `why`.
-    pub fn status(&self, moved_at: Instant, why: &str, now: Instant) -> AgentStatus {
+    /// Returns the status of this agent.
+    pub fn status(&self, since: &Since, now: Instant) -> AgentStatus {
         let Pump { state, context } = self;
         let (config, id) = (&context.config, &context.id);
         let hold = state.hold();
-        let not_candidate_why = state.why_no_candidate(context);
         AgentStatus {
             token: id.token.clone(),
             host: id.host.clone(),
             incarnation: id.incarnation.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            state: state.name().to_owned(),
-            state_seconds: seconds(now.since(moved_at)),
-            why: why.to_owned(),
+            state: state.name(),
+            state_seconds: seconds(now.since(since.state)),
+            why: since.why.clone(),
+            service: since.service.0,
+            service_seconds: seconds(now.since(since.service.1)),
+            seats: config.seats,
+            agents: None,
             seat: hold.filter(|_| config.seats > 1).map(|_| context.seat.0),
             term: hold.map(|hold| hold.term.0),
-            valid_seconds: hold.map(|hold| seconds(hold.valid_until.since(now))),
             priority: config.priority.to_string(),
-            failback_seconds: config.failback.map(seconds),
-            candidate: not_candidate_why.is_none(),
-            not_candidate_why,
+            not_candidate_why: state.why_no_candidate(context),
             pause: state.observed_pause(context).map(|pause| pause.revision.0),
+            epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
             store_up: context.is_open(),
             guard_up: context.has_guard(),
             start_failure: context.guard.start_failure().map(str::to_owned),
-            start_runs_seconds: state.start_runs_for(context, now).map(seconds),
-            may_still_run: matches!(state, State::Stopping(stopping) if stopping.may_still_run()),
-            service_down: context.guard.is_down(),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
             confirmations: config.timing.confirmations(),
         }
     }
 
-    /// Returns how this agent is now, and until when its lock is valid.
-    pub fn moment(&self) -> (Moment, Option<Instant>) {
-        let Pump { state, context } = self;
-        let hold = state.hold();
-        let moment = Moment {
-            state: state.name(),
-            held: hold.map(|_| context.seat),
-            candidate: state.why_no_candidate(context).is_none(),
-            paused: context.pause.is_some(),
-            store_up: context.is_open(),
-            guard_up: context.has_guard(),
-            start_failing: context.guard.start_failure().is_some(),
-        };
-        (moment, hold.map(|hold| hold.valid_until))
+    /// Returns until when the lock is valid, while this agent holds it.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.state.hold().map(|hold| hold.valid_until)
+    }
+
+    /// Returns what is known of the service.
+    pub fn service(&self) -> ServiceStatus {
+        let guard = &self.context.guard;
+        if matches!(&self.state, State::Stopping(stopping) if stopping.may_still_run()) {
+            ServiceStatus::Overdue
+        } else if guard.is_down() {
+            ServiceStatus::Down
+        } else if matches!(self.state, State::Stopping(_)) {
+            ServiceStatus::Stopping
+        } else if guard.has_started() {
+            ServiceStatus::Up
+        } else if matches!(self.state, State::Active(_)) {
+            ServiceStatus::Starting
+        } else {
+            ServiceStatus::Unknown
+        }
     }
 
     /// Returns what a command is told of the lock that this agent holds, or under which its
@@ -100,19 +93,6 @@ impl State {
             State::Looking(_)
             | State::Standby(_)
             | State::Taking(_)
-            | State::Stopping(_)
-            | State::Ended => None,
-        }
-    }
-
-    /// Returns for how long the first start of this term has been running, if it runs.
-    fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
-        match self {
-            State::Active(active) => active.start_runs_for(context, now),
-            State::Looking(_)
-            | State::Standby(_)
-            | State::Taking(_)
-            | State::Confirming(_)
             | State::Stopping(_)
             | State::Ended => None,
         }

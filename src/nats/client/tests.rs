@@ -85,7 +85,11 @@ fn event_now(client: &mut Client) -> ClientEvent {
 fn gone(event: &ClientEvent) -> &str {
     match event {
         ClientEvent::Gone(reason) => reason,
-        ClientEvent::Message { .. } | ClientEvent::Woken | ClientEvent::Elapsed => {
+        ClientEvent::Message(_)
+        | ClientEvent::Reply(_)
+        | ClientEvent::NotAsked(_)
+        | ClientEvent::Woken
+        | ClientEvent::Elapsed => {
             panic!("not gone: {event:?}")
         }
     }
@@ -348,7 +352,7 @@ fn other_messages_displace_no_hint_during_a_request() {
     let fake = FakeServer::once(|peer| {
         peer.accept_client();
         let reply = peer.frame().reply().to_owned();
-        let notices = "MSG putex.twin.b.k 3 1\r\nx\r\n".repeat(600);
+        let notices = "MSG putex.hint.b.k 3 1\r\nx\r\n".repeat(600);
         peer.send(&format!("MSG putex.hint.b.k 2 1\r\nx\r\n{notices}"));
         peer.send(&format!("MSG {reply} 1 2\r\nhi\r\n"));
         peer.rest();

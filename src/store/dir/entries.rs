@@ -77,7 +77,8 @@ impl Folder {
         self.verify()?;
         let files = self.key_files()?.into_iter();
         let is_selected = |key: &str| prefixes.iter().any(|it| is_below(key, it)) && wanted(key);
-        let kept = files.filter(|(kind, key)| *kind != Kind::Announcement && is_selected(key));
+        let kept = files
+            .filter(|(kind, key)| matches!(kind, Kind::First | Kind::Record) && is_selected(key));
         let keys: BTreeSet<String> = kept.map(|(_, key)| key).collect();
         let entries = keys.iter().filter_map(|key| self.entry(key).transpose());
         Ok(Listing { entries: entries.collect::<Result<_, _>>()?, last: self.last()? })

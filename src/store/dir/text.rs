@@ -17,8 +17,8 @@ const TRAILER_BYTES: usize = END.len() + 16 + 1;
 /// The kinds of the files of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The last announcement for the key.
-    Announcement,
+    /// That a command has asked the agents of the key what they do.
+    Question,
     /// The revision of the first record. These file names are the longest.
     First,
     /// The entry of the key.
@@ -27,12 +27,12 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Kind; 3] = [Kind::Announcement, Kind::First, Kind::Record];
+    pub(crate) const ALL: [Kind; 3] = [Kind::Question, Kind::First, Kind::Record];
 
     /// Returns the end of the names of these files. No other file's name has it.
     fn suffix(self) -> &'static str {
         match self {
-            Kind::Announcement => ".twin",
+            Kind::Question => ".asked",
             Kind::First => ".first",
             Kind::Record => ".key",
         }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::core::{StoreError, StoreErrorKind};
-use crate::store::message::{pause_notice, switchover_notice};
 use crate::store::{BucketInfo, Listing, Selection, Stays};
 use crate::sys::Waker;
 
@@ -90,16 +89,10 @@ impl Bucket for Flooded {
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         Ok(())
     }
-
-    fn announce(&mut self, _key: &str, _content: &Content) {}
 }
 
 fn hint(key: &str) -> Hint {
     Hint::Changed { key: key.to_owned(), revision: Some(Revision(u64::MAX)) }
-}
-
-fn message(content: Content) -> Hint {
-    Hint::Announced { key: "k".to_owned(), content }
 }
 
 /// The renewals of a holder wait in the queue of the caller: a lock was lost after two seconds of
@@ -107,9 +100,7 @@ fn message(content: Content) -> Hint {
 #[test]
 fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
     let keys = [pause::key_of("k"), switchover::key_of("k", Seat::FIRST)];
-    let mut hints: Vec<_> = keys.iter().map(|key| hint(key)).collect();
-    hints.push(message(pause_notice(Revision(9))));
-    hints.push(message(switchover_notice(Seat::FIRST, Revision(9))));
+    let hints: Vec<_> = keys.iter().map(|key| hint(key)).collect();
     let (mut key, reads) = Flooded::key(hints, 0);
     let waker = Waker::new().expect("a descriptor");
     waker.wake();
@@ -136,5 +127,20 @@ fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
             let _ = key.read(Seat::FIRST, sys::now());
         }
         assert!(sys::now().since(began) >= 3 * read_max, "with gaps");
+    }
+}
+
+/// The hint of a request is lost where servers are connected anew, and not every bucket has hints.
+#[test]
+fn who_asks_can_have_the_requests_of_operators_read() {
+    let waker = Waker::new().expect("a descriptor");
+    for (reads_requests, due) in [(false, 0), (true, 2)] {
+        let (mut key, reads) = Flooded::key(vec![Hint::StatusRequested { reads_requests }], 0);
+        assert_eq!(key.watch(waker.as_fd(), None), Ok(Some(Event::StatusRequested)));
+        let until = sys::now().after(sys::PATIENCE);
+        while reads.load(Ordering::Relaxed) < due && sys::now() < until {
+            assert_eq!(key.watch(waker.as_fd(), None), Ok(Some(Event::StatusRequested)));
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), due, "the pause and the switchover");
     }
 }

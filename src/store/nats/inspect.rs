@@ -10,9 +10,6 @@ use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, describe_ho
 /// error and creates nothing.
 const INVALID_REQUEST: &str = "?";
 
-/// The beginning of the subjects at which clients look for micro services, in a refusal.
-const SERVICES: &str = "\"$SRV.";
-
 /// The result of an inspection.
 #[derive(Debug, Default)]
 pub struct Inspection {
@@ -82,9 +79,6 @@ impl NatsStore {
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
         let refusals = self.client.server_errors();
-        if self.micro.is_some() && !refusals.iter().any(|text| text.contains(SERVICES)) {
-            found.remarks.push("--micro: this user may subscribe to $SRV".to_owned());
-        }
         found.warnings.extend(refusals.iter().map(|text| answer::printable(text)));
         Ok(found)
     }

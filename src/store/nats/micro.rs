@@ -1,4 +1,8 @@
-//! The agent as a NATS micro service: which requests are answered, and to whom.
+//! The agent as a NATS micro service: which requests are answered, and to whom; and the questions
+//! of commands to the agents of some keys, which are requests for statistics.
+//!
+//! A request of a command has a payload, an [`AgentQuestion`] as JSON: other agents do not answer.
+//! One without is answered by all.
 //!
 //! Whoever may publish below `$SRV` decides how many requests come, how large they are, and where
 //! their answers go. The connection is that of the lock, so:
@@ -6,16 +10,19 @@
 //! 1. No more than one request each 5 ms is answered in the long run, and 50 at once.
 //! 2. If many more come, or large ones, the subscriptions end for a minute: the server sends
 //!    no more of them then.
-//! 3. Answers go to subjects of replies only, and not to those of putex itself.
+//! 3. Answers go to subjects of replies only, and not to the agent's own.
 
 use std::mem;
 use std::time::Duration;
 
 use super::NatsStore;
 use crate::core::{AgentStatus, Instant, Ms};
-use crate::nats::micro::{EndpointStats, PREFIX, RequestKind, Service, is_reply};
+use crate::nats::micro::{
+    EndpointStats, PREFIX, RequestKind, Service, is_reply, read_stats, stats_subject,
+};
 use crate::nats::{Message, Outgoing};
-use crate::store::Hint;
+use crate::store::message::AgentAnswer;
+use crate::store::{AgentQuestion, Hint};
 use crate::sys;
 
 /// How often requests may come in the long run.
@@ -35,6 +42,14 @@ const BYTES_OF_ONE: usize = 8 << 10;
 
 /// How long a client waits for statistics at the longest.
 const STATS_MAX: Duration = Duration::from_secs(1);
+
+/// The name of the service that all agents are.
+pub const SERVICE: &str = "putex";
+
+/// The properties of an agent by which it is found.
+pub const BUCKET: &str = "bucket";
+/// See [`BUCKET`].
+pub const KEY: &str = "key";
 
 const TOO_MANY: &str = "too many requests at once";
 const NO_REPLY: &str = "the subject for the answer is none of _INBOX";
@@ -102,6 +117,13 @@ impl MicroService {
         self.waiting.clear();
     }
 
+    /// Returns whether the agent is one of those that a question is for.
+    fn is_asked(&self, question: &AgentQuestion) -> bool {
+        let of = |name: &str| self.service.metadata.get(name).map(String::as_str);
+        let key = of(KEY).unwrap_or_default();
+        of(BUCKET) == Some(&*question.bucket) && question.keys.contains(key)
+    }
+
     /// Notes a client that waits for statistics; returns whether they have to be requested.
     fn wait_for_stats(&mut self, reply: String, now: Instant) -> bool {
         self.waiting.retain(|(_, since)| now.since(*since) < STATS_MAX);
@@ -155,6 +177,11 @@ impl NatsStore {
             self.pause_micro(now);
             return None;
         }
+        // A payload of another program means nothing.
+        let question: Option<AgentQuestion> = serde_json::from_slice(&message.payload).ok();
+        if question.as_ref().is_some_and(|question| !micro.is_asked(question)) {
+            return None;
+        }
         let reply = message.reply.as_ref();
         let reply = reply.filter(|it| is_reply(it) && !self.client.replies_come_to(it));
         let error = match (verdict, reply) {
@@ -173,7 +200,9 @@ impl NatsStore {
             RequestKind::Info => micro.service.info(),
             RequestKind::Stats => {
                 let is_first = micro.wait_for_stats(reply.clone(), now);
-                return is_first.then_some(Hint::StatusRequested);
+                let reads_requests = question.is_some_and(|question| question.reads_requests);
+                return (is_first || reads_requests)
+                    .then_some(Hint::StatusRequested { reads_requests });
             }
         };
         self.send_answer(reply, &answer);
@@ -195,10 +224,8 @@ impl NatsStore {
     }
 
     /// Sends statistics with this status to all that wait for them.
-    pub(super) fn send_stats_now(&mut self, status: &AgentStatus) {
-        let (Some(micro), Ok(status)) = (&mut self.micro, serde_json::to_string(status)) else {
-            return;
-        };
+    pub(super) fn send_status_now(&mut self, status: &AgentStatus) {
+        let Some(micro) = &mut self.micro else { return };
         let (now, waiting) = (sys::now(), mem::take(&mut micro.waiting));
         for (_, since) in &waiting {
             micro.stats.processing += now.since(*since);
@@ -209,11 +236,29 @@ impl NatsStore {
         }
     }
 
+    /// Sends a question to all agents. Best effort: it is asked again.
+    pub(super) fn ask_agents_now(&mut self, question: &AgentQuestion) {
+        let bucket = self.settings.bucket.clone();
+        let question = AgentQuestion { bucket, ..question.clone() };
+        let payload = serde_json::to_vec(&question).unwrap_or_default();
+        let subject = stats_subject(SERVICE);
+        let sent = Outgoing { subject: &subject, payload: &payload, ..Outgoing::default() };
+        let _ = self.client.publish_to_all(&sent, &question.number);
+    }
+
     /// Sends an answer. Best effort: the client asks again.
     fn send_answer(&mut self, reply: &str, text: &str) {
         let sent = Outgoing { subject: reply, payload: text.as_bytes(), ..Outgoing::default() };
         let _ = self.client.publish(&sent);
     }
+}
+
+/// Reads the answer of an agent of this bucket.
+pub(super) fn answer_of(bucket: &str, payload: &[u8]) -> Option<Hint> {
+    let (properties, data) = read_stats(payload).filter(|(of, _)| of[BUCKET] == bucket)?;
+    let key = properties[KEY].as_str()?.to_owned();
+    let status = AgentStatus::from_json(data)?;
+    Some(Hint::Answered(Box::new(AgentAnswer { key, status })))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Pumps {
 
     /// Returns the name of a state of the pump.
     pub(crate) fn state(&self, id: u32) -> &'static str {
-        self.get(id).machine.0.state()
+        self.get(id).machine.0.state().name()
     }
 
     /// Returns the number of a state, and what its numbers count from.

@@ -164,7 +164,7 @@ impl World<'_> {
         if said {
             self.forget_known(id, event);
         }
-        let state = pump.state();
+        let state = pump.state().name();
         self.check_deadline(&pump, event, now);
         self.agents[id].pump = Some(pump);
         let old = std::mem::replace(&mut self.agents[id].state, state);
@@ -186,7 +186,7 @@ impl World<'_> {
     /// A turn leaves a deadline in the future, and one that a second turn at the same instant,
     /// which finds nothing to do, would leave too.
     fn check_deadline(&mut self, pump: &Pump, event: &Event, now: Instant) {
-        let (state, deadline) = (pump.state(), pump.deadline());
+        let (state, deadline) = (pump.state().name(), pump.deadline());
         if let Some(Deadline { at, timer }) = deadline
             && at <= now
         {
@@ -293,10 +293,10 @@ impl World<'_> {
             return;
         }
         let logged = self.agents[id].logged_state;
-        if *from != logged {
+        if from.name() != logged {
             self.fail("log", format!("{report}, and the line before says {logged}"));
         }
-        self.agents[id].logged_state = to;
+        self.agents[id].logged_state = to.name();
     }
 
     /// The program is executed anew, unless the agent is told to end.
@@ -360,7 +360,7 @@ impl World<'_> {
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(..)
             | Event::SwitchoverRequested(_)
-            | Event::StatusRequested(_)
+            | Event::StatusRequested
             | Event::CheckEnded(Outcome::Succeeded) => {}
         }
         self.on_event(id, event);

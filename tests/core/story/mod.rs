@@ -47,6 +47,7 @@ mod show;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use putex::core::AgentState;
 use putex::core::event::{Effect, Event, GuardEvent};
 use putex::core::pump::{AgentId, Config, Pump, bounce};
 use putex::core::record::Incarnation;
@@ -177,9 +178,9 @@ impl Story {
     /// down.
     fn check_stands_by(&self, pump: &Pump) -> Result<(), String> {
         let expected = match pump.state() {
-            "looking" => self.host.agent_knows_that_it_may_run(),
-            "ended" => false,
-            "active" => true,
+            AgentState::Looking => self.host.agent_knows_that_it_may_run(),
+            AgentState::Ended => false,
+            AgentState::Active => true,
             _ => self.config.observes || self.host.agent_knows_that_it_is_down(),
         };
         if pump.is_ready() != expected && !self.agent_frozen {

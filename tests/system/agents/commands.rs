@@ -246,7 +246,7 @@ fn a_first_start_that_hangs_is_told_and_shown() {
     until_true("its line", || {
         let mut status = sandbox.putex();
         status.arg("status").arg("--dir").arg(sandbox.join("lock")).arg("web");
-        sandbox.run(&mut status).shown.contains("  start still runs, for ")
+        sandbox.run(&mut status).shown.contains("  start still runs; ")
     });
 }
 

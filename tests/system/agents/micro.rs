@@ -37,23 +37,29 @@ impl Host {
         Host { sandbox: Sandbox::new("micro"), url, renewal: "500ms" }
     }
 
-    fn command(&self, subcommand: &str, token: &str, more: &[&str]) -> Command {
+    fn command(&self, subcommand: &str, token: &str) -> Command {
         let mut command = self.sandbox.putex();
         command.arg(subcommand).args(["--bucket", "locks", "--key", "web", "--token", token]);
         command.args(["--start", "true", "--stop", "true", "-r", self.renewal]);
         command.args(["-f", "3", "-c", "1"]);
         // A password in --nats is warned of.
-        command.env("NATS_URL", &self.url).args(["--inbox-prefix", "_INBOX.agent"]).args(more);
+        command.env("NATS_URL", &self.url).args(["--inbox-prefix", "_INBOX.agent"]);
         command
     }
 
-    fn agent(&self, token: &str, more: &[&str]) -> Agent {
-        Agent::start(&mut self.command("agent", token, more))
+    fn agent(&self, token: &str) -> Agent {
+        Agent::start(&mut self.command("agent", token))
     }
 
-    fn check(&self, more: &[&str]) -> Run {
-        let more = [&["--connect"][..], more].concat();
-        self.sandbox.run(&mut self.command("check", "h1", &more))
+    fn check(&self) -> Run {
+        self.sandbox.run(self.command("check", "h1").arg("--connect"))
+    }
+
+    /// What the status of the key is, with the settings of this host.
+    fn status(&self) -> Run {
+        let mut command = self.sandbox.putex();
+        command.args(["status", "--bucket", "locks", "--inbox-prefix", "_INBOX.agent", "web"]);
+        self.sandbox.run(command.env("NATS_URL", &self.url))
     }
 }
 
@@ -80,13 +86,10 @@ fn each<'a>(answers: &'a [Value], pointer: &str) -> Vec<&'a str> {
 fn agents_of_two_hosts_are_found_by_all_subjects_and_tell_what_they_do() {
     for binary in programs::nats_servers() {
         let server = Server::start(&binary, "");
-        let hosts = [(); 3].map(|()| Host::new(&server, ""));
-        let first = hosts[0].agent("h1", &["--micro"]);
+        let hosts = [(); 2].map(|()| Host::new(&server, ""));
+        let first = hosts[0].agent("h1");
         first.wait_for_any(&["the service runs here"]);
-        // One that nobody is to find.
-        let third = hosts[2].agent("h3", &[]);
-        third.wait_for_any(&["the lock is held by h1"]);
-        let second = hosts[1].agent("h2", &["--micro"]);
+        let second = hosts[1].agent("h2");
         second.wait_for_any(&["the lock is held by h1"]);
         let mut client = Client::connect(&server, "");
         let pings = answers(&mut client, "$SRV.PING", 2);
@@ -120,12 +123,37 @@ fn agents_of_two_hosts_are_found_by_all_subjects_and_tell_what_they_do() {
     }
 }
 
+/// A client that shares nothing with putex, and checks each answer against ADR-32.
+#[test]
+fn a_client_of_another_program_finds_agents_as_micro_services() {
+    let (Some(server), Some(python)) = (server(), programs::tool("python3")) else { return };
+    let hosts = [(); 2].map(|()| Host::new(&server, ""));
+    let first = hosts[0].agent("h1");
+    first.wait_for_any(&["the service runs here"]);
+    let second = hosts[1].agent("h2");
+    second.wait_for_any(&["the lock is held by h1"]);
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/agents/micro/discover.py");
+    for name in [&[][..], &["putex"]] {
+        let mut command = Command::new(&python);
+        command.arg(&script).args([&server.port().to_string(), "2"]).args(name);
+        let run = hosts[0].sandbox.run(&mut command);
+        assert_eq!(run.status, Some(0), "{run:?}");
+        let answers = run.shown.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let stats = |answer: &Value| answer["type"] == "io.nats.micro.v1.stats_response";
+        let (mut stats, others): (Vec<Value>, Vec<Value>) = answers.partition(stats);
+        assert_eq!((stats.len(), others.len()), (2, 4), "{run:?}");
+        stats.sort_by_key(|answer| answer["metadata"]["token"].to_string());
+        assert_eq!(each(&stats, "/endpoints/0/data/state"), ["active", "standby"]);
+    }
+}
+
 /// It is found again when its server is back.
 #[test]
 fn an_agent_is_found_on_its_next_connection_too() {
     let Some(mut server) = server() else { return };
     let host = Host::new(&server, "");
-    let agent = host.agent("h1", &["--micro"]);
+    let agent = host.agent("h1");
     agent.wait_for_any(&["the service runs here"]);
     let id = answers(&mut Client::connect(&server, ""), "$SRV.PING", 1)[0]["id"].clone();
     server.kill();
@@ -153,7 +181,7 @@ fn flood(server: &Server, time: Duration, payload: usize) -> usize {
 fn a_flood_of_requests_costs_no_lock() {
     let Some(server) = server() else { return };
     let host = Host { renewal: "1s", ..Host::new(&server, "") };
-    let agent = host.agent("h1", &["--micro"]);
+    let agent = host.agent("h1");
     agent.wait_for_any(&["the service runs here"]);
     for (what, payload) in [("small", 0), ("large", 1_000_000)] {
         let mut client = Client::connect(&server, "");
@@ -190,13 +218,14 @@ fn a_flood_of_requests_costs_no_lock() {
 /// The permissions, as they are shipped: without these two, with the first, and with both.
 fn permissions() -> [String; 3] {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
-    let shipped = std::fs::read_to_string(path).expect("a file");
-    let found = shipped.replace("#\"$SRV.>\"", "\"$SRV.>\"");
-    let whole = found.replace("#allow_responses:", "allow_responses:");
-    assert!(shipped != found && found != whole, "{shipped}");
-    [shipped, found, whole]
+    let whole = std::fs::read_to_string(path).expect("a file");
+    let mute = whole.replace("allow_responses:", "#allow_responses:");
+    let none = mute.replace("\"$SRV.>\"", "#\"$SRV.>\"");
+    assert!(none != mute && mute != whole, "{whole}");
+    [none, mute, whole]
 }
 
+/// A status says that such an agent does not answer, and what the bucket says of it.
 #[test]
 fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
     for binary in programs::nats_servers() {
@@ -209,17 +238,16 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
             &format!("accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}{ops}] }} }}\n"),
         );
         let [none, mute, whole] = ["none", "mute", "whole"].map(|user| Host::new(&server, user));
-        let missing = "do not find this agent, see --micro";
-        let run = none.check(&["--micro"]);
+        let ops = Host::new(&server, "ops");
+        let missing = "its user needs the right to subscribe to $SRV.>";
+        let run = none.check();
         assert_eq!(run.status, Some(0), "{run:?}");
         assert_eq!(run.said.matches(missing).count(), 1, "{run:?}");
         assert_eq!(run.said.lines().count(), 1, "{run:?}");
-        assert_eq!(none.check(&[]).said, "");
-        let run = whole.check(&["--micro"]);
+        let run = whole.check();
         assert_eq!((run.status, &*run.said), (Some(0), ""), "{run:?}");
-        assert!(run.shown.contains("\n--micro: this user may subscribe to $SRV\n"), "{run:?}");
 
-        let agent = none.agent("h1", &["--micro"]);
+        let agent = none.agent("h1");
         agent.wait_for_any(&["the service runs here"]);
         agent.wait_for_any(&[missing]);
         server.kill();
@@ -230,20 +258,30 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
         let log = agent.log.text();
         assert_eq!(log.matches("Permissions Violation").count(), 1, "{log}");
         assert!(!log.contains("active -> "), "{log}");
+        let run = ops.status();
+        assert!(run.status == Some(0) && run.shown.contains("held by h1"), "{run:?}");
+        assert!(run.shown.contains("does not answer"), "{run:?}");
 
         // It may be asked, and not answer.
-        let second = mute.agent("h2", &["--micro"]);
+        let second = mute.agent("h2");
         second.wait_for_any(&["the lock is held by h1"]);
         for _ in 0..3 {
             let inbox = client.new_inbox();
             client.publish("$SRV.PING", &inbox);
         }
-        second.wait_for_any(&["needs allow_responses"]);
-        let third = whole.agent("h3", &["--micro"]);
+        second.wait_for_any(&["its user needs allow_responses"]);
+        let third = whole.agent("h3");
         third.wait_for_any(&["the lock is held by h1"]);
         assert_eq!(each(&answers(&mut client, "$SRV.STATS", 1), "/metadata/token"), ["h3"]);
         let log = second.log.text();
         assert_eq!(log.matches("Permissions Violation").count(), 1, "{log}");
         assert!(!third.log.text().contains("Permissions Violation"));
+
+        // Who may not ask is told so.
+        let run = whole.status();
+        assert!(run.status == Some(0) && !run.shown.contains("h3"), "{run:?}");
+        let why = "the agents cannot be asked what they do: ";
+        let line = run.shown.lines().find(|line| line.starts_with(why)).expect(&run.shown);
+        assert!(line.contains("Publish to \"$SRV.STATS.putex\""), "{run:?}");
     }
 }

@@ -69,7 +69,7 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     let agent = Agent::start(&mut command);
     manager.wait_for("READY=1");
     assert!(!host.is_up(), "standing by is not holding the lock");
-    manager.wait_for("STATUS=active: the service runs here");
+    manager.wait_for("STATUS=active: taken from nobody");
     assert!(host.is_up());
     let given = fs::read_to_string(host.sandbox.join("env")).expect("start wrote it");
     for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {
@@ -106,7 +106,7 @@ fn a_stop_that_fails_keeps_an_agent_from_being_ready() {
     let mut command = host.putex("agent", "test -e $D/let");
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name));
     let _agent = Agent::start(&mut command);
-    manager.wait_for("STATUS=standby: stop failed");
+    manager.wait_for("STATUS=standby: the service is not known to be down");
     host.sandbox.file("let", "", 0o600);
     manager.wait_for("READY=1");
 }

@@ -301,8 +301,6 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         ] {
             admin.publish("putex.hint.locks.web", damaged);
         }
-        // A notice of another agent without its number.
-        admin.publish("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
         assert_quiet(&mut b);
     });
 }

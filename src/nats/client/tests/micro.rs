@@ -30,7 +30,7 @@ fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
     fake.finish();
 }
 
-/// Each refusal names another subject; a connection has nine of them, and a reply any number.
+/// Each refusal names another subject; a connection has three of them, and a reply any number.
 #[test]
 fn that_a_micro_service_lacks_a_right_is_said_once() {
     let script = |peer: &mut Peer| {
@@ -56,7 +56,7 @@ fn that_a_micro_service_lacks_a_right_is_said_once() {
     };
     let all = said(&mut client);
     assert_eq!(all.len(), 3, "{all:?}");
-    assert!(all[0].contains("$SRV.PING\"") && all[0].contains("see --micro"), "{all:?}");
+    assert!(all[0].contains("$SRV.PING\"") && all[0].contains("$SRV.>"), "{all:?}");
     assert!(all[1].contains("_INBOX.a") && all[1].contains("allow_responses"), "{all:?}");
     // Nor after the next login.
     client.leave("a test");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::core::{KeyValue, Record};
 use crate::store::lock_key::{to_content, to_key_state};
-use crate::store::nats::sendable;
+use crate::store::nats::write::sendable;
 use crate::store::record;
 
 const STREAM: &str = "KV_locks";

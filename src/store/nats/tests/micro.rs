@@ -7,22 +7,32 @@ use std::time::SystemTime;
 use super::*;
 use crate::nats::fake::{Frame, Peer};
 use crate::nats::micro::Service;
+use crate::store::AgentAnswer;
+use crate::store::nats::micro::{BUCKET, KEY};
 use crate::sys::Waker;
 
-/// Returns a connected store whose bucket is open, and which is the service `putex` of the ID `0f`.
-fn service_at(fake: &FakeServer) -> NatsStore {
-    let mut store = store_of(vec![fake.server()]).with_service(Service {
+/// The service `putex` of the ID `0f`, of an agent of the key `web` in this bucket.
+fn service_of(bucket: &str) -> Service {
+    Service {
         name: "putex",
         id: "0f".to_owned(),
         version: "1.2.3",
         description: "web".to_owned(),
-        metadata: Vec::new(),
+        metadata: [(BUCKET, bucket.to_owned()), (KEY, "web".to_owned())].into(),
         started: SystemTime::UNIX_EPOCH,
-    });
+    }
+}
+
+/// Returns a connected store whose bucket is open, and which is that service.
+fn service_at(fake: &FakeServer) -> NatsStore {
+    let mut store = store_of(vec![fake.server()]).with_service(service_of("locks"));
     store.client.connect(sys::now().after(PATIENCE)).expect("the script accepts the client");
     store.bucket = Ok(opened());
     store
 }
+
+/// A request of another program.
+const REQUESTED: Hint = Hint::StatusRequested { reads_requests: false };
 
 /// Waits for a hint until the script has ended.
 fn wait(store: &mut NatsStore) -> Hint {
@@ -32,13 +42,21 @@ fn wait(store: &mut NatsStore) -> Hint {
 
 /// Takes the subscriptions; returns the number of the first.
 fn take_subscriptions(peer: &mut Peer) -> String {
-    let subscriptions: Vec<Frame> = (0..9).map(|_| peer.frame()).collect();
+    let subscriptions: Vec<Frame> = (0..3).map(|_| peer.frame()).collect();
     for frame in &subscriptions {
         // Without a queue group, so that all instances get each request.
         let [verb, subject, _] = &frame.words[..] else { panic!("{frame:?}") };
         assert!(verb == "SUB" && subject.starts_with("$SRV."), "{frame:?}");
     }
     subscriptions[0].words[2].clone()
+}
+
+/// A message which says that the key `web` has changed.
+fn hint_of_web() -> String {
+    let headers = "NATS/1.0\r\nNats-Stream: KV_locks\r\nNats-Subject: $KV.locks.web\r\n\
+                   Nats-Sequence: 900\r\n\r\n";
+    let length = headers.len();
+    format!("HMSG putex.hint.locks.web 3 {length} {length}\r\n{headers}\r\n")
 }
 
 #[test]
@@ -49,13 +67,13 @@ fn the_subscriptions_are_made_once_and_nothing_is_sent_while_nobody_requests_any
         // It means nothing, so the wait goes on, and so does the next one.
         for _ in 0..3 {
             peer.send(&format!("MSG $SRV.SCHEMA {number} _INBOX.a 0\r\n\r\n"));
-            peer.send("MSG putex.twin.locks.web 3 1\r\nx\r\n");
+            peer.send(&hint_of_web());
         }
         assert!(peer.is_waited_for(), "more was sent");
     });
     let mut store = service_at(&fake);
     for _ in 0..3 {
-        assert!(matches!(wait(&mut store), Hint::Announced { .. }));
+        assert!(matches!(wait(&mut store), Hint::Changed { .. }));
     }
     assert!(matches!(wait(&mut store), Hint::Gone(_)));
     fake.finish();
@@ -83,7 +101,7 @@ fn answers_go_to_subjects_of_replies_only_and_not_to_those_of_putex() {
         let (inbox, _) = own.reply().rsplit_once('.').expect("an inbox");
         let own = format!("{inbox}.2");
         let number = take_subscriptions(peer);
-        for reply in ["$KV.locks.web", "$JS.API.STREAM.DELETE.KV_locks", "putex.twin.locks.web"] {
+        for reply in ["$KV.locks.web", "$JS.API.STREAM.DELETE.KV_locks", "putex.hint.locks.web"] {
             peer.send(&format!("MSG $SRV.PING {number} {reply} 0\r\n\r\n"));
         }
         for reply in [&own, "", "_INBOX.a..b", "_INBOX.>"] {
@@ -99,22 +117,16 @@ fn answers_go_to_subjects_of_replies_only_and_not_to_those_of_putex() {
     let sent = Outgoing { subject: "x", ..Outgoing::default() };
     store.client.request(&sent, sys::now().after(PATIENCE)).expect("a reply");
     let mut hint = wait(&mut store);
-    while hint == Hint::StatusRequested {
-        store.send_stats(&status());
+    while hint == REQUESTED {
+        store.send_status(&status());
         hint = wait(&mut store);
     }
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
     fake.finish();
 }
 
-/// The status of an agent.
 fn status() -> AgentStatus {
-    let text = r#"{"token":"h1","host":"h1","incarnation":"0f","version":"1.2.3",
-        "state":"standby","state_seconds":1.0,"why":"","seat":null,"term":null,
-        "valid_seconds":null,"priority":"1","failback_seconds":null,"candidate":true,
-        "not_candidate_why":null,"store_up":true,"guard_up":true,"renewal_seconds":1.0,
-        "failures":3,"confirmations":2}"#;
-    serde_json::from_str(text).expect("a status")
+    AgentStatus::of_candidate("h1")
 }
 
 /// The thread of the pump is not disturbed for each of them.
@@ -126,7 +138,7 @@ fn the_status_is_requested_once_for_all_clients_that_wait_for_it() {
         for client in ["a", "b", "c"] {
             peer.send(&format!("MSG $SRV.STATS.putex {number} _INBOX.{client} 0\r\n\r\n"));
         }
-        peer.send("MSG putex.twin.locks.web 3 1\r\nx\r\n");
+        peer.send(&hint_of_web());
         for client in ["a", "b", "c"] {
             let frame = peer.frame();
             assert_eq!(frame.words[..2], ["PUB", &*format!("_INBOX.{client}")]);
@@ -139,10 +151,10 @@ fn the_status_is_requested_once_for_all_clients_that_wait_for_it() {
         peer.send(&format!("MSG $SRV.STATS.putex.0f {number} _INBOX.d 0\r\n\r\n"));
     });
     let mut store = service_at(&fake);
-    assert_eq!(wait(&mut store), Hint::StatusRequested);
-    assert!(matches!(wait(&mut store), Hint::Announced { .. }));
-    store.send_stats(&status());
-    assert_eq!(wait(&mut store), Hint::StatusRequested);
+    assert_eq!(wait(&mut store), REQUESTED);
+    assert!(matches!(wait(&mut store), Hint::Changed { .. }));
+    store.send_status(&status());
+    assert_eq!(wait(&mut store), REQUESTED);
     fake.finish();
 }
 
@@ -156,16 +168,16 @@ fn a_flood_ends_the_subscriptions_and_not_the_hints() {
         peer.send(&ping.repeat(20_000));
         let answered = (0..).take_while(|_| peer.frame().words[0] == "PUB").count();
         assert!((50..10_000).contains(&answered), "{answered}");
-        for _ in 1..9 {
+        for _ in 1..3 {
             assert_eq!(peer.frame().words[0], "UNSUB");
         }
         // What was under way.
         peer.send(&ping.repeat(10));
-        peer.send("MSG putex.twin.locks.web 3 1\r\nx\r\n");
+        peer.send(&hint_of_web());
         assert!(peer.is_waited_for(), "more was sent");
     });
     let mut store = service_at(&fake);
-    assert!(matches!(wait(&mut store), Hint::Announced { .. }));
+    assert!(matches!(wait(&mut store), Hint::Changed { .. }));
     // A minute is not over.
     assert!(matches!(wait(&mut store), Hint::Gone(_)));
     let micro = store.micro.as_mut().expect("a service");
@@ -179,5 +191,54 @@ fn a_flood_ends_the_subscriptions_and_not_the_hints() {
     again.micro = store.micro.take();
     again.micro.iter_mut().for_each(MicroService::forget_connection);
     assert!(matches!(wait(&mut again), Hint::Gone(_)));
+    fake.finish();
+}
+
+/// Thousands of agents have one account, and each question is for few of them.
+#[test]
+fn an_agent_answers_questions_that_are_for_it() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let number = take_subscriptions(peer);
+        for question in [
+            r#"{"bucket":"locks","keys":["db"],"reads_requests":true}"#,
+            r#"{"bucket":"other","keys":["web"],"reads_requests":true}"#,
+            r#"{"bucket":"locks","keys":["db","web"],"reads_requests":true}"#,
+            r#"{"bucket":"locks","keys":["web"],"reads_requests":false}"#,
+            "what another program sends",
+        ] {
+            let length = question.len();
+            peer.send(&format!("MSG $SRV.STATS {number} _INBOX.a {length}\r\n{question}\r\n"));
+        }
+        assert!(peer.is_waited_for(), "something was sent");
+    });
+    let mut store = service_at(&fake);
+    assert_eq!(wait(&mut store), Hint::StatusRequested { reads_requests: true });
+    assert!(matches!(wait(&mut store), Hint::Gone(_)), "one status for all three");
+    fake.finish();
+}
+
+/// What a command asks, and what it takes for an answer.
+#[test]
+fn the_answers_of_agents_of_the_bucket_are_hints_of_who_has_asked() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let asked = peer.frame();
+        assert_eq!(asked.words[..2], ["PUB", "$SRV.STATS.putex"]);
+        assert_eq!(asked.body, r#"{"bucket":"locks","keys":["web"],"reads_requests":false}"#);
+        let reply = asked.reply().to_owned();
+        let (inbox, number) = reply.rsplit_once('.').expect("an inbox");
+        assert_eq!(number, format!("{:032x}", 0x77));
+        for (of, to) in [("other", &*reply), ("locks", &format!("{inbox}.76")), ("locks", &reply)] {
+            let stats = service_of(of).stats(&Default::default(), &status());
+            peer.send(&format!("MSG {to} 1 {}\r\n{stats}\r\n", stats.len()));
+        }
+        peer.send(&format!("MSG {reply} 1 2\r\n{{}}\r\n"));
+    });
+    let mut store = NatsStore { micro: None, ..service_at(&fake) };
+    store.ask_agents(&AgentQuestion::new(0x77, ["web".to_owned()].into(), false));
+    let answer = AgentAnswer { key: "web".to_owned(), status: status() };
+    assert_eq!(wait(&mut store), Hint::Answered(Box::new(answer)));
+    assert!(matches!(wait(&mut store), Hint::Gone(_)));
     fake.finish();
 }

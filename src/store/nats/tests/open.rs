@@ -31,7 +31,7 @@ fn frames<const N: usize>(peer: &mut Peer, starts: [&str; N]) -> [Frame; N] {
     })
 }
 
-const SUBSCRIPTIONS: [&str; 2] = ["SUB putex.hint.locks.web ", "SUB putex.twin.locks.web "];
+const SUBSCRIPTIONS: [&str; 1] = ["SUB putex.hint.locks.web "];
 const STREAM_INFO: &str = "PUB $JS.API.STREAM.INFO.KV_locks ";
 const GET: &str = "PUB $JS.API.STREAM.MSG.GET.KV_locks ";
 

@@ -1,14 +1,17 @@
 //! Which lock goes to which agent, and what is refused.
 
+use std::time::Duration;
+
+use log::Level;
+
 use super::*;
-use crate::status::KeyStatus;
+use crate::status::Source;
 
 /// The agent of a token in a state, and why it is no candidate.
-fn agent(token: &str, state: &str, why_not: Option<&str>) -> AgentStatus {
+fn agent(token: &str, state: AgentState, why_not: Option<&str>) -> AgentStatus {
     AgentStatus {
-        state: state.to_owned(),
+        state,
         priority: "2".to_owned(),
-        candidate: why_not.is_none(),
         not_candidate_why: why_not.map(str::to_owned),
         ..AgentStatus::of_candidate(token)
     }
@@ -39,11 +42,11 @@ fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
     let status = KeyStatus::of_agents(
         &[("h1", HolderState::Active)],
         vec![
-            agent("h1", "active", None),
-            AgentStatus { priority: "1".to_owned(), ..agent("h4", "standby", None) },
-            agent("h2", "standby", None),
-            agent("h3", "standby", Some("the health check has failed")),
-            agent("h5", "stopping", None),
+            agent("h1", AgentState::Active, None),
+            AgentStatus { priority: "1".to_owned(), ..agent("h4", AgentState::Standby, None) },
+            agent("h2", AgentState::Standby, None),
+            agent("h3", AgentState::Standby, Some("the health check has failed")),
+            agent("h5", AgentState::Stopping, None),
         ],
     );
     let due = |to: &str| Ok(("h1".to_owned(), to.to_owned(), 0));
@@ -79,7 +82,7 @@ fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
 /// Its record may stand for as long as nobody takes the lock.
 #[test]
 fn a_holder_that_does_not_answer_is_not_said_to_have_it() {
-    let candidates = vec![agent("h2", "standby", None)];
+    let candidates = vec![agent("h2", AgentState::Standby, None)];
     let status = KeyStatus::of_agents(&[("h1", HolderState::Active)], candidates);
     let refused = chosen(&request(None, Some("h1")), &status).expect_err("it is silent");
     assert_eq!(refused, "h1 holds it, and does not say that it is active");
@@ -88,7 +91,7 @@ fn a_holder_that_does_not_answer_is_not_said_to_have_it() {
 #[test]
 fn of_several_holders_one_is_named_and_none_gets_a_second_seat() {
     let holders = [("h1", HolderState::Active), ("h2", HolderState::Active)];
-    let status = KeyStatus::of_agents(&holders, vec![agent("h3", "standby", None)]);
+    let status = KeyStatus::of_agents(&holders, vec![agent("h3", AgentState::Standby, None)]);
     let refused = chosen(&request(None, None), &status).expect_err("two");
     assert_eq!(refused, "it is held by h1 and h2; write --from with one of them");
     let due = Ok(("h2".to_owned(), "h3".to_owned(), 1));
@@ -100,7 +103,7 @@ fn of_several_holders_one_is_named_and_none_gets_a_second_seat() {
 
 #[test]
 fn a_lock_that_is_free_or_changes_hands_is_not_moved() {
-    let agents = || vec![agent("h2", "standby", Some("priority never"))];
+    let agents = || vec![agent("h2", AgentState::Standby, Some("priority never"))];
     for (holders, why) in [
         (&[][..], "nobody holds it; h2: no candidate: priority never"),
         (&[("h1", HolderState::Taking)], "h1: has taken the lock a moment ago"),

@@ -1,0 +1,156 @@
+//! Which lock goes to which agent, by what stands in the bucket and what the agents say. Pure.
+
+use super::Request;
+use crate::core::{AgentState, AgentStatus, Priority, Revision, Seat, Timing};
+use crate::status::{Holder, HolderState, KeyStatus, TimingStatus};
+
+/// Which lock is to go, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) seat: Seat,
+    pub(super) term: Revision,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) timing: Timing,
+}
+
+/// Why nothing is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unchosen {
+    /// It is as it should be.
+    Done(String),
+    /// It cannot be done, by the record: why.
+    Refused(Vec<String>),
+    /// No agent has answered that can have it, or says what is needed: why, a line for each host.
+    Lacking(Vec<String>),
+}
+
+/// Chooses the holder and the agent that is to have its lock.
+pub(super) fn choose(
+    request: &Request,
+    status_of_key: Option<&KeyStatus>,
+) -> Result<Chosen, Unchosen> {
+    let refuse = |why: String| Unchosen::Refused(vec![why]);
+    let lack = |why: String| Unchosen::Lacking(vec![why]);
+    let (holders, agents) =
+        status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
+    let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
+    if let (Some(to), [holder]) = (&request.to, holders)
+        && holder.token == *to
+    {
+        let is_active =
+            |agent: &AgentStatus| agent.token == *to && agent.state == AgentState::Active;
+        return Err(match agents.iter().any(is_active) {
+            true => Unchosen::Done(format!("{to} has it already")),
+            false => lack(format!("{to} holds it, and does not say that it is active")),
+        });
+    }
+    let from: Vec<&Holder> = holders.iter().filter(is_from).collect();
+    let holder = match (&from[..], &request.from) {
+        ([holder], _) => holder,
+        ([], Some(token)) => {
+            let is_down = |agent: &AgentStatus| agent.token == *token && agent.stands_by();
+            let why = "does not hold it, and does not say that its service is down";
+            return Err(match agents.iter().any(is_down) {
+                true => Unchosen::Done(format!("{token} does not hold it")),
+                false => lack(format!("{token} {why}")),
+            });
+        }
+        ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),
+        ([_, _, ..], _) => {
+            let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
+            let tokens = tokens.join(" and ");
+            return Err(refuse(format!("it is held by {tokens}; write --from with one of them")));
+        }
+    };
+    if let Some(to) = &request.to
+        && holders.iter().any(|holder| holder.token == *to)
+    {
+        return Err(refuse(format!("{to} has a seat already")));
+    }
+    let from = holder.token.clone();
+    let why = match holder.state {
+        HolderState::Active => None,
+        HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
+        HolderState::Overdue if status_of_key.is_some_and(|it| it.paused.is_some()) => {
+            Some("does not renew its lock: others take it over when the pause is over")
+        }
+        HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
+        HolderState::Unreadable => Some("has a record that cannot be read"),
+    };
+    let timing = holder.timing.and_then(TimingStatus::timing);
+    let (term, timing) = match (why, holder.term, timing) {
+        (None, Some(term), Some(timing)) => (Revision(term), timing),
+        (Some(why), _, _) => return Err(refuse(format!("{from}: {why}"))),
+        (None, _, _) => {
+            let why = "is an agent of another version, which follows no such request";
+            return Err(refuse(format!("{from}: {why}")));
+        }
+    };
+    if holder.renewed_age_seconds.is_none() {
+        let why = "its store does not tell the age of its record, which a switchover needs";
+        return Err(refuse(why.to_owned()));
+    }
+    let to = candidate(request, &from, agents)?.token.clone();
+    Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
+}
+
+/// Says why nobody holds a lock: what keeps each agent from it.
+fn why_nobody(agents: &[AgentStatus]) -> Vec<String> {
+    let of_agent = |agent: &AgentStatus| match &agent.not_candidate_why {
+        Some(why) => format!("{}: no candidate: {why}", agent.token),
+        None => format!("{}: {}, a candidate", agent.token, agent.state),
+    };
+    let first = match agents {
+        [] => "nobody holds it, and no agent of this key answers",
+        _ => "nobody holds it",
+    };
+    [first.to_owned()].into_iter().chain(agents.iter().map(of_agent)).collect()
+}
+
+/// Returns the agent that is to have the lock.
+fn candidate<'a>(
+    request: &Request,
+    from: &str,
+    agents: &'a [AgentStatus],
+) -> Result<&'a AgentStatus, Unchosen> {
+    let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, agent.state) {
+        (Some(why), _) if agent.pause.is_some() => {
+            Some(format!("{why}; putex resume {} ends that", request.key))
+        }
+        (Some(why), _) => Some(why.clone()),
+        (None, AgentState::Standby) if !agent.guard_up => {
+            Some("its guard does not answer".to_owned())
+        }
+        (None, AgentState::Standby) => None,
+        (None, state) => Some(format!("it is {state}")),
+    };
+    let others: Vec<_> = agents.iter().filter(|agent| agent.token != from).collect();
+    let wanted = |agent: &&&AgentStatus| request.to.as_ref().is_none_or(|it| agent.token == *it);
+    let fit = others.iter().filter(wanted).filter(|agent| why_not(agent).is_none());
+    let first = |agent: &&&AgentStatus| {
+        let priority = agent.priority.parse().unwrap_or(Priority::Never);
+        (priority, agent.token.clone())
+    };
+    if let Some(agent) = fit.min_by_key(first) {
+        return Ok(agent);
+    }
+    let mut reasons: Vec<String> = others
+        .iter()
+        .filter_map(|agent| Some(format!("{}: no candidate: {}", agent.token, why_not(agent)?)))
+        .collect();
+    let answers = |token: &String| others.iter().any(|agent| agent.token == *token);
+    if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
+        let why = "no answer: there is no such agent, or it is cut off, or an old version";
+        let known: Vec<_> = others.iter().map(|agent| agent.token.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
+        let known = format!("{from} has the lock; others that answer: {known}");
+        reasons.insert(0, format!("{to}: {why}; {known}"));
+    } else if others.is_empty() {
+        reasons.push("no other agent has answered".to_owned());
+    }
+    Err(Unchosen::Lacking(reasons))
+}
+
+#[cfg(test)]
+mod tests;
