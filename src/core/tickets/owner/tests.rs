@@ -190,17 +190,6 @@ fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
 }
 
 #[test]
-fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
-    let (mut owner, begin) = waiting();
-    let key = owner.key_element();
-    owner.handle(Input::Hint(None), begin);
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(12)))), begin);
-    let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
-    assert_eq!(at, Revision(0));
-    assert_ne!(owner.key_element(), key, "the old key has a tombstone");
-}
-
-#[test]
 fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
     let (mut owner, begin) = waiting();
     owner.handle(Input::Done, begin);
@@ -213,21 +202,6 @@ fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
     owner.handle(Input::Written(Written::Stored(Revision(11)), later), later);
     assert_eq!(owner.next(later), Step::Exit);
     assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
-}
-
-/// The write before it stands: the answer is older than the write, which may come yet.
-#[test]
-fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
-    let (mut owner, begin) = waiting();
-    let later = begin.after(owner.timing.renewal());
-    owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
-    owner.handle(Input::Written(Written::Moved(None), later), later);
-    assert!(matches!(owner.next(later), Step::ReadOwn(_)));
-    let before = Ticket { attempt: sent.attempt - 1, ..sent };
-    owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
-    assert!(owner.attempt.is_some(), "it is not decided");
-    assert_eq!(owner.own.as_ref().map(|own| own.sent), Some(begin), "V does not move");
 }
 
 /// It was restored from a backup: the tickets since then are gone.

@@ -102,3 +102,29 @@ fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
     assert_eq!(owner.own, None);
     assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
 }
+
+#[test]
+fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
+    let (mut owner, begin) = waiting();
+    let key = owner.key_element();
+    owner.handle(Input::Hint(None), begin);
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(12)))), begin);
+    let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
+    assert_eq!(at, Revision(0));
+    assert_ne!(owner.key_element(), key, "the old key has a tombstone");
+}
+
+/// The write before it stands: the answer is older than the write, which may come yet.
+#[test]
+fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
+    let (mut owner, begin) = waiting();
+    let later = begin.after(owner.timing.renewal());
+    owner.handle(Input::Rested, later);
+    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
+    owner.handle(Input::Written(Written::Moved(None), later), later);
+    assert!(matches!(owner.next(later), Step::ReadOwn(_)));
+    let before = Ticket { attempt: sent.attempt - 1, ..sent };
+    owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
+    assert!(owner.attempt.is_some(), "it is not decided");
+    assert_eq!(owner.own.as_ref().map(|own| own.sent), Some(begin), "V does not move");
+}
