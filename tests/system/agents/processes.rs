@@ -193,7 +193,7 @@ fn a_stop_counts_when_all_that_a_killed_start_has_made_has_ended() {
     }
     let Some(strace) = programs::tool("strace") else { return };
     let sandbox = Sandbox::new("restarted");
-    let start = "exec timeout 1000 sh -c 'while :; do echo >$D/up; sleep 0.01; done'";
+    let start = "timeout 1000 sh -c 'while :; do echo >$D/up; sleep 0.01; done'; true";
     let mut command = sandbox.command("sh");
     command.args(["-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
     command.arg(programs::putex()).args(["agent", "--key", "web", "-r", "1s", "-c", "1"]);

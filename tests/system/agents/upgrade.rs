@@ -61,6 +61,7 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     fs::write(&file, format!("{right}last-resort = /no/such/file\n")).expect("there is room");
     agent.signal(Signal::USR2);
     agent.wait_for_any(&["last-resort: there is no program /no/such/file"]);
+    agent.wait_for_any(&["that this user can run; this instance goes on"]);
     fs::write(&file, "priority = 2\n").expect("there is room");
     agent.signal(Signal::HUP);
     agent.wait_for_any(&["adopted as revision"]);

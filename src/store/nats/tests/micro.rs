@@ -28,6 +28,7 @@ fn service_at(fake: &FakeServer) -> NatsStore {
     let mut store = store_of(vec![fake.server()]).with_service(service_of("locks"));
     store.client.connect(sys::now().after(PATIENCE)).expect("the script accepts the client");
     store.bucket = Ok(opened());
+    store.subscribed.push("web".to_owned());
     store
 }
 
