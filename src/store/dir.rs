@@ -124,16 +124,14 @@ impl OpenFolder {
         if let Some(why) = self.folder.lost.get() {
             return Some(Hint::Gone(why.clone()));
         }
-        while let Some((kind, key)) = self.changed.pop_first() {
-            if kind == Kind::Question {
-                return Some(Hint::StatusRequested { reads_requests: false });
-            }
-            // A record that was removed has no new revision.
-            let record = self.folder.record(&key).ok().flatten();
-            let revision = record.map(|(revision, _)| revision);
-            return Some(Hint::Changed { key, revision });
+        let (kind, key) = self.changed.pop_first()?;
+        if kind == Kind::Question {
+            return Some(Hint::StatusRequested { reads_requests: false });
         }
-        None
+        // A record that was removed has no new revision.
+        let record = self.folder.record(&key).ok().flatten();
+        let revision = record.map(|(revision, _)| revision);
+        Some(Hint::Changed { key, revision })
     }
 
     /// Reads events from the kernel, as many as one read returns.

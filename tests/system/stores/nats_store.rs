@@ -15,9 +15,10 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{Bucket, LockKey};
+use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays};
 use putex::sys::{self, Waker};
 
+use crate::support::clock::until_true;
 use crate::support::server::Server;
 use server::{old_config, on_servers, soon};
 
