@@ -40,7 +40,7 @@ const WAYS: [Way; 10] = [
     },
     Way {
         make: |at| drop(folder(at, "a", 0o777)),
-        base: "a/b/c",
+        base: "a/b",
         refused: "/a is writable by others (mode 0777)",
         of_root: false,
     },
@@ -80,7 +80,7 @@ const WAYS: [Way; 10] = [
         refused: "/to: Too many levels of symbolic links",
         of_root: false,
     },
-    Way { make: |at| drop(folder(at, "a", 0o1777)), base: "a/b/c", refused: "", of_root: false },
+    Way { make: |at| drop(folder(at, "a", 0o1777)), base: "a/b", refused: "", of_root: false },
     Way {
         make: |at| {
             folder(at, "a", 0o755);
@@ -91,7 +91,7 @@ const WAYS: [Way; 10] = [
         refused: "",
         of_root: false,
     },
-    Way { make: |_| (), base: "a/b/c", refused: "", of_root: false },
+    Way { make: |_| (), base: "a", refused: "", of_root: false },
 ];
 
 fn folder(at: &Path, name: &str, mode: u32) -> std::path::PathBuf {

@@ -139,10 +139,11 @@ fn a_lost_lock_is_reported_with_the_status_of_its_command() {
         signal(lock.renewer(), Signal::KILL);
         assert_eq!(lock.status(), 100);
         let line = lines(site).pop().expect("a line");
-        assert_values(
-            &line,
-            &[("outcome", json!("lost")), ("status", json!(100)), ("command_status", json!(137))],
-        );
+        assert_values(&line, &[("outcome", json!("lost")), ("status", json!(100))]);
+        // The kernel kills the command with the renewer; the front, which sees the renewer's end
+        // a moment before, may have sent SIGTERM by then.
+        let status = &line["command_status"];
+        assert!([json!(137), json!(143)].contains(status), "{line}");
         assert!(line["why"].as_str().is_some_and(|why| !why.is_empty()), "{line}");
         assert_eq!(site.run(&["-w", "10", "x", "true"]).status, Some(0));
     });
