@@ -209,7 +209,9 @@ impl Tickets {
         self.bucket.write_for(stays(&key, lifetime), &key, at, &content, deadline)
     }
 
-    /// Ends the ticket of another that has not moved for too long, or one of the same requester.
+    /// Ends the ticket of another that has not moved for too long or is ended by force, or one of
+    /// the same requester. Its owner may renew it still: the marker stays until a ticket that a
+    /// server restores is too old for that.
     pub fn remove(&mut self, other: &StoredTicket, by: &str, deadline: Instant) -> Written {
         let StoredTicket { key, revision, .. } = other;
         let lifetime = other.ticket.as_ref().map_or(LIFETIME_MAX, |ticket| ticket.lifetime);
@@ -217,8 +219,8 @@ impl Tickets {
             true => RELEASED.to_owned(),
             false => format!("removed by {by}"),
         };
-        let content = tombstone(&why);
-        self.bucket.write_for(stays(key, lifetime), key, *revision, &content, deadline)
+        let (content, stays) = (tombstone(&why), Stays::For(marker_time(lifetime)));
+        self.bucket.write_for(stays, key, *revision, &content, deadline)
     }
 
     fn is_of_requester(&self, other: &StoredTicket) -> bool {
@@ -311,8 +313,8 @@ fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) ->
     move |key| earlier_keys.may_have(key) && may_conflict(name, key)
 }
 
-/// Returns how long the marker of the end of the ticket of a key stays. That of `putex grab` may be
-/// continued by who finds it.
+/// Returns how long the marker stays with which an owner ends the ticket of a key. That of
+/// `putex grab` may be continued by who finds it.
 fn stays(key: &str, lifetime: Duration) -> Stays {
     let element = key.rsplit('.').next().unwrap_or(key);
     match element.starts_with(ELEMENT_PREFIX) {
@@ -332,6 +334,9 @@ fn may_conflict(name: &Name, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::record::Incarnation;
+    use crate::core::tickets::Mode;
+    use crate::store::dir::DirStore;
     use crate::store::name;
 
     /// A server that was killed restored a ticket that had ended seconds before: its requester took
@@ -341,6 +346,35 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(stays("lock.a.g0f", 20 * second), Stays::For(50 * second));
         assert_eq!(stays("lock.g.00f", 20 * second), Stays::Retired);
+    }
+
+    /// `putex release --force` ended the ticket of a living holder; a server that was killed after
+    /// its marker had gone restored the ticket, and the holder renewed it beside the next one.
+    #[test]
+    fn the_marker_stays_of_a_ticket_that_another_has_removed() {
+        let base = std::env::temp_dir().join(format!("putex-removed-{}", std::process::id()));
+        std::fs::create_dir_all(&base).expect("a folder");
+        let ticket = Ticket {
+            name: Name::parse("a").expect("a name"),
+            mode: Mode::Exclusive,
+            slot: None,
+            lifetime: Duration::from_secs(15),
+            token: "alpha".to_owned(),
+            incarnation: Incarnation(1),
+            attempt: 1,
+            is_granted: false,
+            seen: Seen::default(),
+        };
+        let mut tickets = Tickets::new(Box::new(DirStore::new(base.clone(), "putex")), &ticket);
+        let by = crate::sys::now().after(Duration::from_secs(60));
+        tickets.open(by).expect("a bucket");
+        let written = tickets.write("00f", Revision(0), None, &ticket, by);
+        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+        let (standing, _) = tickets.list(&EarlierKeys::default(), "", by).expect("a listing");
+        let removed = tickets.remove(&standing[0], "beta", by);
+        let Written::Stored(marker) = removed else { panic!("{removed:?}") };
+        assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));
+        std::fs::remove_dir_all(base).expect("it is removed");
     }
 
     #[test]
