@@ -20,7 +20,7 @@ use super::signals::Signals;
 use super::{Request, Wait};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Mode, Seen, Ticket};
-use crate::core::{Incarnation, Instant, Revision, StoreError, StoreErrorKind};
+use crate::core::{Incarnation, Instant, Revision, StoreError};
 use crate::exit::Refusal;
 use crate::store::lock_file::{Added, LockFile};
 use crate::sys::{self, raw};
@@ -133,10 +133,6 @@ impl Local<'_> {
             true => self.wait_for_turn(&file, &ticket, added)?,
             false => added,
         };
-        if let Decision::OtherCount(count) = added.decision {
-            let why = format!("others use {count} slots of this name; write -j {count}");
-            return Err(StoreErrorKind::Unsafe.error(why).into());
-        }
         if waits && !file.is_current()? {
             return Err(NotGranted::Replaced);
         }
@@ -173,7 +169,7 @@ impl Local<'_> {
                     let latest: Vec<_> = blockers.last().map(|it| it.number).into_iter().collect();
                     (describe(blockers), listener.watch_for(&latest, &seen.timed)?)
                 }
-                Decision::Granted | Decision::Slot(_) | Decision::OtherCount(_) => {
+                Decision::Granted | Decision::Slot(_) => {
                     let quiet_at = quiet_since.get_or_insert(now).after(soft.quiet_for);
                     if now >= quiet_at {
                         self.enter(file)?;

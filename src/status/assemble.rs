@@ -280,7 +280,6 @@ pub(super) fn locks(
                 let ahead = blockers.len() + usize::from(is_young);
                 Some((ahead, tickets::decision::describe(&blockers)))
             }
-            Decision::OtherCount(count) => Some((0, format!("others use {count} slots"))),
         };
         let (holders, waiters) = found.entry(ticket.name.clone()).or_default();
         match blockers {

@@ -406,7 +406,6 @@ impl LockFile {
         (record.until, added.until, added.removed) = (until, until, removed);
         let encoded = record.encode();
         let is_refused = match added.decision {
-            Decision::OtherCount(_) => true,
             Decision::Wait { .. } => only_if_free,
             Decision::Granted | Decision::Slot(_) => false,
         };

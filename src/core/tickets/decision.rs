@@ -24,8 +24,6 @@ pub enum Decision {
         /// The keys of those whose changes have to be heard of.
         watched: BTreeSet<String>,
     },
-    /// Others use this number of slots.
-    OtherCount(u32),
 }
 
 /// Decides about `own`, of this number, whose slot is in the bucket if it has one.
@@ -39,9 +37,6 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
         blockers: blockers.iter().copied().cloned().collect(),
         watched: watched.iter().map(|other| other.key.clone()).collect(),
     };
-    if let Some(count) = earlier.iter().find_map(|other| other_count(own, number, other)) {
-        return Decision::OtherCount(count);
-    }
     let blocks = |other: &&&StoredTicket| other.blocks(own, number);
     let blockers: Vec<_> = earlier.iter().filter(blocks).copied().collect();
     if let Some(latest) = blockers.last() {
@@ -69,19 +64,6 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     match own.slot {
         Some(_) => Decision::Granted,
         None => Decision::Slot((0..).find(|slot| !taken.contains(slot)).unwrap_or_default()),
-    }
-}
-
-/// Returns the number of slots of an earlier ticket for the same name, if it is another one.
-fn other_count(own: &Ticket, number: Revision, other: &StoredTicket) -> Option<u32> {
-    let ticket = other.ticket.as_ref().ok().filter(|_| other.number < number)?;
-    match (own.mode, ticket.mode) {
-        (Mode::Slots(own_count), Mode::Slots(count))
-            if own.name == ticket.name && own_count != count =>
-        {
-            Some(count)
-        }
-        _ => None,
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Mode {
     Exclusive,
     /// Any number of holders, none of them exclusive.
     Shared,
-    /// So many holders, each with a slot of its own. All ask for this number.
+    /// So many holders, each with a slot of its own. One of another number conflicts.
     Slots(u32),
 }
 

@@ -31,7 +31,7 @@ impl LockFile {
         let decision = tickets::decide(ticket, Revision(number), &standing);
         let slot = match decision {
             Decision::Slot(slot) => Some(slot),
-            Decision::Granted | Decision::Wait { .. } | Decision::OtherCount(_) => ticket.slot,
+            Decision::Granted | Decision::Wait { .. } => ticket.slot,
         };
         let record = Record { number, until: None, ticket: Ticket { slot, ..ticket.clone() } };
         let (number, epoch) = (Some(number), loaded.header.epoch.to_string());

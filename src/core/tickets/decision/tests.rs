@@ -108,10 +108,12 @@ fn slots_exclude_every_other_ticket_of_their_names() {
     assert_eq!(waits(decide(&shared, Revision(9), &[holder])).0, [1]);
 }
 
+/// It was refused: a dead ticket with another number then refused the name for ever.
 #[test]
-fn another_number_of_slots_is_refused_to_who_comes_later() {
-    let four = [standing(5, ticket("a", Mode::Slots(4)))];
-    assert_eq!(decide(&of_three(None), Revision(9), &four), Decision::OtherCount(4));
+fn tickets_with_another_number_of_slots_are_waited_for() {
+    let four = [standing(5, Ticket { slot: Some(0), ..ticket("a", Mode::Slots(4)) })];
+    let found = waits(decide(&of_three(None), Revision(9), &four));
+    assert_eq!(found, (vec![5], vec!["k5".to_owned()]));
     assert_eq!(decide(&of_three(None), Revision(2), &four), Decision::Slot(0));
     let elsewhere = [standing(5, ticket("b", Mode::Slots(4)))];
     assert_eq!(decide(&of_three(None), Revision(9), &elsewhere), Decision::Slot(0));

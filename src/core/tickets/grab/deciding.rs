@@ -48,9 +48,7 @@ impl Grabber {
         let (blockers, watched) = match decide(&self.ticket, number, &others) {
             Decision::Wait { blockers, watched } => (blockers, watched),
             // A ticket for slots is not asked for here.
-            Decision::Granted | Decision::Slot(_) | Decision::OtherCount(_) => {
-                (Vec::new(), BTreeSet::new())
-            }
+            Decision::Granted | Decision::Slot(_) => (Vec::new(), BTreeSet::new()),
         };
         match blockers.is_empty() && !run_out.is_empty() && self.is_believed(now) {
             true => self.phase = Phase::Removing(run_out),

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::notes::Waited;
 use super::{LONG, Phase, TicketOwner};
-use crate::core::event::StoreErrorKind;
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::{StoredTicket, ToFront};
@@ -44,10 +43,6 @@ impl TicketOwner {
             Decision::Slot(slot) => {
                 self.ticket.slot = Some(slot);
                 self.phase = Phase::Writing;
-            }
-            Decision::OtherCount(count) => {
-                let why = format!("others use {count} slots of this name; write -j {count}");
-                self.refuse(StoreErrorKind::Unsafe, why, now);
             }
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Withdrawing,
             Decision::Wait { blockers, watched } => {

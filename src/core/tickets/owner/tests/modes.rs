@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::opened;
-use crate::core::event::{StoreErrorKind, Written};
+use crate::core::event::Written;
 use crate::core::record::Incarnation;
 use crate::core::tickets::Mode;
 
@@ -60,20 +60,24 @@ fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
     assert_eq!(ticket.slot, None);
 }
 
+/// Its owner was refused, also when the holder was dead: then for ever.
 #[test]
-fn who_asks_for_another_number_of_slots_is_refused_and_leaves_no_ticket() {
+fn a_dead_holder_of_another_number_of_slots_is_removed() {
     let (mut owner, begin) = opened();
     owner.ticket.mode = Mode::Slots(2);
     let holder = other(&owner, 5, |ticket| ticket.mode = Mode::Slots(3));
-    write_beside(&mut owner, 7, &[holder], begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
-    owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
-    let Some(ToFront::Ended(End::Refused(StoreErrorKind::Unsafe, why))) =
-        owner.take_messages().pop()
-    else {
-        panic!("not refused");
-    };
-    assert_eq!(why, "others use 3 slots of this name; write -j 3");
+    write_beside(&mut owner, 7, std::slice::from_ref(&holder), begin);
+    let told = owner.take_messages();
+    assert!(matches!(told[..], [ToFront::Waiting { ahead: 1, .. }]), "{told:?}");
+    assert!(matches!(owner.next(begin), Step::Watch(_)));
+    owner.handle(Input::Subscribed, begin);
+    let mut now = begin;
+    for number in 8..12 {
+        now = now.after(owner.timing.renewal());
+        owner.handle(Input::Rested, now);
+        write_beside(&mut owner, number, std::slice::from_ref(&holder), now);
+    }
+    assert!(matches!(owner.next(now), Step::Remove(it, _) if it == holder));
 }
 
 /// Returns an owner that lets others go first, and the time.
