@@ -35,8 +35,8 @@ impl Host {
     /// Returns the words of [`Host::putex`], for whatever runs it.
     pub(crate) fn words(&self, verb: &str, stop: &str) -> Vec<String> {
         let lock = self.sandbox.join("lock").display().to_string();
-        let key = &*self.key;
-        let words = [verb, "--key", key, "--token", "one", "-r", "500ms", "-f", "4", "-c", "2"];
+        let key = format!("--key={}", self.key);
+        let words = [verb, &key, "--token", "one", "-r", "500ms", "-f", "4", "-c", "2"];
         let own = ["--dir", &lock, "--start", START, "--stop", stop];
         words.into_iter().chain(own).map(str::to_owned).collect()
     }
