@@ -22,8 +22,7 @@ pub(super) fn lifetime_up_to(most: Duration, content: &Content) -> Option<Durati
 }
 
 /// Returns for how much longer an entry stands that lasts so long after it was written, by the
-/// clock of the store: it may be read long after that. `None` if it is over, also where the store
-/// does not tell.
+/// clock of the store: it may be read long after that. `None` if it is over.
 ///
 /// # Errors
 ///
@@ -34,13 +33,12 @@ pub(super) fn left(
     lasts: Duration,
     deadline: Instant,
 ) -> StoreResult<Option<Duration>> {
-    let age = age(bucket, entry, deadline)?;
-    let left = age.map_or(Duration::ZERO, |age| lasts.saturating_sub(age));
+    let left = lasts.saturating_sub(age(bucket, entry, deadline)?);
     Ok(Some(left).filter(|left| !left.is_zero()))
 }
 
-/// Returns how long ago an entry was written, by the clock of the store; `None` where the store
-/// does not tell.
+/// Returns how long ago an entry was written, by the clock of the store. Where the store does not
+/// tell, it counts as written now.
 ///
 /// # Errors
 ///
@@ -49,9 +47,9 @@ pub(super) fn age(
     bucket: &mut dyn Bucket,
     entry: &Entry,
     deadline: Instant,
-) -> StoreResult<Option<Duration>> {
+) -> StoreResult<Duration> {
     let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
-    Ok(ages.first().copied().flatten())
+    Ok(ages.first().copied().flatten().unwrap_or_default())
 }
 
 /// Ends the entry of a key that stands at this revision, before its time.

@@ -77,8 +77,7 @@ pub(crate) struct CurrentPause {
     pub(crate) left: Duration,
 }
 
-/// Returns the pause that stands in an entry, by the clock of the store; `None` if it is over, also
-/// where the store does not tell.
+/// Returns the pause that stands in an entry, by the clock of the store; `None` if it is over.
 ///
 /// # Errors
 ///
@@ -89,8 +88,7 @@ pub(crate) fn standing(
     deadline: Instant,
 ) -> StoreResult<Option<CurrentPause>> {
     let Some(pause) = from_content(&entry.content) else { return Ok(None) };
-    let Some(age) = lifetime::age(bucket, entry, deadline)? else { return Ok(None) };
-    let left = pause.lasts.saturating_sub(age);
+    let left = pause.lasts.saturating_sub(lifetime::age(bucket, entry, deadline)?);
     Ok((!left.is_zero()).then_some(CurrentPause { pause, left }))
 }
 

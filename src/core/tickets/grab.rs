@@ -21,6 +21,8 @@
 //! 3. A ticket is continued only while it has not run out, by the clock of the store. A server that
 //!    is killed restores a ticket that has ended when the marker of its end was removed. That
 //!    marker stays for more than twice the lifetime: what is restored has run out long before.
+//!    Where the clocks of servers differ by more, it may look young: it had ended all the same if
+//!    a later one that conflicts was granted.
 //! 4. What has run out is no ticket of the requester any more: it does not wait for it, and
 //!    removes it when it has the names anew.
 //! 5. Of two tickets of the requester for the same names, the first one stays. The process that
@@ -57,13 +59,14 @@ pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_M
 pub const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// How long the marker of the end of a ticket stays at least, besides twice the lifetime of the
-/// ticket: for servers whose clocks differ, and for writes that are under way.
-const MARKER_MIN: Duration = Duration::from_secs(10);
+/// ticket: for servers whose clocks differ, and for writes that are under way. What is stored by a
+/// clock that is ahead by more has no age.
+pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 
 /// Returns how long the marker of the end of a ticket has to stay that may be continued by who
 /// finds it, if it has this lifetime.
 pub fn marker_time(lifetime: Duration) -> Duration {
-    lifetime * 2 + MARKER_MIN
+    lifetime * 2 + CLOCKS_MARGIN
 }
 
 /// How the last elements of the keys of such tickets begin. The others begin with a digit of a

@@ -179,6 +179,16 @@ impl StoredTicket {
         !self.ticket.as_ref().is_ok_and(is_young)
     }
 
+    /// Returns whether it had ended, and was restored by a server that was killed: a later one of
+    /// these that conflicts was granted.
+    pub fn had_ended(&self, others: &[StoredTicket]) -> bool {
+        let is_after = |other: &StoredTicket| {
+            let granted = other.ticket.as_ref().ok().filter(|it| it.is_granted);
+            self.ticket.is_ok() && granted.is_some_and(|it| self.blocks(it, other.number))
+        };
+        others.iter().any(is_after)
+    }
+
     /// Describes its owner for people.
     pub fn describe(&self) -> String {
         match &self.ticket {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::{Kind, NatsStore, answer};
+use crate::core::tickets::grab::CLOCKS_MARGIN;
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
@@ -100,10 +101,7 @@ impl NatsStore {
                 stored.push(at.map_err(|failure| self.api_error("age of an entry", &failure))?);
             }
         }
-        let age = |at: Option<SystemTime>| {
-            let time = time?;
-            Some(at.map_or(Duration::ZERO, |at| time.duration_since(at).unwrap_or_default()))
-        };
+        let age = |at: Option<SystemTime>| at.map_or(Some(Duration::ZERO), |at| age(at, time?));
         Ok(stored.into_iter().map(age).collect())
     }
 
@@ -254,6 +252,15 @@ impl NatsStore {
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
         let body = |filter| json!({ "subjects_filter": filter }).to_string();
         Ok(ListingRequests { subject, bodies: filters.into_iter().map(body).collect() })
+    }
+}
+
+/// Returns the age of what was stored at that time, by the clock of the server that has stored it;
+/// `None` if this is far in the future, by the clock of the one that is asked: the clocks differ.
+pub(super) fn age(stored: SystemTime, now: SystemTime) -> Option<Duration> {
+    match now.duration_since(stored) {
+        Ok(age) => Some(age),
+        Err(ahead) => (ahead.duration() <= CLOCKS_MARGIN).then_some(Duration::ZERO),
     }
 }
 

@@ -1,6 +1,9 @@
+use std::time::SystemTime;
+
 use super::write::expected_headers;
 use super::*;
 use crate::core::Revision;
+use crate::core::tickets::grab::CLOCKS_MARGIN;
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 use crate::sys::PATIENCE;
@@ -27,6 +30,15 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
             assert_eq!(headers, all.collect::<Vec<_>>());
         }
     }
+}
+
+/// It counted as new: a ticket that a server had restored was continued beside the next holder.
+#[test]
+fn what_is_stored_far_in_the_future_has_no_age() {
+    let (stored, second) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
+    assert_eq!(read::age(stored, stored + 3 * second), Some(3 * second));
+    assert_eq!(read::age(stored + CLOCKS_MARGIN, stored), Some(Duration::ZERO));
+    assert_eq!(read::age(stored + CLOCKS_MARGIN + second, stored), None);
 }
 
 /// Returns a store of the bucket `locks`, not connected.

@@ -28,7 +28,7 @@ impl Grabber {
             rest.into_iter().partition(|other| self.is_of_requester(other));
         mine.sort_by_key(|other| other.number);
         let (run_out, mine): (Vec<_>, Vec<_>) =
-            mine.into_iter().partition(StoredTicket::has_run_out);
+            mine.into_iter().partition(|it| it.has_run_out() || it.had_ended(&others));
         let Some(known) = &self.own else { return self.find(mine, run_out, now) };
         if own.is_empty() && last >= known.revision {
             self.take_new_key();
