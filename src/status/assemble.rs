@@ -247,14 +247,16 @@ pub(super) fn locks(
 ) -> Vec<KeyStatus> {
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     // What has run out waits for none of its kind: it is all left by who was killed.
-    let is_live = |(stored, age): &&Aged<StoredTicket>| {
-        stored.ticket.as_ref().map_or(true, |ticket| !is_overdue(ticket, *age))
+    let is_over = |(stored, age): &Aged<StoredTicket>| {
+        let is_old = |ticket: &Ticket| is_overdue(ticket, *age);
+        stored.ticket.as_ref().is_ok_and(is_old) || stored.had_ended(&standing)
     };
-    let live: Vec<StoredTicket> =
-        tickets.iter().filter(is_live).map(|(ticket, _)| ticket.clone()).collect();
+    let live = tickets.iter().filter(|aged| !is_over(aged));
+    let live: Vec<StoredTicket> = live.map(|(ticket, _)| ticket.clone()).collect();
     let mut found: BTreeMap<Name, (Vec<Holder>, Queue)> = BTreeMap::new();
     let mut unreadable = Vec::new();
-    for (stored, age) in tickets {
+    for aged in tickets {
+        let (stored, age) = aged;
         let ticket = match &stored.ticket {
             Ok(ticket) => ticket,
             Err(why) => {
@@ -267,7 +269,8 @@ pub(super) fn locks(
                 continue;
             }
         };
-        let others = if is_overdue(ticket, *age) { &live } else { &standing };
+        let is_over = is_over(aged);
+        let others = if is_over { &live } else { &standing };
         let others: Vec<_> =
             others.iter().filter(|other| other.key != stored.key).cloned().collect();
         let is_young = ticket.lifetime > settled;
@@ -282,9 +285,10 @@ pub(super) fn locks(
             }
         };
         let (holders, waiters) = found.entry(ticket.name.clone()).or_default();
+        let holder = lock_holder(stored, ticket, *age, is_over);
         match blockers {
-            None => holders.push(lock_holder(stored, ticket, *age)),
-            Some(place) => waiters.push((stored.number, waiter(stored, ticket, place, *age))),
+            None => holders.push(holder),
+            Some(place) => waiters.push((stored.number, waiter(stored, ticket, place, holder))),
         }
     }
     let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Queue))| {
@@ -341,10 +345,16 @@ fn is_overdue(ticket: &Ticket, age: Option<Duration>) -> bool {
     lasts(ticket).zip(age).is_some_and(|((_, most), age)| age > most)
 }
 
-fn lock_holder(stored: &StoredTicket, ticket: &Ticket, age: Option<Duration>) -> Holder {
-    let (lock, is_overdue) = (lasts(ticket), is_overdue(ticket, age));
-    let state = if is_overdue { HolderState::Overdue } else { HolderState::Active };
-    let left = lock.filter(|_| is_overdue).map(|(_, most)| {
+/// `is_over`: it has run out, or had ended and was restored.
+fn lock_holder(
+    stored: &StoredTicket,
+    ticket: &Ticket,
+    age: Option<Duration>,
+    is_over: bool,
+) -> Holder {
+    let lock = lasts(ticket);
+    let state = if is_over { HolderState::Overdue } else { HolderState::Active };
+    let left = lock.filter(|_| is_over).map(|(_, most)| {
         let most = Ms(most);
         format!("left by a host or a server that was killed: who comes next waits {most} for it")
     });
@@ -361,10 +371,9 @@ fn waiter(
     stored: &StoredTicket,
     ticket: &Ticket,
     (ahead, why): (usize, String),
-    age: Option<Duration>,
+    holder: Holder,
 ) -> Waiter {
-    let Holder { token, state, renewed_age_seconds, expires_in_seconds, .. } =
-        lock_holder(stored, ticket, age);
+    let Holder { token, state, renewed_age_seconds, expires_in_seconds, .. } = holder;
     let state = match state {
         HolderState::Overdue => WaiterState::Overdue,
         HolderState::Taking | HolderState::Active | HolderState::Unreadable => WaiterState::Waiting,
