@@ -132,7 +132,9 @@ fn a_standby_that_executes_its_program_anew_reports_no_missing_guard() {
     let guard = guard.expect("its own");
     signal(guard, Signal::STOP);
     agent.signal(Signal::USR2);
-    until_true("the next instance", || agent.log.text().matches("agent two, process ").count() == 2);
+    until_true("the next instance", || {
+        agent.log.text().matches("agent two, process ").count() == 2
+    });
     observe_for(Duration::from_millis(200));
     signal(guard, Signal::CONT);
     until_true("another guard", || guards().len() == 2 && !guards().contains(&guard));
