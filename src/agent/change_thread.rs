@@ -191,16 +191,8 @@ mod tests {
     fn start(name: &str, within: Duration, script: &str) -> (ChangeHandle, PathBuf) {
         let file = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
         fs::write(&file, "").expect("room");
-        let commands = Commands {
-            check: None,
-            start: "true".to_owned(),
-            stop: "true".to_owned(),
-            last_resort: None,
-            environment: None,
-            on_change: Some(format!("F={}; {script}", file.display())),
-            key: "web".to_owned(),
-            token: "one".to_owned(),
-        };
+        let on_change = Some(format!("F={}; {script}", file.display()));
+        let commands = Commands { on_change, ..Commands::sample() };
         let handle = ChangeHandle::start_with(commands, within).expect("a thread");
         (handle, file)
     }

@@ -19,16 +19,8 @@ fn session_of(process: Pid) -> String {
 }
 
 fn commands(script: &str) -> Commands {
-    Commands {
-        check: Some(script.to_owned()),
-        start: script.to_owned(),
-        stop: script.to_owned(),
-        last_resort: None,
-        environment: None,
-        on_change: None,
-        key: "web".to_owned(),
-        token: "one".to_owned(),
-    }
+    let [check, start, stop] = [script; 3].map(str::to_owned);
+    Commands { check: Some(check), start, stop, ..Commands::sample() }
 }
 
 /// Runs a command that shows its lines in `/proc`; returns whether it leads a session, its

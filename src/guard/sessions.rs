@@ -92,16 +92,8 @@ mod tests {
     /// Spawns a start that has made a process in another group, as timeout(1) does; returns both.
     fn spawn() -> (Process, OwnedFd) {
         let (command, context) = (Command::Start, LockContext::default());
-        let commands = Commands {
-            check: None,
-            start: "timeout 1000 sh -c 'echo $$; exec sleep 1000'; true".to_owned(),
-            stop: "true".to_owned(),
-            last_resort: None,
-            environment: None,
-            on_change: None,
-            key: "web".to_owned(),
-            token: "one".to_owned(),
-        };
+        let start = "timeout 1000 sh -c 'echo $$; exec sleep 1000'; true".to_owned();
+        let commands = Commands { start, ..Commands::sample() };
         let now = sys::now();
         let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
         let mut output = OutputPipe::new(command, None).expect("a descriptor");

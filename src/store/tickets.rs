@@ -334,8 +334,7 @@ fn may_conflict(name: &Name, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::record::Incarnation;
-    use crate::core::tickets::Mode;
+
     use crate::store::dir::DirStore;
     use crate::store::name;
 
@@ -354,17 +353,7 @@ mod tests {
     fn the_marker_stays_of_a_ticket_that_another_has_removed() {
         let base = std::env::temp_dir().join(format!("putex-removed-{}", std::process::id()));
         std::fs::create_dir_all(&base).expect("a folder");
-        let ticket = Ticket {
-            name: Name::parse("a").expect("a name"),
-            mode: Mode::Exclusive,
-            slot: None,
-            lifetime: Duration::from_secs(15),
-            token: "alpha".to_owned(),
-            incarnation: Incarnation(1),
-            attempt: 1,
-            is_granted: false,
-            seen: Seen::default(),
-        };
+        let ticket = Ticket::sample("a");
         let mut tickets = Tickets::new(Box::new(DirStore::new(base.clone(), "putex")), &ticket);
         let by = crate::sys::now().after(Duration::from_secs(60));
         tickets.open(by).expect("a bucket");

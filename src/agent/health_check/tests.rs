@@ -14,16 +14,7 @@ fn run(deadline: Instant) -> Run {
 
 /// Makes this health check.
 fn check(script: &str) -> (HealthCheck, Inbox<Event>) {
-    let commands = Commands {
-        check: Some(script.to_owned()),
-        start: "true".to_owned(),
-        stop: "true".to_owned(),
-        last_resort: None,
-        environment: None,
-        on_change: None,
-        key: "web".to_owned(),
-        token: "one".to_owned(),
-    };
+    let commands = Commands { check: Some(script.to_owned()), ..Commands::sample() };
     let (events, inbox) = inbox(4).expect("a descriptor");
     (HealthCheck::new(commands, events).expect("a thread"), inbox)
 }

@@ -202,13 +202,12 @@ impl StoredTicket {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ticket(name: &str, mode: Mode) -> Ticket {
+impl Ticket {
+    /// Returns an exclusive ticket of alpha for 15 s, which has seen nothing.
+    pub(crate) fn sample(name: &str) -> Ticket {
         Ticket {
-            name: Name::parse(name).expect(name),
-            mode,
+            name: Name::parse(name).expect("a name"),
+            mode: Mode::Exclusive,
             slot: None,
             lifetime: Duration::from_secs(15),
             token: "alpha".to_owned(),
@@ -217,6 +216,15 @@ mod tests {
             is_granted: false,
             seen: Seen::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(name: &str, mode: Mode) -> Ticket {
+        Ticket { mode, ..Ticket::sample(name) }
     }
 
     /// The lock that a ticket for `name` has on `node` with intention modes: none, or whether

@@ -1,7 +1,7 @@
 //! What the entries of a bucket mean.
 
 use super::*;
-use crate::core::tickets::{Mode, Seen};
+use crate::core::tickets::Mode;
 use crate::core::{Incarnation, Priority, Record};
 use crate::store::Content;
 use crate::store::lock_key::to_content as record_content;
@@ -35,17 +35,7 @@ fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
 }
 
 fn ticket(key: &str, number: u64, token: &str, mode: Mode, name: &str) -> Aged<Entry> {
-    let ticket = Ticket {
-        name: Name::parse(name).expect("a name"),
-        mode,
-        slot: None,
-        lifetime: 15 * SECOND,
-        token: token.to_owned(),
-        incarnation: Incarnation(1),
-        attempt: 1,
-        is_granted: false,
-        seen: Seen::default(),
-    };
+    let ticket = Ticket { mode, token: token.to_owned(), ..Ticket::sample(name) };
     let content = ticket_content(&ticket, None);
     (Entry { key: key.to_owned(), revision: Revision(number), content }, at(1000))
 }

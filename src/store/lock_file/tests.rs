@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::format::records;
 use super::*;
-use crate::core::tickets::{Mode, Name, Seen};
+use crate::core::tickets::Mode;
 
 /// A folder that is removed at the end.
 struct Base(PathBuf);
@@ -77,15 +77,11 @@ impl Drop for Base {
 
 fn ticket(name: &str, token: &str) -> Ticket {
     Ticket {
-        name: Name::parse(name).expect(name),
-        mode: Mode::Exclusive,
-        slot: None,
         lifetime: Duration::ZERO,
         token: token.to_owned(),
         incarnation: Incarnation(0),
         attempt: 0,
-        is_granted: false,
-        seen: Seen::default(),
+        ..Ticket::sample(name)
     }
 }
 

@@ -1,22 +1,8 @@
-use std::time::Duration;
-
 use super::*;
-use crate::core::record::Incarnation;
-use crate::core::tickets::Seen;
-use crate::core::tickets::ticket::{Name, Unreadable};
+use crate::core::tickets::ticket::Unreadable;
 
 fn ticket(name: &str, mode: Mode) -> Ticket {
-    Ticket {
-        name: Name::parse(name).expect(name),
-        mode,
-        slot: None,
-        lifetime: Duration::from_secs(15),
-        token: "alpha".to_owned(),
-        incarnation: Incarnation(1),
-        attempt: 1,
-        is_granted: false,
-        seen: Seen::default(),
-    }
+    Ticket { mode, ..Ticket::sample(name) }
 }
 
 fn standing(number: u64, ticket: Ticket) -> StoredTicket {

@@ -17,15 +17,11 @@ fn at(seconds: u64) -> Instant {
 /// A ticket of the requester 1 for the name `a`, for 10 s, by the clock `boot`.
 fn ticket() -> Ticket {
     Ticket {
-        name: Name::parse("a").expect("a name"),
-        mode: Mode::Exclusive,
-        slot: None,
         lifetime: 10 * SECOND,
         token: "one".to_owned(),
-        incarnation: Incarnation(1),
         attempt: 100,
-        is_granted: false,
         seen: Seen::nothing("boot", ""),
+        ..Ticket::sample("a")
     }
 }
 

@@ -12,8 +12,8 @@ use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::{BucketInfo, Written};
 use crate::core::record::Incarnation;
+use crate::core::tickets::Seen;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
-use crate::core::tickets::{Mode, Name, Seen};
 
 /// Returns how often a lock was granted, and how many kills of the server have restored a ticket.
 fn run_seeds(first: u64, count: u64) -> (u32, u32) {
@@ -94,17 +94,7 @@ fn opened() -> (TicketOwner, Instant) {
     let begin = Instant::from_boot(Duration::from_secs(1_000));
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(second, 3, DRIFT_PPM as u32, second / 4).expect("safe");
-    let ticket = Ticket {
-        name: Name::parse("a").expect("a name"),
-        mode: Mode::Exclusive,
-        slot: None,
-        lifetime: timing.lifetime(),
-        token: "alpha".to_owned(),
-        incarnation: Incarnation(1),
-        attempt: 0,
-        is_granted: false,
-        seen: Seen::default(),
-    };
+    let ticket = Ticket { lifetime: timing.lifetime(), attempt: 0, ..Ticket::sample("a") };
     let mut owner = TicketOwner::new(timing, ticket, 1, None, begin);
     owner.bucket = Some(BucketId { epoch: "1".to_owned(), created: String::new() });
     owner.phase = Phase::Writing;

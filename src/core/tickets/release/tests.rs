@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::core::record::Revision;
-use crate::core::tickets::Seen;
 
 fn now() -> Instant {
     Instant::from_boot(Duration::from_secs(1))
@@ -13,17 +12,8 @@ fn name(text: &str) -> Name {
 }
 
 fn ticket(token: &str, of: &str) -> Ticket {
-    Ticket {
-        name: name(of),
-        mode: Mode::Exclusive,
-        slot: None,
-        lifetime: Duration::from_secs(10),
-        token: token.to_owned(),
-        incarnation: Incarnation(1),
-        attempt: 1,
-        is_granted: false,
-        seen: Seen::default(),
-    }
+    let lifetime = Duration::from_secs(10);
+    Ticket { lifetime, token: token.to_owned(), ..Ticket::sample(of) }
 }
 
 fn standing(number: u64, revision: u64, token: &str, of: &str) -> StoredTicket {
