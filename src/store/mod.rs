@@ -6,7 +6,7 @@
 //! | [`nats`] | a bucket on NATS servers |
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
-//! | [`message`] | the messages between the agents of a key |
+//! | [`question`] | what commands ask agents, and how those answer |
 //! | `follow_up` | when an agent follows hints and messages |
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
@@ -34,11 +34,11 @@ mod lifetime;
 pub mod lock_file;
 pub mod lock_key;
 pub mod mark;
-pub mod message;
 pub mod name;
 pub mod nats;
 pub(crate) mod pace;
 pub mod pause;
+pub mod question;
 pub mod record;
 pub mod reopening;
 pub mod switchover;
@@ -51,7 +51,7 @@ use crate::core::{AgentStatus, Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};
-pub use message::{AgentAnswer, AgentQuestion};
+pub use question::{AgentAnswer, AgentQuestion};
 
 /// The result of a call of a store.
 pub type StoreResult<T> = Result<T, StoreError>;

@@ -38,3 +38,6 @@ pub use self::seen::Seen;
 pub use self::step::{End, Input, Mark, Step, ToFront};
 pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};
+
+/// Why a ticket is refused whose number is not above all revisions that were seen before.
+const HAS_GONE_BACK: &str = "the bucket has gone back";

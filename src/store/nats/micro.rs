@@ -21,7 +21,7 @@ use crate::nats::micro::{
     EndpointStats, PREFIX, RequestKind, Service, is_reply, read_stats, stats_subject,
 };
 use crate::nats::{Message, Outgoing};
-use crate::store::message::AgentAnswer;
+use crate::store::question::AgentAnswer;
 use crate::store::{AgentQuestion, Hint};
 use crate::sys;
 

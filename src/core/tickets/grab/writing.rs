@@ -3,7 +3,7 @@
 use super::{Attempt, Grabbed, Grabber, Own, Phase};
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Revision;
-use crate::core::tickets::{EarlierKeys, Step, Ticket};
+use crate::core::tickets::{EarlierKeys, HAS_GONE_BACK, Step, Ticket};
 use crate::core::time::Instant;
 
 impl Grabber {
@@ -60,8 +60,7 @@ impl Grabber {
                 self.failed(why, Phase::Withdrawing(grabbed), now);
             }
             (_, Written::Stored(revision)) if revision <= self.last => {
-                let why = "the bucket has gone back".to_owned();
-                self.end(Grabbed::Refused(StoreErrorKind::Unsafe, why));
+                self.end(Grabbed::Refused(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned()));
             }
             (_, Written::Stored(revision)) => self.stored(revision, sent, now),
             (_, Written::Moved(_)) => {

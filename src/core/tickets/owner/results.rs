@@ -3,10 +3,8 @@
 use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
-use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
+use crate::core::tickets::{EarlierKeys, End, HAS_GONE_BACK, Mark, Ticket, ToFront};
 use crate::core::time::Instant;
-
-const HAS_GONE_BACK: &str = "the bucket has gone back";
 
 impl TicketOwner {
     pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
