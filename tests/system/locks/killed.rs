@@ -106,22 +106,29 @@ fn signal_both(lock: &Lock<'_>, renewer: u32, number: Signal) {
     lock.signal_front(number);
 }
 
+/// Has one lock end while the second, which waits for it, stands still: the third removes the
+/// second one's ticket. Returns the second, its renewer, and the third, whose command has begun.
+fn overtaken<'a>(site: &'a Site, round: &str) -> (Lock<'a>, u32, Lock<'a>) {
+    let [a, b, c] = ["a", "b", "c"].map(|id| format!("{id}{round}"));
+    let first = site.lock(&a, &["x"]);
+    first.begun();
+    let second = site.lock(&b, &["x"]);
+    second.waits_behind(1);
+    let renewer = second.renewer();
+    signal_both(&second, renewer, Signal::STOP);
+    let third = site.lock(&c, &["x"]);
+    third.waits_behind(2);
+    first.end();
+    third.begun();
+    (second, renewer, third)
+}
+
 /// Its ticket was removed, restored, and renewed: its command ran beside that of the next one.
 #[test]
 fn who_waited_and_stood_still_goes_on_behind_the_others_after_a_kill() {
     let Some(site) = Site::on_server(&QUICK) else { return };
     for round in 0..rounds() {
-        let [a, b, c] = ["a", "b", "c"].map(|id| format!("{id}{round}"));
-        let first = site.lock(&a, &["x"]);
-        first.begun();
-        let second = site.lock(&b, &["x"]);
-        second.waits_behind(1);
-        let renewer = second.renewer();
-        signal_both(&second, renewer, Signal::STOP);
-        let third = site.lock(&c, &["x"]);
-        third.waits_behind(2);
-        first.end();
-        third.begun();
+        let (second, renewer, third) = overtaken(&site, &round.to_string());
         observe_for(MARKER);
         kill(&site);
         signal_both(&second, renewer, Signal::CONT);
@@ -212,17 +219,7 @@ fn scripts_and_locks_of_three_servers_wait_behind_the_next_one_after_a_kill() {
     site.believe();
     for round in 0..rounds() {
         for (number, (killed, leader)) in OF_THREE.into_iter().enumerate() {
-            let [a, b, c] = ["a", "b", "c"].map(|id| format!("{id}{round}.{number}"));
-            let first = site.lock(&a, &["x"]);
-            first.begun();
-            let second = site.lock(&b, &["x"]);
-            second.waits_behind(1);
-            let renewer = second.renewer();
-            signal_both(&second, renewer, Signal::STOP);
-            let third = site.lock(&c, &["x"]);
-            third.waits_behind(2);
-            first.end();
-            third.begun();
+            let (second, renewer, third) = overtaken(&site, &format!("{round}.{number}"));
             let one = grab(&site, "a");
             assert_eq!(one.status, Some(0), "{}", one.said);
             assert_eq!(script(&site, &["release", "--as", "a", "n"]).status, Some(0));
