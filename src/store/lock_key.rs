@@ -1,7 +1,7 @@
 //! The lock key of an agent, or one for each seat: records, stored as entries of a [`Bucket`].
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
-//! [`record`](super::record). The agents of a key send each other [`messages`](super::message).
+//! [`record`](super::record). Commands ask the agents of a key by a [`question`](super::question).
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
