@@ -70,6 +70,8 @@ pub(super) type Line = (OwnedFd, Validity);
 enum Heard {
     Front(ToRenewer),
     Command(Event),
+    /// The front has what the test told it last.
+    PassedOn,
 }
 
 /// A front that runs.
@@ -78,7 +80,7 @@ pub(super) struct Run {
     pub(super) process: Pid,
     pub(super) renewer: Option<OwnedFd>,
     validity: RefCell<Validity>,
-    heard: RefCell<VecDeque<ToRenewer>>,
+    heard: RefCell<VecDeque<Heard>>,
     stderr: PipeReader,
     read: String,
 }
@@ -115,9 +117,16 @@ impl Run {
         Run { process, renewer, validity, heard, stderr, read: String::new() }
     }
 
+    /// Tells the front a message; returns when the front can read it.
     pub(super) fn tell(&self, message: &ToFront) {
         let packet = serde_json::to_vec(message).expect("JSON");
         send(self.renewer.as_ref().expect("a renewer").as_fd(), &packet, None).expect("the front");
+        loop {
+            match self.receive() {
+                Heard::PassedOn => return,
+                heard => self.heard.borrow_mut().push_back(heard),
+            }
+        }
     }
 
     /// Renews the lock for so long from now; returns V.
@@ -146,14 +155,19 @@ impl Run {
         serde_json::from_slice(&packet).expect("a message")
     }
 
+    /// Returns what was heard next.
+    fn hear(&self) -> Heard {
+        let heard = self.heard.borrow_mut().pop_front();
+        heard.unwrap_or_else(|| self.receive())
+    }
+
     /// Returns the next message of the front.
     pub(super) fn next(&self) -> ToRenewer {
         loop {
-            if let Some(message) = self.heard.borrow_mut().pop_front() {
-                return message;
-            }
-            match self.receive() {
-                Heard::Front(ToRenewer::Run(_) | ToRenewer::Terminate) | Heard::Command(_) => {}
+            match self.hear() {
+                Heard::Front(ToRenewer::Run(_) | ToRenewer::Terminate)
+                | Heard::Command(_)
+                | Heard::PassedOn => {}
                 Heard::Front(message) => return message,
             }
         }
@@ -162,21 +176,20 @@ impl Run {
     /// Returns whether the front has said nothing more.
     pub(super) fn is_silent(&self) -> bool {
         while sys::is_ready(self.renewer.as_ref().expect("a renewer")) {
-            if let Heard::Front(message) = self.receive() {
-                self.heard.borrow_mut().push_back(message);
-            }
+            let heard = self.receive();
+            self.heard.borrow_mut().push_back(heard);
         }
-        self.heard.borrow().is_empty()
+        !self.heard.borrow().iter().any(|heard| matches!(heard, Heard::Front(_)))
     }
 
     /// Returns the group of the command, which is the number of its leader, when it was started.
     pub(super) fn started(&self) -> Pid {
         loop {
-            match self.receive() {
+            match self.hear() {
                 Heard::Command(Event::Started(group)) => return Pid::from_raw(group).expect("one"),
                 Heard::Command(Event::NotStarted(_)) => panic!("it was not started"),
                 Heard::Front(message) => assert!(matches!(message, ToRenewer::Run(_))),
-                Heard::Command(_) => {}
+                Heard::Command(_) | Heard::PassedOn => {}
             }
         }
     }
@@ -294,6 +307,8 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
             }
             let packet = serde_json::to_vec(&FromRenewer::Ticket(message)).expect("JSON");
             let _ = send(front.as_fd(), &packet, None);
+            let passed_on = serde_json::to_vec(&Heard::PassedOn).expect("JSON");
+            let _ = send(test.as_fd(), &passed_on, None);
         }
         while let Some(packet) = next(front.as_fd()) {
             let Ok(packet) = packet else { return };
