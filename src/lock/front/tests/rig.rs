@@ -156,7 +156,7 @@ impl Run {
     }
 
     /// Returns what was heard next.
-    fn hear(&self) -> Heard {
+    fn take(&self) -> Heard {
         let heard = self.heard.borrow_mut().pop_front();
         heard.unwrap_or_else(|| self.receive())
     }
@@ -164,7 +164,7 @@ impl Run {
     /// Returns the next message of the front.
     pub(super) fn next(&self) -> ToRenewer {
         loop {
-            match self.hear() {
+            match self.take() {
                 Heard::Front(ToRenewer::Run(_) | ToRenewer::Terminate)
                 | Heard::Command(_)
                 | Heard::PassedOn => {}
@@ -185,7 +185,7 @@ impl Run {
     /// Returns the group of the command, which is the number of its leader, when it was started.
     pub(super) fn started(&self) -> Pid {
         loop {
-            match self.hear() {
+            match self.take() {
                 Heard::Command(Event::Started(group)) => return Pid::from_raw(group).expect("one"),
                 Heard::Command(Event::NotStarted(_)) => panic!("it was not started"),
                 Heard::Front(message) => assert!(matches!(message, ToRenewer::Run(_))),
