@@ -18,6 +18,7 @@
 //! | [`lock`] | `putex lock`: a command that runs while a lock is held |
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
+//! | [`init`] | `putex init`: a bucket is made |
 //! | [`status`] | `putex status`: who holds what |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
@@ -81,6 +82,7 @@ pub mod doctor;
 pub mod exit;
 pub mod grab;
 pub mod guard;
+pub mod init;
 pub mod lease;
 pub mod lock;
 pub mod log;

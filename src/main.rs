@@ -13,14 +13,15 @@ use putex::check::{self, Findings};
 use putex::cli::connect::{self, Use};
 use putex::cli::lease::Action;
 use putex::cli::{
-    self, AgentArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location,
-    LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
+    self, AgentArgs, BucketArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation,
+    LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation, REACH_MAX};
 use putex::doctor;
 use putex::exit::{Exit, Refusal};
 use putex::grab;
 use putex::guard::{self, Identity};
+use putex::init;
 use putex::lease;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
             | Invocation::Doctor { .. }
             | Invocation::Grab(_)
             | Invocation::Guard
+            | Invocation::Init(_)
             | Invocation::Lease(_)
             | Invocation::Lock(_)
             | Invocation::Pause(_)
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
             }
             finish(&args, destination).map(number)
         }
+        Invocation::Init(args) => run_init(&args).map(number),
         Invocation::Lock(args) => run_lock(&args, destination),
         Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Lease(args) => run_lease(&args, destination),
@@ -177,6 +180,14 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let ended = agent::run(setup);
     drop(log_queue);
     ended.map_err(Refusal::system("cannot start: "))
+}
+
+/// Makes a bucket.
+fn run_init(args: &BucketArgs) -> Result<Exit, Refusal> {
+    let is_local = matches!(args.location, Location::Dir(_));
+    let of = Use::without_locks("init".to_owned());
+    let mut store = connect::store(args, &of, &variable)?;
+    init::run(&mut *store, &args.name, is_local).and_then(|text| print(&text))
 }
 
 /// Runs a command while a lock is held; returns the exit status.

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | switchover | pause | resume | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | init | switchover | pause | resume | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -96,14 +96,14 @@ _putex() {
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put | status | doctor | switchover | pause | resume)
+            agent | check | finish | lock | grab | release | lease | put | status | doctor | init | switchover | pause | resume)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
                     --bucket' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | lease | put)
+            agent | check | finish | lock | grab | release | lease | put | init)
                 options+=' --replicas --allow-memory' ;;
         esac
         case $verb in
@@ -197,11 +197,11 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | switchover | pause | resume | help)
+            agent | check | finish | timing | lock | grab | release | lease | put | status | doctor | init | switchover | pause | resume | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish timing lock grab release lease put status doctor switchover pause resume help'
+        options='agent check finish timing lock grab release lease put status doctor init switchover pause resume help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
         options='agent check finish timing lock grab lease status switchover
             pause doctor store config examples trouble messages commands

@@ -18,6 +18,7 @@ pub mod context;
 mod doctor;
 mod grab;
 pub mod help;
+mod init;
 pub mod lease;
 mod lock;
 mod parse;
@@ -62,6 +63,8 @@ pub enum Invocation {
     /// Stop the service that an agent and its guard left. The faults are those of
     /// settings that `finish` does not need; they are only reported.
     Finish(Box<AgentArgs>, Vec<Refusal>),
+    /// Make a bucket.
+    Init(Box<BucketArgs>),
     /// Run a command while a lock is held.
     Lock(Box<LockArgs>),
     /// Get a lock for a script, or release it.

@@ -10,8 +10,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, doctor, grab, help, lease, lock, pause, status, switchover,
-    timing, topics, usage, utf8,
+    CheckArgs, Environment, Invocation, doctor, grab, help, init, lease, lock, pause, status,
+    switchover, timing, topics, usage, utf8,
 };
 use crate::exit::Refusal;
 
@@ -267,6 +267,7 @@ fn invocation(
             grab::invocation(of, settings, words, environment)
         }
         Subcommand::Lease | Subcommand::Put => lease::invocation(of, settings, words, environment),
+        Subcommand::Init => init::invocation(settings, &words, environment),
         Subcommand::Status => status::invocation(settings, words, environment),
         Subcommand::Doctor => doctor::invocation(settings, words, environment),
         Subcommand::Switchover => switchover::invocation(settings, words, environment),

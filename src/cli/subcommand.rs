@@ -14,13 +14,13 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 16] = [$($(Self::$subcommand),*),*];
+            pub const ALL: [Self; 17] = [$($(Self::$subcommand),*),*];
 
             /// The commands that a user runs, by task: the task, and its commands.
             pub(super) const GROUPS: &[(&str, &[Self])] =
                 &[$(($group, &[$(Self::$subcommand),*])),*];
 
-            const ROWS: [[&str; 4]; 16] = [$($([$name, $about, $usage, $example]),*),*];
+            const ROWS: [[&str; 4]; 17] = [$($([$name, $about, $usage, $example]),*),*];
         }
     };
 }
@@ -78,6 +78,9 @@ subcommands! {
             "putex doctor --nats nats://n1 web";
     }
     "operate" {
+        Init "init" "make the bucket, so that the first lock and lease do not wait"
+            "putex init [--bucket NAME] [--replicas COUNT] [options]"
+            "putex init --nats nats://n1,nats://n2,nats://n3 --replicas 3";
         Switchover "switchover" "move the service to another agent, and say what became of it"
             "putex switchover [--from WHO] [--to WHO] [-w SECONDS] [options] KEY"
             "putex switchover --nats nats://n1 --to h2 web";

@@ -71,7 +71,7 @@ macro_rules! flags {
 }
 
 flags! {
-    [Agent Check Finish Lock Grab Release Lease Put Switchover Pause Resume Status Doctor] {
+    [Agent Check Finish Init Lock Grab Release Lease Put Switchover Pause Resume Status Doctor] {
         Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
             "settings that neither options nor environment give";
         Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
@@ -102,7 +102,7 @@ flags! {
         Dir: "dir" { value: "dir" } "keep the lock in a directory: for this host only";
         Bucket: "bucket" { value: "name", default: "putex" } "bucket that holds the lock";
     }
-    [Agent Check Finish Lock Grab Release Lease Put] {
+    [Agent Check Finish Init Lock Grab Release Lease Put] {
         Replicas: "replicas" { value: "count", default: "1" }
             "copies of a bucket that putex creates";
         AllowMemory: "allow-memory" {}

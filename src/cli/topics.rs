@@ -87,6 +87,7 @@ impl Topic {
     /// Returns the topic that explains a command; `None` for one that no user runs.
     pub fn of(subcommand: Subcommand) -> Option<&'static Topic> {
         let name = match subcommand.name() {
+            "init" => "store",
             "release" => "grab",
             "put" => "lease",
             "resume" => "pause",

@@ -144,8 +144,8 @@ pub enum LeaseInput {
 /// Says for people how long a bucket is not believed yet.
 pub fn why_young(left: Duration) -> String {
     format!(
-        "the bucket is new or was lost, or nobody has claimed for so long in it before: leases of \
-         a lost bucket run out within {}",
+        "first lease of this length in the bucket: try again in {}, when leases of a lost bucket \
+         have run out; putex init avoids the wait",
         Ms(left)
     )
 }

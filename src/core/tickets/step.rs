@@ -114,8 +114,8 @@ impl Mark {
     pub fn why_missing(wait: Duration) -> String {
         let wait = Ms(wait);
         format!(
-            "the bucket is new or was lost, or nobody has asked for so long a time in it before \
-             (R*F, --for): locks of a lost bucket run out within {wait}"
+            "first lock of this length in the bucket (R*F, --for): {wait} once, until locks of a \
+             lost bucket have run out; putex init avoids the wait"
         )
     }
 }

@@ -283,7 +283,7 @@ fn in_a_new_bucket_the_lock_is_not_had_before_locks_of_a_lost_one_have_run_out()
     let Some(site) = Site::on_new_bucket(&QUICK) else { return };
     let begun = now();
     let first = run(&site, &["grab", "--as", "a", "--for", "1s", "x"]);
-    assert!(first.said.contains("the bucket is new or was lost"), "{}", first.said);
+    assert!(first.said.contains("first lock of this length"), "{}", first.said);
     let first = Grab::of(&first);
     assert_eq!((first.status, first.ahead), (75, 1));
     let attempt = || Grab::of(&run(&site, &["grab", "--as", "a", "--for", "1s", "x"]));

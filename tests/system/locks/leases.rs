@@ -225,16 +225,34 @@ fn the_lock_of_an_agent_is_not_written_over() {
     });
 }
 
+/// A new user waited 15 s for the first lock, 61 s for the first lease and 303 s for the first
+/// `grab --for 5m`.
+#[test]
+fn after_putex_init_no_first_lock_or_lease_waits() {
+    let Some(site) = Site::on_new_bucket(&[]) else { return };
+    let made = run(&site, &["init"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    assert!(made.shown.contains("bucket putex: did not exist and was created\n"), "{made:?}");
+    assert!(made.shown.contains("bucket putex: ready"), "{made:?}");
+    for words in [
+        &["lock", "-n", "x", "true"][..],
+        &["grab", "-n", "--for", "5m", "--as", "a", "y"],
+        &["lease", "claim", "--for", "10m", "--as", "a", "z"],
+        &["init"],
+    ] {
+        let first = run(&site, words);
+        assert_eq!((first.status, &*first.said), (Some(0), ""), "{words:?}: {first:?}");
+    }
+    expect_no_processes(&site);
+}
+
 #[test]
 fn in_a_new_bucket_nobody_claims_before_leases_of_a_lost_one_have_run_out() {
     let Some(site) = Site::on_new_bucket(&[]) else { return };
     for _ in 0..2 {
         let early = run(&site, &words(&claiming("one", "1")));
         assert_eq!(early.status, Some(75), "{early:?}");
-        assert!(
-            early.said.contains("db/x: not claimed: the bucket is new or was lost"),
-            "{early:?}"
-        );
+        assert!(early.said.contains("db/x: not claimed: first lease of this length"), "{early:?}");
     }
     let check = run(&site, &["lease", "check", "db/x"]);
     assert_eq!(check.status, Some(75), "{check:?}");

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 
-use base64ct::{Base64, Encoding as _};
 use rustix::process::Signal;
 
 use crate::record::{self, Held, WORKER};
@@ -17,7 +16,6 @@ use crate::support::process::{find_renewer, signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
-use crate::support::wire::Client;
 
 /// Options for T = 2 s: V is 1980 ms, and the command is killed at 1780 ms at the latest.
 pub(crate) const QUICK: [&str; 6] = ["-r", "500ms", "-f", "4", "-k", "200ms"];
@@ -115,24 +113,10 @@ impl Site {
         Some(Site { timing: timing.to_vec(), ..site })
     }
 
-    /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
+    /// Makes the bucket, in which no locks of a lost one are waited for.
     pub(crate) fn believe(&self) {
-        let made = self.run(&["-n", "x", "true"]);
-        assert_eq!(made.status, Some(75), "{}", made.said);
-        self.write_mark();
-    }
-
-    /// Writes the mark of a bucket that is there.
-    pub(crate) fn write_mark(&self) {
-        let mut client = Client::connect(self.server().port()).expect("a connection");
-        let epoch = r#"{"last_by_subj":"$KV.putex.putex.epoch"}"#;
-        let epoch = client.call("STREAM.MSG.GET.KV_putex", epoch).expect("an epoch");
-        let epoch = epoch["message"]["data"].as_str().expect("data");
-        let epoch = String::from_utf8(Base64::decode_vec(epoch).expect("base64")).expect("a text");
-        let head = format!("Putex-Life: 600000\r\nPutex-Epoch: {epoch}");
-        let written = client.request("$KV.putex.putex.settled", &head, "").expect("an answer");
-        let written = String::from_utf8_lossy(written.payload()).into_owned();
-        assert!(written.contains("\"seq\""), "{written}");
+        let made = self.sandbox.run(self.sandbox.putex().arg("init").args(self.store()));
+        assert_eq!(made.status, Some(0), "{}", made.said);
     }
 
     /// Starts this server.
