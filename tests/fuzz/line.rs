@@ -100,6 +100,10 @@ pub fn cli(data: &[u8]) -> bool {
             }
             Err(refusal) => refused(&refusal),
         },
+        Ok(Invocation::Init(bucket)) => {
+            assert_eq!(valid_bucket(&bucket.name), Ok(()));
+            return true;
+        }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),

@@ -124,7 +124,9 @@ impl Run {
         loop {
             match self.receive() {
                 Heard::PassedOn => return,
-                heard => self.heard.borrow_mut().push_back(heard),
+                heard @ (Heard::Front(_) | Heard::Command(_)) => {
+                    self.heard.borrow_mut().push_back(heard)
+                }
             }
         }
     }
@@ -156,7 +158,7 @@ impl Run {
     }
 
     /// Returns what was heard next.
-    fn take(&self) -> Heard {
+    fn take_heard(&self) -> Heard {
         let heard = self.heard.borrow_mut().pop_front();
         heard.unwrap_or_else(|| self.receive())
     }
@@ -164,7 +166,7 @@ impl Run {
     /// Returns the next message of the front.
     pub(super) fn next(&self) -> ToRenewer {
         loop {
-            match self.take() {
+            match self.take_heard() {
                 Heard::Front(ToRenewer::Run(_) | ToRenewer::Terminate)
                 | Heard::Command(_)
                 | Heard::PassedOn => {}
@@ -185,7 +187,7 @@ impl Run {
     /// Returns the group of the command, which is the number of its leader, when it was started.
     pub(super) fn started(&self) -> Pid {
         loop {
-            match self.take() {
+            match self.take_heard() {
                 Heard::Command(Event::Started(group)) => return Pid::from_raw(group).expect("one"),
                 Heard::Command(Event::NotStarted(_)) => panic!("it was not started"),
                 Heard::Front(message) => assert!(matches!(message, ToRenewer::Run(_))),
