@@ -265,7 +265,7 @@ fn diagnostics_explains_log_lines_of_the_program_and_those_that_pages_show() {
             assert!(program.contains(piece), "{head}: the program does not say {piece:?}");
         }
     }
-    let logged = logged("putex.8", " web: ");
+    let logged = logged("putex.7", " web: ");
     assert!(logged.len() >= 10, "only {logged:?}");
     for text in logged {
         let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
