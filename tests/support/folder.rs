@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{cgroups, process};
@@ -83,6 +84,9 @@ pub(crate) fn write_secret(path: &Path, text: &str) {
 
 fn write(path: &Path, text: &str, mode: u32) {
     let _ = fs::remove_file(path);
+    if mode & 0o111 != 0 {
+        return write_program(path, text, mode);
+    }
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
     file.and_then(|mut file| {
@@ -91,6 +95,20 @@ fn write(path: &Path, text: &str, mode: u32) {
         file.set_permissions(Permissions::from_mode(mode))
     })
     .expect("the folder can be written");
+}
+
+/// Writes a program. This process does not open the file: a process that another test makes
+/// meanwhile would have it open too, until it executes its own program, and the kernel executes no
+/// file that somebody has open for writing.
+fn write_program(path: &Path, text: &str, mode: u32) {
+    let mut install = Command::new("sh");
+    let script = r#"cat >"$1" && chmod "$2" "$1""#;
+    install.args(["-c", script, "sh"]).arg(path).arg(format!("{mode:o}")).stdin(Stdio::piped());
+    let mut install = install.spawn().expect("a shell");
+    let mut input = install.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("it reads");
+    drop(input);
+    assert!(install.wait().expect("it ends").success(), "the folder can be written");
 }
 
 /// Returns what the names of all folders of this process begin with.
