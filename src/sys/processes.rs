@@ -1,6 +1,7 @@
 //! What /proc says of processes.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 use std::{fs, io, thread};
 
@@ -8,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::raw;
+use super::{raw, start_small_thread};
 
 /// How soon all processes are listed again when one could not be looked at.
 const LIST_AGAIN: Duration = Duration::from_millis(10);
@@ -21,45 +22,82 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 }
 
 /// Kills the processes of a session, whatever groups they have made, and waits for their ends:
-/// timeout(1) makes a group, and so does a shell for each job. The leader of the session runs, or
-/// was not reaped. One that may not be killed, of another user, is waited for. Without /proc no
-/// process is found. It takes as long as the host has processes, and as they need to end.
+/// timeout(1) makes a group, and so does a shell for each job. The leader of the session may be
+/// gone: the number is given to no other one while a process of the session lives. A process that
+/// may not be killed, of another user, is waited for. None is found that /proc does not show: where
+/// it is not mounted, or hides the processes of other users. It takes as long as the host has
+/// processes, and as they need to end.
 pub fn end_session(session: Pid) {
-    loop {
+    while Path::new("/proc/self").exists() {
         match kill_session(session) {
             Ok(None) => return,
             // Each may have made another before it was killed.
             Ok(Some(last)) => {
                 let _ = super::poll(&mut [PollFd::new(&last, PollFlags::IN)]);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             // A process that could not be looked at may be of the session.
             Err(_) => thread::sleep(LIST_AGAIN),
         }
     }
 }
 
-/// Kills the processes of a session that are listed; returns one that has not ended yet.
+/// Kills the processes of a session that are found; returns one that has not ended yet.
+///
+/// # Errors
+///
+/// When there may be others.
 fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
-    let is_in = |process| raw::session_of(process) == Ok(Some(session));
+    let mut before = number_of_new_thread()?;
     let mut remaining = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.parse().ok());
-        let Some(process) = number.and_then(Pid::from_raw).filter(|process| is_in(*process)) else {
-            continue;
-        };
-        let handle = match rustix::process::pidfd_open(process, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => continue,
-            opened => opened?,
-        };
-        // A number that was given to another process meanwhile is in another session.
-        if is_in(process) && !super::is_ready(&handle) {
-            let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
-            remaining = Some(handle);
+        if let Some(number) = name.to_str().and_then(|name| name.parse().ok()) {
+            remaining = kill_member(session, number)?.or(remaining);
         }
     }
+    // One that was listed may have made another and ended before it was looked at, and so may
+    // that other one. All that were made meanwhile have the numbers from then on, in the order in
+    // which they were made: whoever makes one while it is looked at was found before.
+    while remaining.is_none() {
+        let newest = number_of_new_thread()?;
+        if newest == before + 1 {
+            break;
+        }
+        if newest <= before {
+            return Err(io::Error::other("the numbers have begun anew"));
+        }
+        for number in before + 1..newest {
+            remaining = kill_member(session, number)?.or(remaining);
+        }
+        before = newest;
+    }
     Ok(remaining)
+}
+
+/// Kills the process of this number if it is of a session and has not ended; returns it.
+fn kill_member(session: Pid, number: i32) -> io::Result<Option<OwnedFd>> {
+    let is_in = |process| raw::session_of(process) == Ok(Some(session));
+    let Some(process) = Pid::from_raw(number).filter(|process| is_in(*process)) else {
+        return Ok(None);
+    };
+    let handle = match rustix::process::pidfd_open(process, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(None),
+        opened => opened?,
+    };
+    // A number that was given to another process meanwhile is in another session.
+    if !is_in(process) || super::is_ready(&handle) {
+        return Ok(None);
+    }
+    let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
+    Ok(Some(handle))
+}
+
+/// Returns the number of a thread that was made just now. Threads and processes have their numbers
+/// from one count.
+fn number_of_new_thread() -> io::Result<i32> {
+    let thread = start_small_thread("putex-number", rustix::thread::gettid)?;
+    let number = thread.join().map_err(|_| io::Error::other("a thread has panicked"))?;
+    Ok(number.as_raw_pid())
 }
 
 /// Returns when a process was started, in ticks since boot. Executing another program does not

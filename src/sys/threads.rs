@@ -28,20 +28,20 @@ pub fn start_thread(
 /// # Errors
 ///
 /// As those of [`start_thread`].
-pub fn start_small_thread(
+pub fn start_small_thread<R: Send + 'static>(
     name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+    work: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<JoinHandle<R>> {
     start(thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK_BYTES), work)
 }
 
-fn start(
+fn start<R: Send + 'static>(
     builder: thread::Builder,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+    work: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<JoinHandle<R>> {
     builder.spawn(move || {
         block_signals();
-        work();
+        work()
     })
 }
 
