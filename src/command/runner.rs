@@ -49,7 +49,7 @@ impl Runner {
                 let process = process.and_then(|process| match prepare(&process) {
                     Ok(()) => Ok(process),
                     Err(error) => {
-                        process.end();
+                        let _ = process.end();
                         Err(error)
                     }
                 });

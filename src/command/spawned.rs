@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{self, Stdio};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitId, WaitIdOptions};
 
 use super::{Prepared, describe};
 use crate::core::{Instant, Outcome};
@@ -76,21 +76,28 @@ impl Process {
         kill_with_group(self.group, &self.exit);
     }
 
-    /// Returns whether the process leads a session. What it has started may be in other groups of
-    /// that.
-    pub fn leads_session(&self) -> bool {
-        self.own_session
+    /// Returns whether the process leads a session and was killed, here or by somebody else: the
+    /// kernel when memory runs out, the operator. What it has started may be in other groups of
+    /// that session, and was not killed with it. One whose end is not known, since a debugger is
+    /// to reap it, may have been killed.
+    pub fn session_is_left(&self) -> bool {
+        let ended_by_itself = || {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let status = rustix::process::waitid(WaitId::Pid(self.group), options);
+            status.is_ok_and(|status| status.is_some_and(|status| status.exited()))
+        };
+        self.own_session && (self.killed || self.has_ended() && !ended_by_itself())
     }
 
     /// Kills the process with its group and session and waits for its end, but for no debugger that
-    /// reaps it first.
-    pub fn end(mut self) {
-        self.kill();
+    /// reaps it first; returns how it ended.
+    pub fn end(self) -> Outcome {
+        kill_with_group(self.group, &self.exit);
         if self.own_session {
             end_session(self.group);
         }
         let _ = sys::poll(&mut [PollFd::new(&self.exit, PollFlags::IN)]);
-        let _ = self.reap();
+        self.reap()
     }
 
     /// Reaps a process that has ended, with what it leaves in its group if it was

@@ -2,16 +2,21 @@
 //! commands run. It stands in the file that the guard locks, so who reads it as the holder of
 //! the lock knows that the writer is dead.
 //!
-//! A command waits for its release until it is noted, so no command of a dead guard is
-//! unknown to the next one. Each note has its slot in the file and is written at once.
+//! Start waits for its release until it is noted, so no start of a dead guard is unknown to the
+//! next one. Each note has its slot in the file and is written at once.
+//!
+//! ```text
+//!                 start is spawned             it has ended          stop has succeeded
+//!  Unknown, Down -----------------> Starting ----------------> Up --------------------> Down
+//! ```
 
+use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
@@ -22,17 +27,17 @@ use crate::core::{Command, Instant, Timing};
 use crate::sys::{self, kill_with_group, start_ticks};
 
 /// The first line; the boot follows.
-const FORMAT: &str = "putex guard 1 ";
+const FORMAT: &str = "putex guard 2 ";
 
 /// Bytes of one slot of the file.
 const SLOT_BYTES: usize = 64;
 
-/// Slots: the head, the times, the service, then start, stop and the last resort as in
-/// [`Command::ALL`], where the service has the slot of the health check. The control groups
-/// follow.
+/// Slots: the head, the times, the service, stop, the last resort. The control groups follow.
 const TIMES: usize = 1;
 const SERVICE: usize = 2;
-const CGROUP: usize = SERVICE + Command::OnChange as usize;
+const STOP: usize = 3;
+const LAST_RESORT: usize = 4;
+const CGROUP: usize = 5;
 
 /// What the line of a control group begins with; its directory follows.
 const CGROUP_WORD: &str = "cgroup ";
@@ -41,40 +46,73 @@ const CGROUP_WORD: &str = "cgroup ";
 /// million follow.
 const TIMES_WORD: &str = "times ";
 
+/// What the line of a command begins with; its process follows.
+const RUN_WORD: &str = "run ";
+
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
 
-/// What stands in the slot of the service. A guard of this boot has started it; it is not known
-/// what was before the first guard of this boot; it is down.
+/// What stands in the slot of the service. After the third its start follows.
 const UP: &str = "service up";
-const UNKNOWN: &str = "service unknown";
 const DOWN: &str = "service down";
+const STARTING: &str = "service starting ";
+const UNKNOWN: &str = "service unknown";
 
 /// Longest file that is read.
 const BYTES_MAX: usize = 8192;
 
-/// The notes of this guard.
+/// What is noted of the service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// No guard of this boot has started it; it is not known what was before the first one.
+    #[default]
+    Unknown,
+    /// It is down.
+    Down,
+    /// A start was spawned that has not ended. One that was killed ends with its session, though
+    /// its leader, which is noted, is gone.
+    Starting(NotedProcess),
+    /// A guard of this boot has started it.
+    Up,
+}
+
+/// A process that was noted, so that it is found again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotedProcess {
+    number: Pid,
+    /// It was started at one of these ticks since boot.
+    ticks: RangeInclusive<u64>,
+}
+
+/// What is to be noted.
+#[derive(Debug)]
+pub(crate) enum Fact {
+    /// The service is down.
+    Down,
+    /// The times under which the service may run.
+    Times(Timing),
+    /// A command was spawned. After a start the service may be up.
+    Command(Command, NotedProcess),
+    /// Start has ended: by itself, or it was killed and its session has ended.
+    StartEnded,
+}
+
+/// The notes of this guard. One thread writes them, in the order in which it is told.
 pub(crate) struct Note {
     file: File,
-    /// Starts that were noted, or are being noted.
-    starts: AtomicU64,
-    /// One thread at a time notes whether the service is up.
-    service: Mutex<()>,
+    service: Service,
 }
 
 /// The state that the previous guard has noted.
 #[derive(Debug, Default)]
 pub(crate) struct PreviousGuard {
-    /// The service may be up.
-    pub(crate) up: bool,
-    /// A guard of this boot has started the service, and none has noted since that it was down.
-    pub(crate) left_up: bool,
+    pub(crate) service: Service,
     /// The times under which that guard let the service run.
     pub(crate) times: Option<Timing>,
     /// Its control groups: its own, and those of guards before it that it has not seen empty.
     pub(crate) cgroups: Vec<PathBuf>,
-    /// Its commands that have not ended.
-    pub(crate) running: Vec<(Command, Pid, OwnedFd)>,
+    /// The stop and the last resort that it ran last.
+    pub(crate) commands: Vec<NotedProcess>,
 }
 
 impl Note {
@@ -90,7 +128,7 @@ impl Note {
         let count = file.read_at(&mut text, 0)?;
         let text = &text[..count];
         let previous = parse(text, &boot);
-        let note = Note { file, starts: AtomicU64::default(), service: Mutex::default() };
+        let note = Note { file, service: previous.service.clone() };
         let known = if is_of_boot(text, &boot) {
             count
         } else {
@@ -101,57 +139,40 @@ impl Note {
         note.write(0, &format!("{FORMAT}{boot}"), 1)?;
         let times = previous.times.map(times_line).unwrap_or_default();
         note.write(TIMES, &times, 1)?;
-        note.write(SERVICE, service_line(&previous), 1)?;
+        note.write(SERVICE, &note.service.to_string(), 1)?;
         // So that there is room for all later notes. Commands of the previous guard stay noted
         // for the next guard, should this one be killed before it has killed them.
-        for slot in (SERVICE + 1..CGROUP).filter(|slot| known < (slot + 1) * SLOT_BYTES) {
+        for slot in (STOP..CGROUP).filter(|slot| known < (slot + 1) * SLOT_BYTES) {
             note.write(slot, "", 1)?;
         }
         Ok((note, previous))
     }
 
-    /// Returns how many starts were noted, or are being noted.
-    pub(crate) fn starts(&self) -> u64 {
-        self.starts.load(Ordering::Acquire)
-    }
-
-    /// Notes that the service is down, if no start was noted since there were so many.
+    /// Notes a fact.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn down(&self, starts: u64) -> io::Result<()> {
-        let _service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
-        if starts == self.starts() { self.write(SERVICE, DOWN, 1) } else { Ok(()) }
-    }
-
-    /// Notes the times under which the service may run.
-    ///
-    /// # Errors
-    ///
-    /// When the file system fails or is full.
-    pub(crate) fn times(&self, times: Timing) -> io::Result<()> {
-        self.write(TIMES, &times_line(times), 1)
-    }
-
-    /// Notes a command that was spawned between `since` and now; after a start the service may
-    /// be up.
-    ///
-    /// # Errors
-    ///
-    /// When the file system fails or is full.
-    pub(crate) fn command(&self, command: Command, process: Pid, since: Instant) -> io::Result<()> {
-        let tick = |at: Instant| at.since_boot().as_millis() / TICK_MS;
-        let (from, until) = (tick(since), tick(sys::now()));
-        let line = format!("run {} {from} {until}", process.as_raw_nonzero());
-        if command == Command::Start {
-            // Before the lock: whoever has it noted that the service was down until now.
-            self.starts.fetch_add(1, Ordering::AcqRel);
-            let _service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
-            let width = SLOT_BYTES - 1;
-            return self.write(SERVICE, &format!("{UP:width$}\n{line}"), 2);
+    pub(crate) fn enter(&mut self, fact: Fact) -> io::Result<()> {
+        match fact {
+            Fact::Down => self.set_service(Service::Down),
+            Fact::Command(Command::Start, process) => self.set_service(Service::Starting(process)),
+            Fact::StartEnded => match self.service {
+                Service::Starting(_) => self.set_service(Service::Up),
+                // It was down before a start ended that has not begun.
+                Service::Unknown | Service::Down | Service::Up => Ok(()),
+            },
+            Fact::Times(times) => self.write(TIMES, &times_line(times), 1),
+            Fact::Command(command, process) => {
+                let slot = if command == Command::Stop { STOP } else { LAST_RESORT };
+                self.write(slot, &format!("{RUN_WORD}{process}"), 1)
+            }
         }
-        self.write(SERVICE + command as usize, &line, 1)
+    }
+
+    fn set_service(&mut self, service: Service) -> io::Result<()> {
+        self.service = service;
+        self.write(SERVICE, &self.service.to_string(), 1)
     }
 
     /// Notes the control groups in which the service may be, a line each. Without any, those of
@@ -183,20 +204,88 @@ impl PreviousGuard {
     /// Kills the commands that the previous guard was running, with their groups. A process that
     /// has ended since has left in its group what it left on purpose.
     ///
-    /// Returns its start, and what becomes readable when that has ended, if that was killed just
-    /// now. Its session is to be ended.
-    pub(crate) fn kill_commands(&mut self) -> Option<(Pid, OwnedFd)> {
-        let mut start = None;
-        for (command, process, exit) in self.running.drain(..) {
-            if sys::is_ready(&exit) {
-                continue;
-            }
-            kill_with_group(process, &exit);
-            if command == Command::Start {
-                start = Some((process, exit));
+    /// Returns the session of its start, if that has not ended: of a start that was killed there
+    /// may be others than its leader, which was killed now or is gone.
+    pub(crate) fn kill_commands(&self) -> Option<Pid> {
+        let start = match &self.service {
+            Service::Starting(start) => Some(start),
+            Service::Unknown | Service::Down | Service::Up => None,
+        };
+        for command in self.commands.iter().chain(start) {
+            if let Some(exit) = command.find()
+                && !sys::is_ready(&exit)
+            {
+                kill_with_group(command.number, &exit);
             }
         }
-        start
+        start.map(|start| start.number)
+    }
+}
+
+impl Service {
+    fn parse(line: &str) -> Service {
+        match line {
+            UP => Service::Up,
+            DOWN => Service::Down,
+            line => match line.strip_prefix(STARTING).map(NotedProcess::parse) {
+                // Whose number was given again has left nobody in its session.
+                Some(Some(start)) if !start.number_was_given_again() => Service::Starting(start),
+                Some(_) => Service::Up,
+                None => Service::Unknown,
+            },
+        }
+    }
+
+    /// Returns whether a guard of this boot has started it, and none has noted since that it was
+    /// down.
+    pub(crate) fn was_started(&self) -> bool {
+        matches!(self, Service::Starting(_) | Service::Up)
+    }
+}
+
+impl Display for Service {
+    fn fmt(&self, line: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Service::Unknown => line.write_str(UNKNOWN),
+            Service::Down => line.write_str(DOWN),
+            Service::Starting(start) => write!(line, "{STARTING}{start}"),
+            Service::Up => line.write_str(UP),
+        }
+    }
+}
+
+impl NotedProcess {
+    /// A process that was spawned between `since` and now.
+    pub(crate) fn spawned(number: Pid, since: Instant) -> NotedProcess {
+        let tick = |at: Instant| (at.since_boot().as_millis() / TICK_MS) as u64;
+        NotedProcess { number, ticks: tick(since)..=tick(sys::now()) }
+    }
+
+    fn parse(text: &str) -> Option<NotedProcess> {
+        let mut fields = text.split(' ');
+        let number = fields.next()?.parse().ok().filter(|number| *number > 1)?;
+        let mut tick = || fields.next()?.parse().ok();
+        Some(NotedProcess { number: Pid::from_raw(number)?, ticks: tick()?..=tick()? })
+    }
+
+    /// Returns the process if it is there.
+    fn find(&self) -> Option<OwnedFd> {
+        let exit = rustix::process::pidfd_open(self.number, PidfdFlags::empty()).ok()?;
+        // After it was opened: a number that was given again shows another start time.
+        self.ticks.contains(&start_ticks(self.number)?).then_some(exit)
+    }
+
+    /// Returns whether another process has its number. The kernel gives none again of which there
+    /// is a process, a group or a session.
+    fn number_was_given_again(&self) -> bool {
+        start_ticks(self.number).is_some_and(|ticks| !self.ticks.contains(&ticks))
+    }
+}
+
+impl Display for NotedProcess {
+    fn fmt(&self, text: &mut Formatter<'_>) -> fmt::Result {
+        let NotedProcess { number, ticks } = self;
+        write!(text, "{} {} {}", number.as_raw_nonzero(), ticks.start(), ticks.end())
     }
 }
 
@@ -204,30 +293,17 @@ impl PreviousGuard {
 /// the service may be up: another version, the host's init system or a person may have
 /// started it.
 pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
-    let line = |slot| line_at(text, slot);
     if !is_of_boot(text, boot) {
-        return PreviousGuard { up: true, ..PreviousGuard::default() };
+        return PreviousGuard::default();
     }
-    let running = [Command::Start, Command::Stop, Command::LastResort].into_iter();
-    let running = running.filter_map(|command| {
-        let (process, exit) = find_process(&line(SERVICE + command as usize))?;
-        Some((command, process, exit))
-    });
+    let commands = [STOP, LAST_RESORT]
+        .into_iter()
+        .filter_map(|slot| NotedProcess::parse(line_at(text, slot).strip_prefix(RUN_WORD)?));
     PreviousGuard {
-        up: line(SERVICE) != DOWN,
-        left_up: line(SERVICE) == UP,
+        service: Service::parse(&line_at(text, SERVICE)),
         times: times(text),
         cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
-        running: running.collect(),
-    }
-}
-
-/// Returns what the next guard notes of the service.
-fn service_line(previous: &PreviousGuard) -> &'static str {
-    match (previous.up, previous.left_up) {
-        (true, true) => UP,
-        (true, false) => UNKNOWN,
-        (false, _) => DOWN,
+        commands: commands.collect(),
     }
 }
 
@@ -278,185 +354,5 @@ fn is_of_boot(text: &[u8], boot: &str) -> bool {
     !boot.is_empty() && line_at(text, 0).strip_prefix(FORMAT) == Some(boot)
 }
 
-/// Returns the process of a note if it is still the same.
-fn find_process(line: &str) -> Option<(Pid, OwnedFd)> {
-    let mut fields = line.strip_prefix("run ")?.split(' ');
-    let process = Pid::from_raw(fields.next()?.parse().ok().filter(|number| *number > 1)?)?;
-    let (from, until): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let exit = rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()?;
-    // After it was opened: a number that was given again shows another start time.
-    (from..=until).contains(&start_ticks(process)?).then_some((process, exit))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::iter;
-    use std::os::fd::AsFd;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::sys::{Alarm, PollFlags};
-
-    const BOOT: Instant = Instant::from_boot(Duration::ZERO);
-
-    fn file(name: &str) -> File {
-        let name = format!("putex-note-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let mut options = File::options();
-        let file = options.read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.expect("the temporary directory can be written");
-        std::fs::remove_file(path).expect("it is there");
-        file
-    }
-
-    fn parse_file(file: &File) -> PreviousGuard {
-        let mut text = vec![0; 4096];
-        let count = file.read_at(&mut text, 0).expect("it is there");
-        parse(&text[..count], &sys::boot_id())
-    }
-
-    #[test]
-    fn the_next_guard_learns_what_the_previous_one_has_noted() {
-        let file = file("next");
-        let (note, previous) =
-            Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        assert!(previous.up && previous.running.is_empty() && previous.cgroups.is_empty());
-        // Nobody has started it in this boot, as far as guards know.
-        assert!(!previous.left_up && !parse_file(&file).left_up && parse_file(&file).up);
-        note.down(0).expect("there is room");
-        let begun = Note::begin(file.try_clone().expect("a descriptor"));
-        assert!(!begun.expect("a note").1.up && !parse_file(&file).up);
-        note.write(SERVICE, UP, 1).expect("there is room");
-        let own = rustix::process::getpid();
-        note.command(Command::Stop, own, BOOT).expect("there is room");
-        let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
-        let short = format!("/sys/fs/cgroup/{}/putex-1", "y".repeat(20));
-        let dirs = [Path::new(&long), Path::new(&short)];
-        note.cgroups(dirs.into_iter()).expect("there is room");
-        assert_eq!(parse_file(&file).cgroups, dirs);
-        note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
-        note.cgroups(iter::empty()).expect("it was noted before");
-        let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
-        assert_eq!(parse_file(&file).times, None);
-        note.times(times).expect("there is room");
-        let again = file.try_clone().expect("a descriptor");
-        let (_, previous) = Note::begin(file).expect("a note");
-        assert!(previous.up && previous.left_up && parse_file(&again).left_up);
-        assert_eq!(previous.cgroups, [Path::new(&short)]);
-        assert_eq!([previous.times, parse_file(&again).times], [Some(times); 2]);
-        let [(Command::Stop, process, _)] = previous.running.as_slice() else {
-            panic!("{:?}", previous.running)
-        };
-        assert_eq!(*process, own);
-    }
-
-    #[test]
-    fn the_times_of_a_service_that_is_down_bind_nobody() {
-        let file = file("times");
-        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
-        note.times(times).expect("there is room");
-        assert!(parse_file(&file).times.is_some());
-        note.down(0).expect("there is room");
-        assert_eq!(parse_file(&file).times, None);
-        note.write(SERVICE, UP, 1).expect("there is room");
-        assert!(parse_file(&file).times.is_some());
-    }
-
-    /// The disk may have held the note of the end up until the next start was noted.
-    #[test]
-    fn a_late_note_that_the_service_was_down_does_not_hide_a_later_start() {
-        let file = file("late");
-        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let start = || note.command(Command::Start, rustix::process::getpid(), BOOT);
-        start().expect("there is room");
-        let down = note.starts();
-        start().expect("there is room");
-        note.down(down).expect("nothing is written");
-        assert!(parse_file(&file).left_up);
-        note.down(note.starts()).expect("there is room");
-        assert!(!parse_file(&file).up);
-    }
-
-    #[test]
-    fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
-        let own = rustix::process::getpid();
-        let born = start_ticks(own).expect("it lives");
-        let line = |from, until| format!("run {} {from} {until}", own.as_raw_nonzero());
-        assert!(find_process(&line(born, born)).is_some());
-        assert!(find_process(&line(born - 1, born + 1)).is_some());
-        assert!(find_process(&line(born + 1, born + 2)).is_none());
-        assert!(find_process(&line(0, born - 1)).is_none());
-        assert!(find_process("run 1 0 99999999").is_none());
-    }
-
-    #[test]
-    fn a_command_that_has_left_its_group_is_killed_with_its_guard() {
-        let file = file("left");
-        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let since = sys::now();
-        // In the group of this process.
-        let sleep = std::process::Command::new("sleep").arg("1000").spawn();
-        let mut sleep = sleep.expect("it can be run");
-        note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
-        let (_, mut previous) = Note::begin(file).expect("a note");
-        let start = previous.kill_commands();
-        let killed = start.is_some_and(|(_, start)| {
-            let until = sys::now().after(sys::PATIENCE);
-            let exit = [(start.as_fd(), PollFlags::IN)];
-            Alarm::new().expect("a descriptor").wait(exit, Some(until)).expect("waits")[0]
-        });
-        let ended = sleep.try_wait().expect("it was not waited for");
-        let _ = sleep.kill();
-        let _ = sleep.wait();
-        assert!(killed && ended.is_some());
-    }
-
-    #[test]
-    fn a_guard_that_is_killed_at_once_leaves_the_notes_of_the_previous_one() {
-        let file = file("twice");
-        let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let (note, _) = begin();
-        let own = rustix::process::getpid();
-        note.command(Command::Start, own, BOOT).expect("there is room");
-        drop(begin());
-        assert_eq!(begin().1.running.len(), 1);
-    }
-
-    #[test]
-    fn commands_of_another_boot_are_forgotten() {
-        let file = file("forgotten");
-        let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        let (note, _) = begin();
-        let own = rustix::process::getpid();
-        note.command(Command::Start, own, BOOT).expect("there is room");
-        note.cgroups(iter::once(Path::new("/sys/fs/cgroup/putex"))).expect("there is room");
-        note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
-        drop(begin());
-        let (_, previous) = begin();
-        assert!(previous.running.is_empty() && previous.cgroups.is_empty());
-    }
-
-    #[test]
-    fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
-        let file = file("boot");
-        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        note.down(0).expect("there is room");
-        let mut text = vec![0; 4096];
-        let count = file.read_at(&mut text, 0).expect("it is there");
-        let text = &text[..count];
-        assert!(!parse(text, &sys::boot_id()).up);
-        let of_another_version = b"putex guard 2 here".as_slice();
-        for (text, boot) in [
-            (text, "another"),
-            (text, ""),
-            (b"putex guard 1 ", "here"),
-            (of_another_version, "here"),
-            (b"", "here"),
-            (b"", ""),
-        ] {
-            let previous = parse(text, boot);
-            assert!(previous.up && !previous.left_up, "{}", text.escape_ascii());
-        }
-    }
-}
+mod tests;

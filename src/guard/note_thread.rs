@@ -1,74 +1,66 @@
-//! The thread that notes what no command may wait for: the disk that has the private directory may
-//! hang. What is not noted then costs the next guard little: it runs stop although the service is
-//! down, or beside a stop or a last resort of this guard.
+//! The thread that writes all notes, one after another: none is written over a later one.
+//!
+//! The disk that has the private directory may hang. Whoever has a deadline leaves its notes to
+//! the thread. A note that is late or lost then costs the next guard little: it runs stop although
+//! the service is down, or beside a stop or a last resort of this guard, or it ends the session of
+//! a start that has ended by itself, and with it a service that is still in that session.
 
 use std::io;
-use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
-use rustix::process::Pid;
 
-use super::note::Note;
-use crate::core::{Command, Instant, Timing};
+use super::note::{Fact, Note};
 use crate::sys::start_small_thread;
 
 /// Notes that may wait. More are lost.
 const ORDERS_MAX: usize = 8;
 
-/// What is to be noted.
-enum Order {
-    /// The service is down. Those starts, by their count, were noted before.
-    Down(u64),
-    /// The times under which the service may run.
-    Times(Timing),
-    /// A stop or a last resort, which was spawned since that instant.
-    Command(Command, Pid, Instant),
+/// What is to be noted, and whom the result is told.
+struct Order {
+    fact: Fact,
+    written: Option<Sender<io::Result<()>>>,
 }
 
 /// The guard's end of the thread.
+#[derive(Clone)]
 pub(super) struct NoteThread {
-    pub(super) note: Arc<Note>,
     orders: Sender<Order>,
 }
 
 impl NoteThread {
-    /// Starts the thread.
+    /// Starts the thread. It keeps the lock.
     ///
     /// # Errors
     ///
     /// When the system has no thread to give.
-    pub(super) fn start(note: Note) -> io::Result<NoteThread> {
-        let note = Arc::new(note);
-        let own_note = Arc::clone(&note);
-        let (orders, ordered) = bounded(ORDERS_MAX);
+    pub(super) fn start(mut note: Note) -> io::Result<NoteThread> {
+        let (orders, ordered) = bounded::<Order>(ORDERS_MAX);
         let work = move || {
-            for order in ordered {
-                // A note that cannot be written is a lost one.
-                let _ = match order {
-                    Order::Down(starts) => own_note.down(starts),
-                    Order::Times(times) => own_note.times(times),
-                    Order::Command(command, process, since) => {
-                        own_note.command(command, process, since)
-                    }
-                };
+            for Order { fact, written } in ordered {
+                let result = note.enter(fact);
+                if let Some(written) = written {
+                    let _ = written.send(result);
+                }
             }
         };
         start_small_thread("putex-note", work)?;
-        Ok(NoteThread { note, orders })
+        Ok(NoteThread { orders })
     }
 
-    /// Has it noted that the service is down.
-    pub(super) fn down(&self) {
-        let _ = self.orders.try_send(Order::Down(self.note.starts()));
+    /// Has it noted; returns whether there is room. A note that cannot be written is a lost one.
+    pub(super) fn order(&self, fact: Fact) -> bool {
+        self.orders.try_send(Order { fact, written: None }).is_ok()
     }
 
-    /// Has the times under which the service may run noted; returns whether there is room.
-    pub(super) fn times(&self, times: Timing) -> bool {
-        self.orders.try_send(Order::Times(times)).is_ok()
-    }
-
-    /// Has a stop or a last resort noted that was spawned since then.
-    pub(super) fn command(&self, command: Command, process: Pid, since: Instant) {
-        let _ = self.orders.try_send(Order::Command(command, process, since));
+    /// Has it noted, and waits until it is written, which a disk that hangs prevents.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full.
+    pub(super) fn write(&self, fact: Fact) -> io::Result<()> {
+        let (written, result) = bounded(1);
+        let order = Order { fact, written: Some(written) };
+        let _ = self.orders.send(order);
+        result.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that notes has ended")))
     }
 }

@@ -17,7 +17,7 @@ use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
-use super::note::Note;
+use super::note::{Fact, Note, Service};
 use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
@@ -48,7 +48,6 @@ pub(super) struct GuardProcess {
     commands: Commands,
     /// Start, stop, last resort.
     runners: [ServiceCommand; 3],
-    sessions: Sessions,
     /// Is woken when a command was spawned, and when a start that was killed has ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
@@ -56,8 +55,7 @@ pub(super) struct GuardProcess {
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, which is told.
     emptying: bool,
-    /// Keeps the lock.
-    notes: Arc<NoteThread>,
+    notes: NoteThread,
     /// The note says that the service may be up.
     noted_up: bool,
     noted_times: Option<Timing>,
@@ -98,7 +96,7 @@ impl GuardProcess {
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let named = |error| named(&dir.join(GUARD_LOCK))(error);
-        let (note, mut previous) = Note::begin(lock).map_err(named)?;
+        let (note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
@@ -112,40 +110,39 @@ impl GuardProcess {
         if let Err(why) = note.cgroups(cgroups.iter().map(|cgroup| &*cgroup.dir)).map_err(named) {
             say(Level::Warn, &format!("the control groups are not noted: {why}"));
         }
-        if previous.left_up {
+        if previous.service.was_started() {
             // Whoever looks for the end of the service finds no other line about it.
             say_report(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
-        let notes = Arc::new(NoteThread::start(note)?);
+        let notes = NoteThread::start(note)?;
         // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
-            let (notes, waker) = (Arc::clone(&notes), Arc::clone(&waker));
-            ServiceCommand::start(output, notes, waker, oom_score.clone())
+            let waker = Arc::clone(&waker);
+            ServiceCommand::start(output, notes.clone(), waker, oom_score.clone())
         };
-        let start = runner(Command::Start, output)?;
+        let mut start = runner(Command::Start, output)?;
         // Threads inherit that, and so do what they spawn. The service has the agent's priority.
         come_first();
         let sessions = Sessions::start(Arc::clone(&waker))?;
-        let previous_start = previous.kill_commands();
-        let (down, start_alive) = (may_be_down && !previous.up, previous_start.is_some());
-        if let Some((session, exit)) = previous_start {
-            sessions.end(KilledStart::OfPreviousGuard(session, exit));
-        }
+        let session = previous.kill_commands();
+        session.into_iter().for_each(|it| sessions.end(KilledStart::OfPreviousGuard(it)));
+        start.sessions = Some(sessions);
+        let may_be_up = previous.service != Service::Down;
+        let (down, start_alive) = (may_be_down && !may_be_up, session.is_some());
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
         Ok(GuardProcess {
             guard: guard.recall(previous.times),
             commands: settings.commands.clone(),
             runners: [start, runner(Command::Stop, None)?, runner(Command::LastResort, None)?],
-            sessions,
             waker,
             cgroups,
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
             notes,
-            noted_up: previous.up,
+            noted_up: may_be_up,
             noted_times: previous.times,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             listener: None,
@@ -223,18 +220,16 @@ impl GuardProcess {
             if has_written {
                 self.runners[at].pass_on();
             }
-            if has_ended && let Some((command, outcome)) = self.runners[at].reap() {
-                if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
+            if (has_ended || ready.waker)
+                && let Some(ended) = self.runners[at].take_ended()
+            {
+                if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
                 {
                     self.cgroup_entry.start_succeeded(cgroup);
                 }
-                self.handle(GuardInput::Ended(command, outcome));
+                self.handle(ended);
             }
-        }
-        if self.sessions.take_ended() {
-            self.runner(Command::Start).flush();
-            self.handle(GuardInput::Ended(Command::Start, Outcome::Overran));
         }
         self.check_cgroup_empty();
     }
@@ -354,8 +349,7 @@ impl GuardProcess {
                 if self.guard.is_down() {
                     // Without the note the next guard runs stop, which does no harm. Nothing
                     // has a deadline any more, so that this thread may write.
-                    let note = &self.notes.note;
-                    let _ = note.down(note.starts());
+                    let _ = self.notes.write(Fact::Down);
                 }
                 self.cgroups.drain(..).for_each(ServiceCgroup::remove);
             }
@@ -367,10 +361,7 @@ impl GuardProcess {
         match action {
             ServiceAction::Run(command, until) => self.run(command, until),
             ServiceAction::Release(command) => self.runner(command).release(),
-            ServiceAction::Kill(command) => {
-                let start = self.runner(command).kill();
-                start.into_iter().for_each(|start| self.sessions.end(start));
-            }
+            ServiceAction::Kill(command) => self.runner(command).kill(),
             ServiceAction::KillCgroup => self.kill_cgroup(),
             ServiceAction::EmptyCgroup => {
                 let mut cgroups = self.cgroups.iter();
@@ -426,11 +417,11 @@ impl GuardProcess {
     /// differ in the failure of start besides: only the last one counts for people.
     fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
-            self.notes.down();
+            self.notes.order(Fact::Down);
         }
         if let Some(times) = self.guard.times()
             && self.noted_times != Some(times)
-            && self.notes.times(times)
+            && self.notes.order(Fact::Times(times))
         {
             self.noted_times = Some(times);
         }

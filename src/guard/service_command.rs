@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 
+use super::note::{Fact, NotedProcess};
 use super::note_thread::NoteThread;
-use super::sessions::KilledStart;
+use super::sessions::{KilledStart, Sessions};
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
@@ -28,7 +29,9 @@ pub(super) struct ServiceCommand {
     command: Command,
     pub(super) output: OutputPipe,
     runner: Runner,
-    notes: Arc<NoteThread>,
+    /// Where a start that was killed is ended; no other command leads a session.
+    pub(super) sessions: Option<Sessions>,
+    notes: NoteThread,
 }
 
 impl ServiceCommand {
@@ -40,22 +43,22 @@ impl ServiceCommand {
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
         output: OutputPipe,
-        notes: Arc<NoteThread>,
+        notes: NoteThread,
         waker: Arc<Waker>,
         oom_score: String,
     ) -> io::Result<ServiceCommand> {
         let command = output.command;
-        let note = Arc::clone(&notes.note);
+        let own_notes = notes.clone();
         let prepare = move |process: &Process| {
             set_oom_score(command, process.group, &oom_score);
             // The next guard has to know of a start. A stop waits for no disk.
             match command == Command::Start {
-                true => note.command(command, process.group, process.ordered_at),
+                true => own_notes.write(fact(command, process)),
                 false => Ok(()),
             }
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, runner, notes })
+        Ok(ServiceCommand { command, output, runner, sessions: None, notes })
     }
 
     /// Has the command spawned; says whether it will be.
@@ -67,10 +70,10 @@ impl ServiceCommand {
     pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
         let command = self.command;
         if let Err(error) = self.runner.take_spawned()? {
-            return Some(GuardInput::Ended(command, not_run(&error)));
+            return Some(self.ended(not_run(&error)));
         }
         if let Some(process) = self.runner.process.as_ref().filter(|_| command != Command::Start) {
-            self.notes.command(command, process.group, process.ordered_at);
+            self.notes.order(fact(command, process));
         }
         Some(GuardInput::Spawned(command))
     }
@@ -86,16 +89,30 @@ impl ServiceCommand {
         self.output.pass_on(&mut command_output);
     }
 
-    /// Reaps the command if it has ended, with what it has written; returns how.
-    pub(super) fn reap(&mut self) -> Option<(Command, Outcome)> {
-        let outcome = self.runner.reap()?;
-        self.flush();
-        Some((self.command, outcome))
+    /// Returns, once, that the command has ended, and passes on what is left of what it has
+    /// written. A start that was killed, by whomever, has not ended before its session has.
+    pub(super) fn take_ended(&mut self) -> Option<GuardInput> {
+        self.end_session();
+        let of_session = || self.sessions.as_ref()?.take_ended();
+        let outcome = self.runner.reap().or_else(of_session)?;
+        self.output.flush(&mut command_output);
+        Some(self.ended(outcome))
     }
 
-    /// The command has ended: passes on what is left of what it has written.
-    pub(super) fn flush(&mut self) {
-        self.output.flush(&mut command_output);
+    /// Has the session of a start ended that was killed.
+    fn end_session(&mut self) {
+        if let Some(sessions) = &self.sessions
+            && let Some(start) = self.runner.process.take_if(|start| start.session_is_left())
+        {
+            sessions.end(KilledStart::Own(start));
+        }
+    }
+
+    fn ended(&self, outcome: Outcome) -> GuardInput {
+        if self.command == Command::Start {
+            self.notes.order(Fact::StartEnded);
+        }
+        GuardInput::Ended(self.command, outcome)
     }
 
     /// Lets the process begin.
@@ -103,13 +120,16 @@ impl ServiceCommand {
         self.runner.process.iter_mut().for_each(Process::release);
     }
 
-    /// Kills the process with its group, if there is one. Returns a start, which has not ended
-    /// before its session has.
-    pub(super) fn kill(&mut self) -> Option<KilledStart> {
+    /// Kills the process with its group, if there is one.
+    pub(super) fn kill(&mut self) {
         self.runner.process.iter_mut().for_each(Process::kill);
-        let start = self.runner.process.take_if(|process| process.leads_session());
-        start.map(KilledStart::Own)
+        self.end_session();
     }
+}
+
+/// Returns what is noted of a command that was spawned just now.
+fn fact(command: Command, process: &Process) -> Fact {
+    Fact::Command(command, NotedProcess::spawned(process.group, process.ordered_at))
 }
 
 /// Tells the kernel how ready it is to kill a process of a command. Best effort.

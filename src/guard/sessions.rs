@@ -1,37 +1,34 @@
-//! The thread that ends a start that was killed. Start has ended when all processes of its session
-//! have: of whatever group they are, they could start the service after the stop. To find them
-//! takes a listing of the processes of the host, which may be many, so nobody with a deadline does
-//! it.
+//! The thread that ends a start that was killed: by this guard, by somebody else, or with the guard
+//! before. Start has ended when all processes of its session have: of whatever group they are, they
+//! could start the service after the stop. To find them takes a listing of the processes of the
+//! host, which may be many, so nobody with a deadline does it.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 
 use crate::command::Process;
+use crate::core::Outcome;
 use crate::sys::{self, Waker, end_session};
 
 /// A start that was killed with its group.
 pub(super) enum KilledStart {
     /// One of this guard.
     Own(Process),
-    /// One of the previous guard: its number, which is also that of its session, and what becomes
-    /// readable when it has ended.
-    OfPreviousGuard(Pid, OwnedFd),
+    /// One of the previous guard: its session. Its leader may be gone.
+    OfPreviousGuard(Pid),
 }
 
 impl KilledStart {
-    /// Kills its session, and waits until all processes of it have ended.
-    fn end(self) {
+    /// Kills its session, and waits until all processes of it have ended; returns how it ended.
+    fn end(self) -> Outcome {
         match self {
             KilledStart::Own(process) => process.end(),
-            KilledStart::OfPreviousGuard(session, exit) => {
+            KilledStart::OfPreviousGuard(session) => {
                 end_session(session);
-                // Without /proc nothing was killed there.
-                let _ = sys::poll(&mut [PollFd::new(&exit, PollFlags::IN)]);
+                Outcome::Overran
             }
         }
     }
@@ -40,7 +37,7 @@ impl KilledStart {
 /// The guard's end of the thread.
 pub(super) struct Sessions {
     killed: Sender<KilledStart>,
-    ended: Receiver<()>,
+    ended: Receiver<Outcome>,
 }
 
 impl Sessions {
@@ -55,8 +52,7 @@ impl Sessions {
         let (done, ended) = bounded(1);
         let work = move || {
             for start in ordered {
-                start.end();
-                if done.send(()).is_err() {
+                if done.send(start.end()).is_err() {
                     return;
                 }
                 waker.wake();
@@ -72,28 +68,32 @@ impl Sessions {
         let _ = self.killed.try_send(start);
     }
 
-    /// Returns, once, whether a start has ended with its session.
-    pub(super) fn take_ended(&self) -> bool {
-        self.ended.try_recv().is_ok()
+    /// Returns, once, how a start has ended whose session has.
+    pub(super) fn take_ended(&self) -> Option<Outcome> {
+        self.ended.try_recv().ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
     use rustix::process::{PidfdFlags, Signal};
 
     use super::*;
     use crate::command::{Commands, OutputPipe};
     use crate::core::{Command, LockContext, Role, Run};
-    use crate::sys::{Alarm, PATIENCE};
+    use crate::sys::{Alarm, PATIENCE, PollFlags};
 
     /// Spawns a start that has made a process in another group, as timeout(1) does; returns both.
     fn spawn() -> (Process, OwnedFd) {
+        spawn_script("timeout 1000 sh -c 'echo $$; exec sleep 1000'; true")
+    }
+
+    /// Spawns a start; returns it, and the process whose number it tells.
+    fn spawn_script(start: &str) -> (Process, OwnedFd) {
         let (command, context) = (Command::Start, LockContext::default());
-        let start = "timeout 1000 sh -c 'echo $$; exec sleep 1000'; true".to_owned();
-        let commands = Commands { start, ..Commands::sample() };
+        let commands = Commands { start: start.to_owned(), ..Commands::sample() };
         let now = sys::now();
         let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
         let mut output = OutputPipe::new(command, None).expect("a descriptor");
@@ -114,14 +114,16 @@ mod tests {
         assert_eq!(alarm.wait([(fd, PollFlags::IN)], Some(until)).expect("it waits"), [true]);
     }
 
-    /// Has a start ended; whoever is told of that finds none of its session.
-    fn end(start: KilledStart, member: &OwnedFd) {
+    /// Has a start ended; whoever is told of that finds none of its session. Returns how it ended.
+    fn end(start: KilledStart, member: &OwnedFd) -> Outcome {
         let waker = Arc::new(Waker::new().expect("a descriptor"));
         let sessions = Sessions::start(Arc::clone(&waker)).expect("a thread");
         sessions.end(start);
         wait(waker.as_fd());
-        assert!(sessions.take_ended() && !sessions.take_ended());
+        let outcome = sessions.take_ended().expect("it woke");
+        assert!(sessions.take_ended().is_none());
         assert!(sys::is_ready(member), "a process of its session lives");
+        outcome
     }
 
     #[test]
@@ -129,16 +131,38 @@ mod tests {
         let (mut start, member) = spawn();
         start.kill();
         assert!(!sys::is_ready(&member), "it is in the group of start");
-        end(KilledStart::Own(start), &member);
+        assert!(start.session_is_left());
+        assert_eq!(end(KilledStart::Own(start), &member), Outcome::Overran);
+    }
+
+    /// The kernel kills it when memory runs out, or the operator does.
+    #[test]
+    fn so_has_a_start_that_somebody_else_has_killed() {
+        let (start, member) = spawn();
+        assert!(!start.session_is_left());
+        rustix::process::kill_process(start.group, Signal::KILL).expect("it lives");
+        wait(start.as_fd());
+        assert!(start.session_is_left());
+        let outcome = end(KilledStart::Own(start), &member);
+        assert_eq!(outcome, Outcome::Failed("killed by signal 9".to_owned()));
     }
 
     #[test]
-    fn so_has_one_of_the_previous_guard() {
+    fn so_has_one_of_the_previous_guard_whose_leader_is_gone() {
         let (start, member) = spawn();
-        let exit = rustix::process::pidfd_open(start.group, PidfdFlags::empty());
-        let exit = exit.expect("it lives");
-        rustix::process::kill_process_group(start.group, Signal::KILL).expect("it lives");
-        end(KilledStart::OfPreviousGuard(start.group, exit), &member);
+        let session = start.group;
+        rustix::process::kill_process_group(session, Signal::KILL).expect("it lives");
+        wait(start.as_fd());
         let _ = start.reap();
+        assert_eq!(end(KilledStart::OfPreviousGuard(session), &member), Outcome::Overran);
+    }
+
+    #[test]
+    fn what_a_start_that_has_ended_by_itself_leaves_in_its_session_is_the_service() {
+        for script in ["true", "false"] {
+            let (start, _) = spawn_script(&format!("echo $$; {script}"));
+            wait(start.as_fd());
+            assert!(!start.session_is_left());
+        }
     }
 }

@@ -13,7 +13,8 @@ use crate::core::command::Command;
 use crate::core::event::Written;
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::core::seat::Seat;
-use crate::guard::note::{self as notes, Note};
+use crate::core::time::Instant;
+use crate::guard::note::{self as notes, Fact, Note, NotedProcess, Service};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
 use crate::store::lock_file::format::{self as lock_file, BLOCK_BYTES, HEADER_BYTES, Header};
@@ -217,15 +218,14 @@ impl Drop for Bucket {
 pub fn note(data: &[u8]) -> bool {
     let head = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let head = String::from_utf8_lossy(head);
-    let named = head.strip_prefix("putex guard 1 ").map(str::trim_end);
+    let named = head.strip_prefix("putex guard 2 ").map(str::trim_end);
     let named = named.filter(|boot| !boot.is_empty());
     let boot = named.unwrap_or("here");
     for another in [format!("{boot}?"), String::new()] {
         let before = notes::parse(data, &another);
-        assert!(before.up && before.cgroups.is_empty() && before.running.is_empty());
+        assert_eq!(before.service, Service::Unknown);
+        assert!(before.cgroups.is_empty() && before.commands.is_empty());
     }
-    let before = notes::parse(data, boot);
-    assert!(before.running.len() <= Command::ALL.len());
     let whole_head = named.is_some() && head.len() < NOTE_SERVICE_AT;
     let Some(service) = data.get(NOTE_SERVICE_AT..).filter(|_| whole_head) else {
         return false;
@@ -233,7 +233,8 @@ pub fn note(data: &[u8]) -> bool {
     let cut = NOTE_SERVICE_AT + Noise::of(data).below(service.len().min(12) + 1);
     let down = b"service down";
     let proves = service.starts_with(down) && cut >= NOTE_SERVICE_AT + down.len();
-    assert!(notes::parse(&data[..cut], boot).up || proves, "cut off at {cut}");
+    let service = notes::parse(&data[..cut], boot).service;
+    assert!(service != Service::Down || proves, "cut off at {cut}");
     noted_again(data);
     true
 }
@@ -250,18 +251,22 @@ fn noted_again(data: &[u8]) {
         let file = file.try_clone().expect("a descriptor");
         Note::begin(file).expect("there is room")
     };
-    let (first, before) = begin();
+    let (mut first, before) = begin();
     let again = begin().1;
-    assert_eq!((again.up, again.cgroups), (before.up, before.cgroups));
-    let process = rustix::process::getpid();
-    first.command(Command::Start, process, sys::now()).expect("there is room");
+    // The number of a start may have been given again meanwhile.
+    assert_eq!(again.service.was_started(), before.service.was_started());
+    assert_eq!(again.cgroups, before.cgroups);
+    let process =
+        NotedProcess::spawned(rustix::process::getpid(), Instant::from_boot(Duration::ZERO));
+    let start = Fact::Command(Command::Start, process.clone());
+    first.enter(start).expect("there is room");
     let dir = Path::new("/sys/fs/cgroup/putex");
     first.cgroups(iter::once(dir)).expect("there is room");
-    let (second, before) = begin();
-    assert!(before.up);
+    let (mut second, before) = begin();
+    assert_eq!(before.service, Service::Starting(process));
     assert_eq!(before.cgroups, [dir]);
-    second.down(second.starts()).expect("there is room");
-    assert!(!begin().1.up);
+    second.enter(Fact::Down).expect("there is room");
+    assert_eq!(begin().1.service, Service::Down);
 }
 
 /// The file with the tickets of `putex lock`: a header or a record that is read can be written

@@ -39,7 +39,7 @@ const TARGETS: [Target; 15] = [
     target("info", super::info, 19, 800),
     target("locks", super::locks, 7, 600),
     target("messages", super::messages, 26, 80),
-    target("note", super::note, 6, 1000),
+    target("note", super::note, 7, 1000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
     target("ticket", super::ticket, 7, 1000),

@@ -17,6 +17,7 @@ mod seats;
 #[allow(dead_code, reason = "the rig uses the rest")]
 mod service;
 mod service_manager;
+mod sessions;
 mod shortage;
 #[path = "../small_host/mod.rs"]
 mod small_host;

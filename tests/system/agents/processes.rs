@@ -1,17 +1,15 @@
-//! Commands as processes: which descriptors they have, what signals do to them before they begin,
-//! and what becomes of all that a start has left.
+//! Commands as processes: which descriptors they have, and what signals do to them before they
+//! begin.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::support::agent::Agent;
 use crate::support::clock::{now, observe_for, until_true};
-use crate::support::process::is_traced;
 use crate::support::programs;
-use crate::support::sandbox::{Sandbox, is_tight};
+use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 
 /// Writes the numbers of the descriptors of a command into `$D/fds-$1`, as ls(1) has them: with one
@@ -161,68 +159,3 @@ fn signals_to_the_group_of_agent_and_guard_do_not_touch_commands_that_are_starte
 /// How long, and how often.
 const FLOOD: Duration = Duration::from_secs(10);
 const BURST_EVERY: Duration = Duration::from_micros(500);
-
-/// timeout(1) makes a group of its own. Nobody but the guard knows of these processes.
-#[test]
-fn what_a_start_leaves_in_other_groups_is_gone_when_the_service_is_down() {
-    if !rustix::process::geteuid().is_root() || !is_tight() {
-        println!("skipped: only root may hide the control groups");
-        return;
-    }
-    let sandbox = Sandbox::new("groups");
-    let start = "for n in $(seq 200); do timeout 1000 sleep 1000 & done; echo >$D/up; wait";
-    let mut command = sandbox.command("sh");
-    command.args(["-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
-    command.arg(programs::putex()).args(["agent", "--key", "web", "-r", "500ms", "-c", "1"]);
-    command.args(["--start", start, "--stop", "rm -f $D/up", "--dir"]).arg(sandbox.join("lock"));
-    let mut agent = Agent::start(command.env("D", sandbox.text()));
-    let left = || sandbox.processes_of("sleep").len();
-    until_true("the service", || sandbox.join("up").exists() && left() == 200);
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert_eq!((status, left()), (Some(0), 0), "{said}");
-}
-
-/// The listing of a large host takes as long. A stop that came first counted, and the start that
-/// was being killed started the service after it.
-#[test]
-fn a_stop_counts_when_all_that_a_killed_start_has_made_has_ended() {
-    if !rustix::process::geteuid().is_root() || !is_tight() {
-        println!("skipped: only root may hide the control groups");
-        return;
-    }
-    let Some(strace) = programs::tool("strace") else { return };
-    let sandbox = Sandbox::new("restarted");
-    let start = "timeout 1000 sh -c 'while :; do echo >$D/up; sleep 0.01; done'; true";
-    let mut command = sandbox.command("sh");
-    command.args(["-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
-    command.arg(programs::putex()).args(["agent", "--key", "web", "-r", "1s", "-c", "1"]);
-    command.args(["--start", start, "--stop", "rm -f $D/up", "--dir"]).arg(sandbox.join("lock"));
-    let mut agent = Agent::start(command.env("D", sandbox.text()));
-    until_true("the service", || sandbox.join("up").exists());
-    let sessions = thread_of(sandbox.guard("web"), "putex-sessions");
-    let mut strace = sandbox.marked(strace);
-    strace.args(["-qq", "-e", "inject=getdents64:delay_enter=300ms", "-p", &sessions]);
-    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
-    let thread = sessions.parse().expect("a number");
-    until_true("strace", || is_traced(thread) || matches!(strace.try_wait(), Ok(Some(_))));
-    if !is_traced(thread) {
-        println!("skipped: strace may not follow a process");
-        return;
-    }
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    let _ = (strace.kill(), strace.wait());
-    assert_eq!((status, sandbox.join("up").exists()), (Some(0), false), "{said}");
-}
-
-/// Returns the number of a thread of this name.
-fn thread_of(process: Pid, name: &str) -> String {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it lives");
-    let mut threads = threads.map(|thread| thread.expect("an entry").path());
-    let named = format!("{name}\n");
-    let thread =
-        threads.find(|path| fs::read_to_string(path.join("comm")).is_ok_and(|it| it == named));
-    let thread = thread.expect("there is one");
-    thread.file_name().expect("a number").to_string_lossy().into_owned()
-}

@@ -1,0 +1,186 @@
+//! What a guard notes is what the next one reads.
+
+use std::iter;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::*;
+use crate::sys::{Alarm, PollFlags};
+
+fn file(name: &str) -> File {
+    let name = format!("putex-note-{}-{name}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path);
+    let file = file.expect("the temporary directory can be written");
+    std::fs::remove_file(path).expect("it is there");
+    file
+}
+
+fn parse_file(file: &File) -> PreviousGuard {
+    let mut text = vec![0; 4096];
+    let count = file.read_at(&mut text, 0).expect("it is there");
+    parse(&text[..count], &sys::boot_id())
+}
+
+fn begin(file: &File) -> (Note, PreviousGuard) {
+    Note::begin(file.try_clone().expect("a descriptor")).expect("a note")
+}
+
+/// This process, as one that a guard has spawned at some time.
+fn own() -> NotedProcess {
+    NotedProcess { number: rustix::process::getpid(), ticks: 0..=u64::from(u32::MAX) }
+}
+
+#[test]
+fn the_next_guard_learns_what_the_previous_one_has_noted() {
+    let file = file("next");
+    let (mut note, previous) = begin(&file);
+    assert!(previous.commands.is_empty() && previous.cgroups.is_empty());
+    // Nobody has started it in this boot, as far as guards know.
+    assert_eq!(previous.service, Service::Unknown);
+    assert_eq!(parse_file(&file).service, Service::Unknown);
+    note.enter(Fact::Command(Command::Stop, own())).expect("there is room");
+    let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
+    let short = format!("/sys/fs/cgroup/{}/putex-1", "y".repeat(20));
+    let dirs = [Path::new(&long), Path::new(&short)];
+    note.cgroups(dirs.into_iter()).expect("there is room");
+    assert_eq!(parse_file(&file).cgroups, dirs);
+    note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
+    note.cgroups(iter::empty()).expect("it was noted before");
+    let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
+    assert_eq!(parse_file(&file).times, None);
+    note.enter(Fact::Times(times)).expect("there is room");
+    let (_, previous) = begin(&file);
+    assert_eq!(previous.cgroups, [Path::new(&short)]);
+    assert_eq!([previous.times, parse_file(&file).times], [Some(times); 2]);
+    assert_eq!(previous.commands, [own()]);
+}
+
+/// The state also stays as it is when the next guard is killed at once.
+#[test]
+fn a_start_is_noted_until_it_has_ended_and_the_service_is_up_until_it_is_down() {
+    let file = file("service");
+    let (mut note, _) = begin(&file);
+    let own = own();
+    for (fact, service) in [
+        (Fact::StartEnded, Service::Unknown),
+        (Fact::Command(Command::Start, own.clone()), Service::Starting(own.clone())),
+        (Fact::Command(Command::Stop, own.clone()), Service::Starting(own.clone())),
+        (Fact::StartEnded, Service::Up),
+        (Fact::Command(Command::Start, own.clone()), Service::Starting(own.clone())),
+        (Fact::Down, Service::Down),
+        (Fact::StartEnded, Service::Down),
+        (Fact::Command(Command::Start, own.clone()), Service::Starting(own)),
+    ] {
+        let text = format!("{fact:?}");
+        note.enter(fact).expect("there is room");
+        for _ in 0..2 {
+            assert_eq!(parse_file(&file).service, service, "{text}");
+            assert_eq!(begin(&file).1.service, service, "{text}");
+        }
+    }
+    assert!(Service::Starting(self::own()).was_started() && Service::Up.was_started());
+    assert!(!Service::Unknown.was_started() && !Service::Down.was_started());
+}
+
+#[test]
+fn the_next_guard_goes_on_with_a_start_that_has_not_ended() {
+    let file = file("goes-on");
+    begin(&file).0.enter(Fact::Command(Command::Start, own())).expect("there is room");
+    let (mut note, previous) = begin(&file);
+    assert_eq!(previous.service, Service::Starting(own()));
+    note.enter(Fact::StartEnded).expect("there is room");
+    assert_eq!(begin(&file).1.service, Service::Up);
+}
+
+#[test]
+fn the_times_of_a_service_that_is_down_bind_nobody() {
+    let file = file("times");
+    let (mut note, _) = begin(&file);
+    let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
+    note.enter(Fact::Times(times)).expect("there is room");
+    assert!(parse_file(&file).times.is_some());
+    note.enter(Fact::Down).expect("there is room");
+    assert_eq!(parse_file(&file).times, None);
+    note.enter(Fact::Command(Command::Start, own())).expect("there is room");
+    assert!(parse_file(&file).times.is_some());
+}
+
+#[test]
+fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
+    let number = rustix::process::getpid();
+    let born = start_ticks(number).expect("it lives");
+    let noted = |from, until| NotedProcess { number, ticks: from..=until };
+    for (process, is_found) in [
+        (noted(born, born), true),
+        (noted(born - 1, born + 1), true),
+        (noted(born + 1, born + 2), false),
+        (noted(0, born - 1), false),
+    ] {
+        assert_eq!(process.find().is_some(), is_found);
+        // A session whose number was given again was empty.
+        let start = Service::parse(&Service::Starting(process).to_string());
+        assert_eq!(matches!(start, Service::Starting(_)), is_found);
+    }
+    assert!(NotedProcess::parse("1 0 99999999").is_none());
+}
+
+#[test]
+fn a_command_that_has_left_its_group_is_killed_with_its_guard() {
+    let file = file("left");
+    let (mut note, _) = begin(&file);
+    let since = sys::now();
+    // In the group of this process.
+    let sleep = std::process::Command::new("sleep").arg("1000").spawn();
+    let mut sleep = sleep.expect("it can be run");
+    let number = Pid::from_child(&sleep);
+    let exit = rustix::process::pidfd_open(number, PidfdFlags::empty()).expect("it lives");
+    let process = NotedProcess::spawned(number, since);
+    note.enter(Fact::Command(Command::Start, process)).expect("there is room");
+    let session = begin(&file).1.kill_commands();
+    let until = sys::now().after(sys::PATIENCE);
+    let alarm = Alarm::new().expect("a descriptor");
+    let killed = alarm.wait([(exit.as_fd(), PollFlags::IN)], Some(until)).expect("waits");
+    let _ = sleep.kill();
+    let _ = sleep.wait();
+    assert_eq!((session, killed), (Some(number), [true]));
+    // Its session may have others.
+    assert_eq!(begin(&file).1.kill_commands(), session);
+}
+
+#[test]
+fn commands_of_another_boot_are_forgotten() {
+    let file = file("forgotten");
+    let (mut note, _) = begin(&file);
+    note.enter(Fact::Command(Command::Start, own())).expect("there is room");
+    note.enter(Fact::Command(Command::Stop, own())).expect("there is room");
+    note.cgroups(iter::once(Path::new("/sys/fs/cgroup/putex"))).expect("there is room");
+    note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
+    drop(begin(&file));
+    let (_, previous) = begin(&file);
+    assert_eq!(previous.service, Service::Unknown);
+    assert!(previous.commands.is_empty() && previous.cgroups.is_empty());
+}
+
+#[test]
+fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
+    let file = file("boot");
+    let (mut note, _) = begin(&file);
+    note.enter(Fact::Down).expect("there is room");
+    let mut text = vec![0; 4096];
+    let count = file.read_at(&mut text, 0).expect("it is there");
+    let text = &text[..count];
+    assert_eq!(parse(text, &sys::boot_id()).service, Service::Down);
+    let of_another_version = b"putex guard 1 here".as_slice();
+    for (text, boot) in [
+        (text, "another"),
+        (text, ""),
+        (b"putex guard 2 ", "here"),
+        (of_another_version, "here"),
+        (b"", "here"),
+        (b"", ""),
+    ] {
+        assert_eq!(parse(text, boot).service, Service::Unknown, "{}", text.escape_ascii());
+    }
+}
