@@ -47,7 +47,8 @@ pub fn end_session(session: Pid) {
 ///
 /// When there may be others.
 fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
-    let mut before = number_of_new_thread()?;
+    // A session that has all the processes that the system has to give is killed without it.
+    let before = number_of_new_thread();
     let mut remaining = None;
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -55,23 +56,28 @@ fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
             remaining = kill_member(session, number)?.or(remaining);
         }
     }
+    if remaining.is_some() {
+        return Ok(remaining);
+    }
     // One that was listed may have made another and ended before it was looked at, and so may
     // that other one. All that were made meanwhile have the numbers from then on, in the order in
     // which they were made: whoever makes one while it is looked at was found before.
-    while remaining.is_none() {
+    let mut before = before?;
+    loop {
         let newest = number_of_new_thread()?;
         if newest == before + 1 {
-            break;
+            return Ok(None);
         }
         if newest <= before {
             return Err(io::Error::other("the numbers have begun anew"));
         }
         for number in before + 1..newest {
-            remaining = kill_member(session, number)?.or(remaining);
+            if let Some(member) = kill_member(session, number)? {
+                return Ok(Some(member));
+            }
         }
         before = newest;
     }
-    Ok(remaining)
 }
 
 /// Kills the process of this number if it is of a session and has not ended; returns it.

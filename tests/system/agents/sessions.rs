@@ -242,6 +242,23 @@ fn a_guard_without_descriptors_does_not_take_a_session_for_empty() {
     assert!(host.sleeps().is_empty());
 }
 
+/// As when a start has made all the processes that its user may have. They are killed all the same.
+#[test]
+fn a_guard_without_threads_does_not_take_a_session_for_empty_either() {
+    let Some(host) = Host::new("threads", &[]) else { return };
+    let mut agent = host.agent(TIMEOUT);
+    host.wait_for_sleep();
+    let inject = ["-e", "inject=clone,clone3:error=EAGAIN"];
+    let Some(strace) = host.follow_sessions(&inject) else { return };
+    agent.signal(Signal::TERM);
+    agent.wait_for_any(&["THE SERVICE MAY STILL RUN"]);
+    assert!(host.sleeps().is_empty());
+    end(strace);
+    host.wait_for_no_guard();
+    let (_, said) = agent.wait_end();
+    assert!(said.contains("the service is down"), "{said}");
+}
+
 /// No stop counts before a process of the start has ended, which this one ends at last.
 fn stays_until_its_end(host: &Host, agent: &mut Agent, process: Pid) {
     assert_overdue(host, agent, process);
