@@ -43,25 +43,24 @@ pub fn end_session(session: Pid) {
 
 /// Kills the processes of a session that are found; returns one that has not ended yet.
 ///
+/// A process that is listed may make another and end before it is looked at, so none in a listing
+/// proves nothing. But whoever has no number yet when the first listing begins has a later one
+/// than a thread that was made before, and all of those are looked at in their order: the maker
+/// of one that is not there yet was found before it. Whoever has a number then and is not there
+/// yet is in the second listing, or its maker in the first.
+///
 /// # Errors
 ///
 /// When there may be others.
 fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
     // A session that has all the processes that the system has to give is killed without it.
     let before = number_of_new_thread();
-    let mut remaining = None;
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        if let Some(number) = name.to_str().and_then(|name| name.parse().ok()) {
-            remaining = kill_member(session, number)?.or(remaining);
+    for _ in 0..2 {
+        let remaining = kill_listed(session)?;
+        if remaining.is_some() {
+            return Ok(remaining);
         }
     }
-    if remaining.is_some() {
-        return Ok(remaining);
-    }
-    // One that was listed may have made another and ended before it was looked at, and so may
-    // that other one. All that were made meanwhile have the numbers from then on, in the order in
-    // which they were made: whoever makes one while it is looked at was found before.
     let mut before = before?;
     loop {
         let newest = number_of_new_thread()?;
@@ -78,6 +77,18 @@ fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
         }
         before = newest;
     }
+}
+
+/// Kills the processes of a session that are listed; returns one that has not ended yet.
+fn kill_listed(session: Pid) -> io::Result<Option<OwnedFd>> {
+    let mut remaining = None;
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        if let Some(number) = name.to_str().and_then(|name| name.parse().ok()) {
+            remaining = kill_member(session, number)?.or(remaining);
+        }
+    }
+    Ok(remaining)
 }
 
 /// Kills the process of this number if it is of a session and has not ended; returns it.
