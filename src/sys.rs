@@ -7,6 +7,8 @@ pub mod raw;
 pub mod safe_path;
 pub mod signals;
 mod threads;
+#[cfg(test)]
+mod until;
 
 use std::array;
 use std::cell::Cell;
@@ -19,6 +21,8 @@ use std::time::Duration;
 
 pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
 pub use self::threads::{run_beside_each_other, start_small_thread, start_thread};
+#[cfg(test)]
+pub(crate) use self::until::{PATIENCE, until};
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec, epoll};
 use rustix::fs::FlockOperation;
@@ -391,10 +395,6 @@ fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// How long a test waits for an event. Whatever should come later is due after it.
-#[cfg(test)]
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,12 @@
-//! No test of the first tier is red by chance: none judges by the time that something took, none
-//! draws a seed, none sleeps instead of waiting for an event. `support::clock` waits for events.
+//! No test of the first tier, or of a unit, is red by chance: none judges by the time that
+//! something took, none draws a seed, none sleeps instead of waiting for an event. `support::clock`
+//! and `sys::until` wait for events.
 
 use std::collections::BTreeSet;
 
-use super::{Source, bare, report, sources};
+use super::{Source, bare, report, sources, tests_at};
 
-/// The folders of the first tier.
+/// The folders of the first tier, beside the unit tests.
 const FIRST_TIER: &[&str] = &[
     "tests/command_line", "tests/core", "tests/fuzz", "tests/pages", "tests/store", "tests/stories",
 ];
@@ -26,8 +27,11 @@ const UNTIL: &[&str] = &[" - now()", " - sys::now()", ".since(now())", ".since(s
 /// What may stand: the beginning of the paths, what is found there, the reason.
 type Exception = (&'static str, &'static str, &'static str);
 
-const EXCEPTIONS: &[Exception] =
-    &[("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it")];
+const EXCEPTIONS: &[Exception] = &[
+    ("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it"),
+    ("src/nats/fake.rs", "thread::sleep", "a server that sends slowly"),
+    ("src/store/lock_file/tests.rs", "thread::sleep", "a timed ticket is to run out"),
+];
 
 /// A place that could make a test red by chance.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,7 +133,14 @@ fn right_operand(code: &str) -> &str {
 }
 
 fn found_in_the_first_tier() -> Vec<Chance> {
-    FIRST_TIER.iter().flat_map(|folder| sources(folder)).flat_map(|file| chances(&file)).collect()
+    let mut units = sources("src");
+    for file in &mut units {
+        // As many lines, so that places are told by their number.
+        let (shipped, tests) = file.text.split_at(tests_at(file));
+        file.text = "\n".repeat(shipped.matches('\n').count()) + tests;
+    }
+    let files = FIRST_TIER.iter().flat_map(|folder| sources(folder)).chain(units);
+    files.flat_map(|file| chances(&file)).collect()
 }
 
 #[test]

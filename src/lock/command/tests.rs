@@ -1,7 +1,6 @@
 //! The children of a process of its own.
 
 use super::*;
-use crate::sys::PATIENCE;
 
 /// Does this in a process of its own, which adopts what its children leave behind.
 fn apart(check: impl FnOnce(Children)) {
@@ -10,18 +9,13 @@ fn apart(check: impl FnOnce(Children)) {
         let checked = std::panic::AssertUnwindSafe(|| check(children));
         std::process::exit(i32::from(std::panic::catch_unwind(checked).is_err()));
     };
-    wait_until("its end", || {
-        let ended = rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
-        ended.inspect(|(_, status)| assert_eq!(status.exit_status(), Some(0))).is_some()
-    });
+    let ended = || rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
+    let (_, status) = sys::until("its end", ended);
+    assert_eq!(status.exit_status(), Some(0));
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let give_up = sys::now().after(PATIENCE);
-    while !is_so() {
-        assert!(sys::now() < give_up, "in vain for {what}");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    sys::until(what, || is_so().then_some(()));
 }
 
 fn run(script: &str) -> Pid {

@@ -117,15 +117,9 @@ fn apart(check: impl FnOnce()) {
     let Some(process) = raw::fork().expect("a process") else {
         std::process::exit(i32::from(catch_unwind(AssertUnwindSafe(check)).is_err()));
     };
-    let give_up = sys::now().after(sys::PATIENCE);
-    loop {
-        let ended = rustix::process::waitpid(Some(process), WaitOptions::NOHANG);
-        if let Some((_, status)) = ended.expect("a child") {
-            return assert_eq!(status.exit_status(), Some(0));
-        }
-        assert!(sys::now() < give_up, "it does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let ended = || rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
+    let (_, status) = sys::until("its end", ended);
+    assert_eq!(status.exit_status(), Some(0));
 }
 
 /// Returns a request whose command leaves a process in a session of its own, which has no parent
@@ -152,11 +146,7 @@ fn with_outsider(name: &str, renewal: Duration) -> (Rig, Pid) {
     let number = base.with_extension("number");
     let mut rig = Rig::begin(base, leaving(&number, renewal));
     rig.start();
-    let give_up = sys::now().after(sys::PATIENCE);
-    while !number.exists() {
-        assert!(sys::now() < give_up, "it does not begin");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    sys::until("its command", || number.exists().then_some(()));
     let process = fs::read_to_string(&number).expect("a number");
     fs::remove_file(number).expect("it is there");
     (rig, Pid::from_raw(process.trim().parse().expect("a number")).expect("one"))
@@ -224,9 +214,10 @@ fn a_renewer_kills_the_command_of_a_stopped_front_in_time_and_rests() {
 #[test]
 fn a_command_is_not_started_when_its_time_is_over() {
     let mut rig = Rig::granted("late", Duration::from_millis(100));
-    while rig.renewer.owner.kill_times().is_some_and(|times| sys::now() < times.terminate_at) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    sys::until("the end of its time", || {
+        let times = rig.renewer.owner.kill_times();
+        times.is_none_or(|times| sys::now() >= times.terminate_at).then_some(())
+    });
     rig.tell(&ToRenewer::Run(OfTerminal::Nothing));
     rig.renewer.hear_front();
     assert!(matches!(rig.renewer.progress, Progress::NotStarted(_)));

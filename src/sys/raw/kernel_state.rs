@@ -79,6 +79,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::sys::{self, Alarm};
 
     #[test]
     fn the_kernel_tells_when_the_other_end_has_acknowledged_something() {
@@ -88,11 +89,9 @@ mod tests {
         let (mut other, _) = listener.accept().expect("a connection");
         one.write_all(b"x").expect("it is sent");
         other.read_exact(&mut [0]).expect("it comes");
-        let began = std::time::Instant::now();
+        let until = sys::now().after(Duration::from_millis(50));
         let first = acknowledged_ago(&one).expect("the kernel tells");
-        while began.elapsed() < Duration::from_millis(50) {
-            std::thread::yield_now();
-        }
+        Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).expect("it waits");
         let later = acknowledged_ago(&one).expect("the kernel tells");
         assert!(later >= first + Duration::from_millis(40), "{first:?} {later:?}");
         assert!(acknowledged_ago(std::fs::File::open("/dev/null").expect("a file")).is_err());

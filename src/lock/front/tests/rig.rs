@@ -216,15 +216,9 @@ impl Run {
 
     /// Returns how the process ends.
     pub(super) fn ending(&mut self) -> WaitStatus {
-        let give_up = sys::now().after(PATIENCE);
-        loop {
-            let ended = rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG);
-            if let Some((_, status)) = ended.expect("a child") {
-                return status;
-            }
-            assert!(sys::now() < give_up, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let ended = || rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG);
+        let (_, status) = sys::until("its end", || ended().expect("a child"));
+        status
     }
 
     pub(super) fn status(&mut self) -> u8 {
@@ -241,11 +235,7 @@ impl Run {
     }
 
     pub(super) fn wait_for_stderr(&mut self, text: &str) {
-        let give_up = sys::now().after(PATIENCE);
-        while !self.stderr().contains(text) {
-            assert!(sys::now() < give_up, "{text:?} is not in {:?}", self.read);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        sys::until(text, || self.stderr().contains(text).then_some(()));
     }
 }
 
@@ -376,11 +366,7 @@ pub(super) fn is_pending(process: Pid, signal: i32) -> bool {
 
 /// Waits until this is so.
 pub(super) fn wait_until_so(what: &str, is_so: impl Fn() -> bool) {
-    let give_up = sys::now().after(PATIENCE);
-    while !is_so() {
-        assert!(sys::now() < give_up, "in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    sys::until(what, || is_so().then_some(()));
 }
 
 pub(super) fn wait_until(until: Instant) {
