@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, earliest, has_run_out};
 use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
@@ -15,7 +15,6 @@ use crate::core::event::{Effect, Event, SwitchoverRequest};
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::report::{Excuse, Reason, Report};
-use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 
 #[derive(Clone, Debug)]
@@ -113,9 +112,7 @@ impl Active {
         if let Event::SwitchoverRequested(request) = event
             && self.is_to_follow(context, request, now)
         {
-            let why = Reason::Switchover(sanitize_field(&request.to));
-            let lock = ServiceLock::Held(self.hold, Some(request.to.clone()));
-            return Stopping::begin(context, lock, why, now);
+            return Stopping::hand_over(context, self.hold, &request.to, now);
         }
         self.advance(context, now);
         Next::Stay(State::Active(self))
@@ -131,7 +128,7 @@ impl Active {
 
     /// Returns the reason to stop the service, if the guard's report rules out a running
     /// service or the health check hangs.
-    fn reason_to_stop(&self, context: &mut Context, now: Instant) -> Option<Reason> {
+    fn reason_to_stop(&self, context: &Context, now: Instant) -> Option<Reason> {
         if let Some(report) = context.guard.report()
             && self.granted_until.is_some()
         {
@@ -145,8 +142,7 @@ impl Active {
                 }
             }
         }
-        let check_by = self.check_by(context);
-        let hangs = check_by.is_some_and(|at| context.due(Timer::CheckOver, at, now));
+        let hangs = has_run_out(self.check_over(context), now);
         hangs.then(|| Reason::CheckHangs(Ms(context.config.timing.validity())))
     }
 
@@ -230,8 +226,7 @@ impl Active {
                 self.assert_start(context, now);
             }
         }
-        let rests = self.phase == Phase::Resting && !context.check_runs;
-        if rests && context.due(Timer::Stroke, self.stroke_at, now) {
+        if has_run_out(self.stroke(context), now) {
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;
@@ -249,18 +244,17 @@ impl Active {
 
     /// Warns of a slow check, and renews the lock beside it in time.
     fn advance_check(&mut self, context: &mut Context, now: Instant) {
-        let r = context.config.timing.renewal();
-        if let Phase::Checking { began, warned, beside } = self.phase {
-            let warn = !warned && context.due(Timer::SlowCheck, began.after(r), now);
-            if warn {
-                context.report(Report::CheckSlow(Ms(r)));
-            }
-            let beside_at = self.beside_at(began, context);
-            let renew = !beside && context.due(Timer::RenewBesideCheck, beside_at, now);
-            if renew {
-                self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
-            }
-            self.phase = Phase::Checking { began, warned: warned || warn, beside: beside || renew };
+        let warn = has_run_out(self.slow_check(context), now);
+        let renew = has_run_out(self.renew_beside_check(context), now);
+        if let Phase::Checking { warned, beside, .. } = &mut self.phase {
+            *warned |= warn;
+            *beside |= renew;
+        }
+        if warn {
+            context.report(Report::CheckSlow(Ms(context.config.timing.renewal())));
+        }
+        if renew {
+            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
         }
     }
 
@@ -293,7 +287,6 @@ impl Active {
         };
         let (deadline, starting) =
             (self.check_by(context).unwrap_or(now), self.first_start_runs(context));
-        context.arm(Timer::CheckOver, deadline);
         context.run_check(role, deadline, starting, Some(&self.hold));
     }
 
@@ -305,10 +298,45 @@ impl Active {
         Some(began.after(context.config.timing.validity()).min(self.hold.valid_until))
     }
 
-    /// Returns when the lock is renewed beside a check that has not ended: after R,
-    /// or while there is still time for it.
-    fn beside_at(&self, began: Instant, context: &Context) -> Instant {
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        earliest([
+            self.hold.deadline(context),
+            self.stroke(context),
+            self.slow_check(context),
+            self.renew_beside_check(context),
+            self.check_over(context),
+        ])
+    }
+
+    /// The next stroke waits for the end of this one, and of a check that was killed.
+    fn stroke(&self, context: &Context) -> Option<Deadline> {
+        let rests = self.phase == Phase::Resting && !context.check_runs;
+        rests.then_some(Timer::Stroke.at(self.stroke_at))
+    }
+
+    fn slow_check(&self, context: &Context) -> Option<Deadline> {
+        match self.phase {
+            Phase::Checking { began, warned: false, .. } => {
+                Some(Timer::SlowCheck.at(began.after(context.config.timing.renewal())))
+            }
+            _ => None,
+        }
+    }
+
+    /// The lock is renewed once beside a check that has not ended: after R, or while there is still
+    /// time for it.
+    fn renew_beside_check(&self, context: &Context) -> Option<Deadline> {
         let r = context.config.timing.renewal();
-        began.after(r).min(self.hold.valid_until.before(r / 2))
+        match self.phase {
+            Phase::Checking { began, beside: false, .. } => {
+                let at = began.after(r).min(self.hold.valid_until.before(r / 2));
+                Some(Timer::RenewBesideCheck.at(at))
+            }
+            _ => None,
+        }
+    }
+
+    fn check_over(&self, context: &Context) -> Option<Deadline> {
+        self.check_by(context).map(|at| Timer::CheckOver.at(at))
     }
 }

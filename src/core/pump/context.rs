@@ -1,7 +1,6 @@
 //! What every state needs: the configuration, the store as it is known, the guard, the health
 //! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
 
-use super::deadline::Deadline;
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::store_view::{KeyView, StoreView};
@@ -48,8 +47,6 @@ pub(super) struct Context {
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
     pub(super) rejection: Option<StoreError>,
-    /// The earliest of the timers that the last turn found not to have run out.
-    pub(super) armed: Option<Deadline>,
     nonce: u64,
     effects: Vec<Effect>,
 }
@@ -70,7 +67,6 @@ impl Context {
             ended_pause: None,
             duplicate_reported_at: None,
             rejection: None,
-            armed: None,
             nonce: 0,
             effects: Vec::new(),
         }

@@ -1,6 +1,5 @@
 //! An instant at which the pump wants to be called, and what for.
 
-use super::context::Context;
 use crate::core::time::Instant;
 
 /// What the pump waits for.
@@ -69,19 +68,12 @@ pub struct Deadline {
     pub timer: Timer,
 }
 
-impl Context {
-    /// Returns whether a timer has run out; if not, the pump is called when it does.
-    #[must_use]
-    pub(super) fn due(&mut self, timer: Timer, at: Instant, now: Instant) -> bool {
-        let due = now >= at;
-        if !due {
-            self.arm(timer, at);
-        }
-        due
-    }
+/// Returns whether a timer has run out; one that is not set has not.
+pub(super) fn has_run_out(timer: Option<Deadline>, now: Instant) -> bool {
+    timer.is_some_and(|timer| now >= timer.at)
+}
 
-    /// Has the pump called when a timer runs out that this turn has set, after it asked for it.
-    pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
-        self.armed = self.armed.into_iter().chain([timer.at(at)]).min();
-    }
+/// Returns the earliest of the timers that are set.
+pub(super) fn earliest<const N: usize>(timers: [Option<Deadline>; N]) -> Option<Deadline> {
+    timers.into_iter().flatten().min()
 }

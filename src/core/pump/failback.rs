@@ -6,7 +6,7 @@
 //! taken, each priority lets those before it go first.
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, has_run_out};
 use crate::core::event::Effect;
 use crate::core::priority::Priority;
 use crate::core::record::{KeyValue, Record, RecordState};
@@ -21,8 +21,8 @@ pub(super) struct Failback {
     turned_at: Option<Instant>,
     /// Since when it is fit without a break, and has requested nothing.
     fit_since: Option<Instant>,
-    /// Since when there is a lock to be requested.
-    due_since: Option<Instant>,
+    /// When a lock is requested, if there is one to be requested.
+    request_at: Option<Instant>,
 }
 
 impl Failback {
@@ -45,18 +45,22 @@ impl Failback {
         }
         let fit_since = *self.fit_since.get_or_insert(now);
         let Some((than, seat)) = context.seat_to_request(now) else {
-            self.due_since = None;
+            self.request_at = None;
             return;
         };
-        let due_since = *self.due_since.get_or_insert(now);
         let wait = after.max(timing.lock_time());
         let delay = context.config.priority.delay(timing.attempt());
-        let request_at = fit_since.after(wait).max(due_since).after(delay);
-        if context.due(Timer::RequestFailback, request_at, now) {
+        self.request_at.get_or_insert(fit_since.after(wait).max(now).after(delay));
+        if has_run_out(self.deadline(context), now) {
             self.fit_since = Some(now);
-            context.arm(Timer::RequestFailback, now.after(wait).after(delay));
+            self.request_at = Some(now.after(wait).after(delay));
             context.request_lock(seat, than);
         }
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let request_at = self.request_at.filter(|_| context.guard.is_down());
+        request_at.map(|at| Timer::RequestFailback.at(at))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, earliest};
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
@@ -61,7 +61,7 @@ impl Hold {
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
-        if context.due(Timer::LockOver, self.valid_until, now) {
+        if now >= self.valid_until {
             return Err(LockLoss::NotRenewed(Ms(context.config.timing.validity())));
         }
         Ok(renewed)
@@ -89,6 +89,11 @@ impl Hold {
         } else if context.key().hinted > self.revision && context.is_idle() {
             context.read(now);
         }
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.deadline(context));
+        earliest([Some(Timer::LockOver.at(self.valid_until)), renewal])
     }
 
     /// Returns what the guard is told of the lock.

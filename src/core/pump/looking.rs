@@ -2,11 +2,12 @@
 //! instance of this agent is asked.
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer};
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
 use super::{Next, State, end};
+use crate::core::level::Level;
 use crate::core::protocol::{Grant, ServiceState};
 use crate::core::report::Reason;
 use crate::core::time::Instant;
@@ -27,7 +28,7 @@ impl Looking {
     }
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
-        let over = context.due(Timer::LookingOver, self.until(context), now);
+        let over = now >= self.until(context);
         let guard_known = context.guard.is_known();
         // What becomes of the service depends on the guard.
         if let Some(ending) = context.rejected()
@@ -47,11 +48,18 @@ impl Looking {
             Some(grant) if context.is_open() => Taking::adopt(context, grant, now),
             None if guard_known && context.is_open() => {
                 let standby = Standby::informed(context, now);
-                Next::Go(State::Standby(standby), Reason::Open)
+                Next::Go(State::Standby(standby), Reason::Open, Level::Info)
             }
-            None if over => Next::Go(State::Standby(Standby::new(context, now)), Reason::NotRead),
+            None if over => {
+                let standby = Standby::new(context, now);
+                Next::Go(State::Standby(standby), Reason::NotRead, Level::Info)
+            }
             Some(_) | None => Next::Stay(State::Looking(self)),
         }
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        Some(Timer::LookingOver.at(self.until(context)))
     }
 
     /// Until when this agent looks: a service that the previous instance left running has until

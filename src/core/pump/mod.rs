@@ -44,9 +44,9 @@
 //! 4. A lock that is not yet confirmed is never released, but left to expire: its
 //!    holder before may still be stopping.
 //! 5. After a turn the next deadline lies in the future, or there is none.
-//! 6. A turn that stays has asked for each timer of the state it leaves behind, by
-//!    `Context::due`: the earliest that has not run out is the next deadline. A second turn at
-//!    the same instant would change nothing.
+//! 6. Each timer is a function of the state and the context. The turn and [`Pump::deadline`] ask
+//!    the same function, so no timer is forgotten. A second turn at the same instant would change
+//!    nothing.
 
 mod active;
 mod context;
@@ -70,6 +70,7 @@ use std::time::Duration;
 
 use self::active::Active;
 use self::context::Context;
+use self::deadline::earliest;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
@@ -80,7 +81,7 @@ use crate::core::agent_status::AgentState;
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
 use crate::core::priority::Priority;
-use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
+use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
@@ -164,12 +165,6 @@ impl State {
         }
     }
 
-    /// Returns whether this is a take after a refusal: one of many while the store refuses, of
-    /// which the log says nothing.
-    fn retries_refused_take(&self) -> bool {
-        matches!(self, State::Taking(taking) if taking.again)
-    }
-
     fn turn(self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Event::Shutdown(signal) = event {
             return self.told_to_end(context, event, signal, now);
@@ -224,8 +219,8 @@ impl State {
 enum Next {
     /// The state stays until the next event.
     Stay(State),
-    /// Another state, which handles an [`Event::Tick`] at once, and the reason.
-    Go(State, Reason),
+    /// Another state, which handles an [`Event::Tick`] at once; the reason, and how much it matters.
+    Go(State, Reason, Level),
 }
 
 /// Limit on state changes in one [`bounce`]; correct code stays below it.
@@ -282,11 +277,16 @@ impl Pump {
 
     /// Returns the instant of the next [`Event::Tick`] and its reason.
     pub fn deadline(&self) -> Option<Deadline> {
-        if let State::Ended = self.state {
-            return None;
-        }
-        let others = [self.context.guard_deadline(), self.context.pause_deadline()];
-        self.context.armed.into_iter().chain(others.into_iter().flatten()).min()
+        let own = match &self.state {
+            State::Looking(looking) => looking.deadline(&self.context),
+            State::Standby(standby) => standby.deadline(&self.context),
+            State::Taking(taking) => taking.deadline(&self.context),
+            State::Confirming(confirming) => confirming.deadline(&self.context),
+            State::Active(active) => active.deadline(&self.context),
+            State::Stopping(stopping) => stopping.deadline(&self.context),
+            State::Ended => return None,
+        };
+        earliest([own, self.context.guard_deadline(), self.context.pause_deadline()])
     }
 }
 
@@ -301,8 +301,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     context.handle_event(event, now);
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
-        let (old, again) = (state.name(), state.retries_refused_take());
-        context.armed = None;
+        let from = state.name();
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
                 let ended = matches!(same, State::Ended);
@@ -315,28 +314,8 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 // A deadline that depends on the guard may have passed.
                 event = &Event::Tick;
             }
-            Next::Go(new, why) => {
-                let level = if let State::Stopping(stopping) = &new {
-                    // The agent says at its end why the store is refused.
-                    let sure = stopping.order().stake == Stake::Assurance;
-                    if sure && why == Reason::Refused {
-                        Level::Debug
-                    } else if matches!(why, Reason::Told(_) | Reason::Switchover(_)) {
-                        Level::Info
-                    } else {
-                        Level::Warn
-                    }
-                } else if context.store.refused.is_some() && (again || new.retries_refused_take()) {
-                    Level::Debug
-                } else {
-                    Level::Info
-                };
-                if again && level != Level::Debug {
-                    // The log did not say that this take began.
-                    let (from, why) = (AgentState::Standby, Reason::TriedAgain);
-                    context.report(Report::Moved { from, to: old, why, level });
-                }
-                context.report(Report::Moved { from: old, to: new.name(), why, level });
+            Next::Go(new, why, level) => {
+                context.report(Report::Moved { from, to: new.name(), why, level });
                 state = new;
                 event = &Event::Tick;
             }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, earliest, has_run_out};
 use super::failback::Failback;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
@@ -180,16 +180,12 @@ impl Standby {
     /// Does what is due in each phase that follows from the one before at once.
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         loop {
-            // Each phase has timers of its own.
-            context.armed = None;
             let before = self.phase;
             self.read_and_request(context, now);
             if let Some((seat, seen)) = self.seat_taken_now(context, now) {
                 return Taking::begin(context, seat, &seen, now);
             }
-            if self.phase == Phase::Resting && !context.check_runs {
-                self.begin(context, now);
-            }
+            self.begin(context, now);
             if self.phase == before {
                 return Next::Stay(State::Standby(self));
             }
@@ -213,59 +209,67 @@ impl Standby {
     /// Returns the seat whose lock is taken now, and what stands under its key. An agent that only
     /// observes says so instead, and rests; so does one whose check counts no more.
     fn seat_taken_now(&mut self, context: &mut Context, now: Instant) -> Option<(Seat, Seen)> {
-        let Phase::Ready { since } = self.phase else { return None };
-        let takeable = self.takeable(context).map(|(seat, seen)| (seat, seen.clone()));
-        let counts = !context.due(Timer::CheckStale, stale_at(context, since), now);
-        let Some((seat, seen)) = takeable.filter(|_| counts) else {
+        let Phase::Ready { .. } = self.phase else { return None };
+        let is_stale = has_run_out(self.check_stale(context), now);
+        let Some((seat, seen)) = self.takeable(context).filter(|_| !is_stale) else {
             self.phase = Phase::Resting;
             return None;
         };
-        let is_due = context.is_idle() && context.due(Timer::Take, context.take_at(&seen), now);
-        if is_due && context.config.observes {
-            let (lock, holder) = (context.lock_name(seat), seen.takeover.holder.clone());
+        if !has_run_out(self.take(context), now) {
+            return None;
+        }
+        let seen = seen.clone();
+        if context.config.observes {
+            let (lock, holder) = (context.lock_name(seat), seen.takeover.holder);
             context.report(Report::WouldTake { lock, holder });
             self.reads[seat.index()].would_take = Some(seen.key_state.revision);
             self.phase = Phase::Resting;
             return None;
         }
-        is_due.then_some((seat, seen))
+        Some((seat, seen))
     }
 
     /// From rest: the takeover check when its time has come, else the next stroke, for which
     /// there must be a guard that answers.
     fn begin(&mut self, context: &mut Context, now: Instant) {
-        let check_at =
-            self.takeable(context).map(|(_, seen)| self.takeover_check_at(context, seen));
-        if let Some(check_at) = check_at
-            && context.is_idle()
-            && context.due(Timer::TakeoverCheck, check_at, now)
-        {
+        if has_run_out(self.takeover_check(context), now) {
             if context.config.check {
                 self.check(context, true, now);
             } else {
                 self.phase = Phase::Ready { since: now };
             }
-            return;
-        }
-        if context.config.observes {
-            if context.config.check && self.stroke_is_due(context, now) {
-                self.stroke_at = now.after(context.config.timing.lock_time());
-                self.check(context, false, now);
-            }
-        } else if let Some(link) = context.guard.link()
-            && context.guard.report().is_some()
-            && (must_stop(context) || self.stroke_is_due(context, now))
-        {
+        } else if self.must_stop(context) || has_run_out(self.stroke(context), now) {
             self.stroke_at = now.after(context.config.timing.lock_time());
-            self.phase = Phase::Stopping { link };
-            context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
+            match context.guard.link() {
+                Some(link) => {
+                    self.phase = Phase::Stopping { link };
+                    context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
+                }
+                // It only observes.
+                None => self.check(context, false, now),
+            }
         }
+    }
+
+    fn rests(&self, context: &Context) -> bool {
+        self.phase == Phase::Resting && !context.check_runs
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        earliest([
+            self.read_key(context),
+            self.failback.deadline(context),
+            self.check_stale(context),
+            self.take(context),
+            self.takeover_check(context),
+            self.stroke(context),
+        ])
     }
 
     /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
     /// Only the key of the seat itself is read before a takeover that is due: with many seats, or
     /// a long way to the store, another read is always due too.
-    fn seat_to_read(&self, context: &mut Context, now: Instant) -> Option<Seat> {
+    fn seat_to_read(&self, context: &Context, now: Instant) -> Option<Seat> {
         let read_at = |seat: &Seat| self.reads[seat.index()].read_at;
         let seats = || Seat::all(context.config.seats);
         let hinted = seats().filter(|seat| context.store.keys[seat.index()].is_hinted());
@@ -273,21 +277,44 @@ impl Standby {
         if let Some(next) = self.seat_to_take(context, now) {
             return seat.or_else(|| Some(next).filter(|next| now >= read_at(next)));
         }
-        let next = seats().min_by_key(read_at)?;
-        seat.or_else(|| context.due(Timer::ReadKey, read_at(&next), now).then_some(next))
+        seat.or_else(|| seats().min_by_key(read_at).filter(|next| now >= read_at(next)))
     }
 
     /// Returns the seat whose takeover check, or take, is due now.
     fn seat_to_take(&self, context: &Context, now: Instant) -> Option<Seat> {
-        let (seat, seen) = self.takeable(context)?;
-        let is_due = match self.phase {
-            Phase::Resting => !context.check_runs && now >= self.takeover_check_at(context, seen),
+        let is_due = has_run_out(self.takeover_check(context), now)
+            || has_run_out(self.take(context), now) && !has_run_out(self.check_stale(context), now);
+        self.takeable(context).map(|(seat, _)| seat).filter(|_| is_due)
+    }
+
+    fn read_key(&self, context: &Context) -> Option<Deadline> {
+        let read_at = self.reads.iter().map(|key| key.read_at).min();
+        read_at.filter(|_| context.is_idle()).map(|at| Timer::ReadKey.at(at))
+    }
+
+    /// A takeover check that has passed counts for R.
+    fn check_stale(&self, context: &Context) -> Option<Deadline> {
+        match self.phase {
             Phase::Ready { since } => {
-                now >= context.take_at(seen) && now < stale_at(context, since)
+                Some(Timer::CheckStale.at(since.after(context.config.timing.renewal())))
             }
-            Phase::Stopping { .. } | Phase::Checking { .. } => false,
-        };
-        is_due.then_some(seat)
+            Phase::Resting | Phase::Stopping { .. } | Phase::Checking { .. } => None,
+        }
+    }
+
+    fn take(&self, context: &Context) -> Option<Deadline> {
+        let is_ready = matches!(self.phase, Phase::Ready { .. }) && context.is_idle();
+        let (_, seen) = self.takeable(context).filter(|_| is_ready)?;
+        Some(Timer::Take.at(context.take_at(seen)))
+    }
+
+    /// The takeover check begins early, so that it ends when the lock may be had.
+    fn takeover_check(&self, context: &Context) -> Option<Deadline> {
+        let may_check = self.rests(context) && context.is_idle();
+        let (_, seen) = self.takeable(context).filter(|_| may_check)?;
+        let lead = self.check_took + self.check_took / CHECK_SPREAD;
+        let check_at = context.take_at(seen).before(lead.min(context.wait(seen)));
+        Some(Timer::TakeoverCheck.at(check_at.max(self.retry_at)))
     }
 
     /// Returns whether the guard asserts stop for the stroke, and is in time. A lock that may be
@@ -341,26 +368,32 @@ impl Standby {
         seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), context.take_at(seen)))
     }
 
-    /// Returns whether the next stroke begins. In a pause there is none.
-    fn stroke_is_due(&self, context: &mut Context, now: Instant) -> bool {
-        context.pause.is_none() && context.due(Timer::Stroke, self.stroke_due(context), now)
-    }
-
-    /// A stroke that is due less than R before the lock may be had waits until that could have
-    /// been taken, after an answer that was under way: the stop could hold the take up.
-    fn stroke_due(&self, context: &Context) -> Instant {
-        let near = self.stroke_at.after(context.config.timing.renewal());
-        match self.takeable(context).map(|(_, seen)| context.take_at(seen)) {
-            Some(at) if at < near => at.after(context.config.timing.attempt()).max(self.stroke_at),
-            Some(_) | None => self.stroke_at,
+    /// The next stroke needs a guard that has answered; one of an agent that only observes is a
+    /// check. In a pause there is none. A stroke that is due less than R before the lock may be had
+    /// waits until that could have been taken, after an answer that was under way: the stop could
+    /// hold the take up.
+    fn stroke(&self, context: &Context) -> Option<Deadline> {
+        let is_possible = match context.config.observes {
+            true => context.config.check,
+            false => context.guard.report().is_some(),
+        };
+        if !is_possible || !self.rests(context) || context.pause.is_some() {
+            return None;
         }
+        let near = self.stroke_at.after(context.config.timing.renewal());
+        let take_at = self.takeable(context).map(|(_, seen)| context.take_at(seen));
+        let after_take = take_at.filter(|at| *at < near);
+        let after_take = after_take.map(|at| at.after(context.config.timing.attempt()));
+        Some(Timer::Stroke.at(after_take.map_or(self.stroke_at, |at| at.max(self.stroke_at))))
     }
 
-    /// The takeover check begins early, so that it ends when the lock may be had.
-    fn takeover_check_at(&self, context: &Context, seen: &Seen) -> Instant {
-        let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        let wait = context.wait(seen);
-        context.take_at(seen).before(lead.min(wait)).max(self.retry_at)
+    /// Returns whether the service may run, for all that the guard knows, and is not being stopped.
+    fn must_stop(&self, context: &Context) -> bool {
+        let may_run = match context.guard.service() {
+            Some(ServiceState::Unknown | ServiceState::Up(..)) => true,
+            Some(ServiceState::Down | ServiceState::Stopping { .. }) | None => false,
+        };
+        may_run && self.rests(context)
     }
 }
 
@@ -371,18 +404,5 @@ impl KeyReads {
     fn put_off(&mut self, context: &Context, now: Instant) {
         let r = context.config.timing.renewal();
         self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
-    }
-}
-
-/// Returns until when a takeover check counts that has passed at `since`.
-fn stale_at(context: &Context, since: Instant) -> Instant {
-    since.after(context.config.timing.renewal())
-}
-
-/// Whether the service may run, for all that the guard knows, and is not being stopped.
-fn must_stop(context: &Context) -> bool {
-    match context.guard.service() {
-        Some(ServiceState::Unknown | ServiceState::Up(..)) => true,
-        Some(ServiceState::Down | ServiceState::Stopping { .. }) | None => false,
     }
 }

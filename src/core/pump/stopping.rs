@@ -6,16 +6,18 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, earliest, has_run_out};
 use super::hold::Hold;
 use super::standby::Standby;
 use super::write::{NewWrite, prepare_write};
 use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
+use crate::core::level::Level;
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
 use crate::core::service_report::ServiceReport;
+use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 
@@ -79,7 +81,14 @@ impl Stopping {
         why: Reason,
         now: Instant,
     ) -> Next {
-        Next::Go(State::Stopping(Stopping::new(context, lock, now)), why)
+        Next::Go(State::Stopping(Stopping::new(context, lock, now)), why, Level::Warn)
+    }
+
+    /// Does the same, and gives the lock to the agent with this token.
+    pub(super) fn hand_over(context: &mut Context, hold: Hold, to: &str, now: Instant) -> Next {
+        let lock = ServiceLock::Held(hold, Some(to.to_owned()));
+        let stopping = Stopping::new(context, lock, now);
+        Next::Go(State::Stopping(stopping), Reason::Switchover(sanitize_field(to)), Level::Info)
     }
 
     /// Does the same and ends the agent, at once where there is nothing to stop or give back.
@@ -96,8 +105,14 @@ impl Stopping {
             return end(context, ending);
         }
         let mut stopping = Stopping::new(context, lock, now);
+        let level = match (&ending, stopping.order.stake) {
+            (Ending::Rejected(_), Stake::Lock) => Level::Warn,
+            // The agent says at its end why the store is refused.
+            (Ending::Rejected(_), Stake::Assurance) => Level::Debug,
+            (Ending::Clean | Ending::NotStopped, _) => Level::Info,
+        };
         stopping.end_with(ending, context, now);
-        Next::Go(State::Stopping(stopping), why)
+        Next::Go(State::Stopping(stopping), why, level)
     }
 
     fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
@@ -217,7 +232,7 @@ impl Stopping {
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         if !context.guard.is_down() {
             self.become_overdue(context, now);
-            if self.ending.is_some() && context.due(Timer::GiveUpStop, self.give_up_at, now) {
+            if has_run_out(self.give_up_stop(context), now) {
                 return end(context, Ending::NotStopped);
             }
             return Next::Stay(State::Stopping(self));
@@ -245,14 +260,11 @@ impl Stopping {
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;
                 self.release_by = Some(attempt);
-                context.arm(Timer::GiveUpRelease, attempt);
             }
             Release::Wanted { .. } if !context.is_open() => {
                 self.drop_release(Report::NotReleased, context);
             }
-            Release::Wanted { .. } | Release::Sent
-                if context.due(Timer::GiveUpRelease, release_by, now) =>
-            {
+            Release::Wanted { .. } | Release::Sent if now >= release_by => {
                 self.drop_release(Report::NotReleased, context);
             }
             Release::No | Release::Wanted { .. } | Release::Sent => {}
@@ -262,17 +274,16 @@ impl Stopping {
     /// Without a guard that acts, nobody but this agent can end the service, and that in one
     /// way only. A guard acts when it says that the service is overdue.
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
-        let guard_acts = context.guard.service() == Some(&ServiceState::Stopping { overdue: true });
-        let at = self.overdue_at(context);
-        if self.overdue || (!guard_acts && !context.due(Timer::DeadBy, at, now)) {
+        let guard_acts = guard_acts(context);
+        if self.overdue || (!guard_acts && !has_run_out(self.dead_by(context), now)) {
             return;
         }
+        let at = self.overdue_at(context);
         if now > at.after(SLACK) && !self.slept {
             self.slept = true;
             self.wait_for_an_attempt(context, now);
             if !guard_acts && context.guard.link().is_some() {
                 self.guard_overdue_by = after_sleep(context, now);
-                context.arm(Timer::DeadBy, self.guard_overdue_by);
                 return;
             }
         }
@@ -290,6 +301,25 @@ impl Stopping {
         self.overdue && self.order.stake == Stake::Lock
     }
 
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        earliest([self.dead_by(context), self.give_up_stop(context), self.give_up_release(context)])
+    }
+
+    fn dead_by(&self, context: &Context) -> Option<Deadline> {
+        let waits = !context.guard.is_down() && !self.overdue && !guard_acts(context);
+        waits.then(|| Timer::DeadBy.at(self.overdue_at(context)))
+    }
+
+    fn give_up_stop(&self, context: &Context) -> Option<Deadline> {
+        let waits = !context.guard.is_down() && self.ending.is_some();
+        waits.then_some(Timer::GiveUpStop.at(self.give_up_at))
+    }
+
+    fn give_up_release(&self, context: &Context) -> Option<Deadline> {
+        let release_by = self.release_by.filter(|_| context.guard.is_down());
+        release_by.map(|at| Timer::GiveUpRelease.at(at))
+    }
+
     fn overdue_at(&self, context: &Context) -> Instant {
         if context.guard.link().is_some() { self.guard_overdue_by } else { self.order.dead_by }
     }
@@ -303,8 +333,13 @@ impl Stopping {
         } else {
             Reason::Down(Ms(self.order.dead_by.since(now)))
         };
-        Next::Go(State::Standby(Standby::new(context, now)), why)
+        Next::Go(State::Standby(Standby::new(context, now)), why, Level::Info)
     }
+}
+
+/// Returns whether the guard has noticed that the service is overdue, and ends it.
+fn guard_acts(context: &Context) -> bool {
+    context.guard.service() == Some(&ServiceState::Stopping { overdue: true })
 }
 
 /// The longest time that an agent which has slept waits for a report of its guard.

@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use super::active::Active;
 use super::context::Context;
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, earliest, has_run_out};
 use super::hold::Hold;
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Next, State};
+use crate::core::agent_status::AgentState;
 use crate::core::event::Event;
+use crate::core::level::Level;
 use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, RecordState, Revision};
-use crate::core::report::Reason;
+use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::{Instant, Ms};
 
@@ -27,8 +29,9 @@ pub(super) struct Taking {
     previous: Option<String>,
     /// The service of the previous instance that goes on under the same term.
     pub(super) adoption: Option<Grant>,
-    /// The write before this one was refused.
-    pub(super) again: bool,
+    /// The write before this one was refused. While the store refuses, the log says nothing of
+    /// the takes.
+    again: bool,
 }
 
 impl Taking {
@@ -59,7 +62,22 @@ impl Taking {
             Duration::ZERO => Reason::Free(holder),
             wait => Reason::after_wait(holder, Ms(wait)),
         };
-        Next::Go(State::Taking(taking), why)
+        let level = if again { Level::Debug } else { Level::Info };
+        Next::Go(State::Taking(taking), why, level)
+    }
+
+    /// Returns how much the end of this take matters. If the log has not said that it began, and
+    /// the store has not refused it too, the log says so now.
+    fn level_of_end(&self, context: &mut Context) -> Level {
+        if self.again && context.store.refused.is_some() {
+            return Level::Debug;
+        }
+        let level = Level::Info;
+        if self.again {
+            let (from, to) = (AgentState::Standby, AgentState::Taking);
+            context.report(Report::Moved { from, to, why: Reason::TriedAgain, level });
+        }
+        level
     }
 
     /// Renews the record of the previous instance of this agent, if that stands under the key of
@@ -79,14 +97,17 @@ impl Taking {
         let previous = grant.context.previous.clone();
         let adoption = Some(grant);
         let taking = Taking { pending, confirm: None, previous, adoption, again: false };
-        Next::Go(State::Taking(taking), Reason::Predecessor(term))
+        Next::Go(State::Taking(taking), Reason::Predecessor(term), Level::Info)
     }
 
     /// The lock was not taken: a service that the previous instance left running is stopped.
     fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
             Some(grant) => Stopping::begin(context, ServiceLock::Inherited(grant), why, now),
-            None => Next::Go(State::Standby(Standby::new(context, now)), why),
+            None => {
+                let level = self.level_of_end(context);
+                Next::Go(State::Standby(Standby::new(context, now)), why, level)
+            }
         }
     }
 
@@ -99,8 +120,7 @@ impl Taking {
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
         // Unresolved by then, it is left alone: the next read shows what became of it.
-        let give_up = self.pending.give_up;
-        if context.store.rolled_back || context.due(Timer::GiveUpWrite, give_up, now) {
+        if context.store.rolled_back || now >= self.pending.give_up {
             let r = Ms(context.config.timing.renewal());
             let why = match &self.adoption {
                 Some(_) => Reason::PredecessorOver,
@@ -111,6 +131,11 @@ impl Taking {
         }
         self.pending.advance(context, now);
         Next::Stay(State::Taking(self))
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let give_up = Timer::GiveUpWrite.at(self.pending.give_up);
+        earliest([Some(give_up), self.pending.deadline(context)])
     }
 
     fn held(
@@ -124,6 +149,7 @@ impl Taking {
             return self.fail(context, Reason::TakeTooLate, now);
         }
         context.forget_other_seats();
+        let level = self.level_of_end(context);
         let term = self.adoption.as_ref().and_then(|grant| grant.context.term);
         let hold = Hold {
             revision,
@@ -134,7 +160,7 @@ impl Taking {
         };
         if self.adoption.is_some() {
             let active = Active::adopted(hold, now);
-            return Next::Go(State::Active(active), Reason::Adopted(revision));
+            return Next::Go(State::Active(active), Reason::Adopted(revision), level);
         }
         let (state, why) = match self.confirm {
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
@@ -143,7 +169,7 @@ impl Taking {
                 (State::Confirming(confirming), Reason::Taken(revision, Ms(grace)))
             }
         };
-        Next::Go(state, why)
+        Next::Go(state, why, level)
     }
 }
 
@@ -166,22 +192,31 @@ impl Confirming {
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Err(why) = self.hold.receive(context, event, now) {
             context.key_mut().seen = None;
-            let standby = Standby::new(context, now);
-            return Next::Go(State::Standby(standby), Reason::LostUnconfirmed(why));
+            let standby = State::Standby(Standby::new(context, now));
+            return Next::Go(standby, Reason::LostUnconfirmed(why), Level::Info);
         }
-        if self.hold.renewal.is_none()
-            && now < self.until
-            && context.due(Timer::RenewUnconfirmed, self.renew_at, now)
-        {
+        if has_run_out(self.confirmed(), now) {
+            let active = State::Active(Active::confirmed(self.hold, now));
+            return Next::Go(active, Reason::Confirmed(Ms(self.grace)), Level::Info);
+        }
+        if has_run_out(self.renew(), now) {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
             self.hold.renew(context, RecordState::Taking, self.grace, now);
         }
-        if self.hold.renewal.is_none() && context.due(Timer::Confirmed, self.until, now) {
-            let active = Active::confirmed(self.hold, now);
-            return Next::Go(State::Active(active), Reason::Confirmed(Ms(self.grace)));
-        }
         self.hold.advance(context, now);
         Next::Stay(State::Confirming(self))
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        earliest([self.hold.deadline(context), self.confirmed(), self.renew()])
+    }
+
+    fn confirmed(&self) -> Option<Deadline> {
+        self.hold.renewal.is_none().then_some(Timer::Confirmed.at(self.until))
+    }
+
+    fn renew(&self) -> Option<Deadline> {
+        self.hold.renewal.is_none().then_some(Timer::RenewUnconfirmed.at(self.renew_at))
     }
 }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::context::{Connection, Context};
-use super::deadline::Timer;
+use super::deadline::{Deadline, Timer, has_run_out};
 use super::store_view::Attempt;
 use crate::core::event::{Effect, Event, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
@@ -231,11 +231,11 @@ impl Pending {
 
     /// Hands the next step to the store when it is due and the store is free.
     pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
-        if !context.is_idle() {
+        if !has_run_out(self.deadline(context), now) {
             return;
         }
         match self.step {
-            Step::Due(at) if context.due(Timer::SendWrite, at, now) => {
+            Step::Due(_) => {
                 self.first_sent = self.first_sent.or(Some(now));
                 self.sent = now;
                 self.step = Step::Sent;
@@ -246,11 +246,22 @@ impl Pending {
                 let seat = context.seat;
                 context.want(Effect::Write { seat, expected, record, deadline });
             }
-            Step::Resolve(at) if context.due(Timer::SendWrite, at, now) => {
+            Step::Resolve(_) => {
                 self.step = Step::Resolving;
                 context.read(now);
             }
-            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => {}
+            Step::Sent | Step::Resolving => {}
+        }
+    }
+
+    /// Returns when the next step is handed to the store, unless an answer or an opening of the
+    /// store comes first.
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        match self.step {
+            Step::Due(at) | Step::Resolve(at) => {
+                context.is_idle().then_some(Timer::SendWrite.at(at))
+            }
+            Step::Sent | Step::Resolving => None,
         }
     }
 }
