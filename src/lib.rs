@@ -57,8 +57,11 @@
 //! |---|---|---|
 //! | When is the stop command killed? | `overran`, `become_overdue` | `src/core/stop.rs` |
 //! | Does the last resort run? | `become_overdue`, `run_next` | `src/core/stop.rs` |
-//! | How long must a lock stand still to be taken? | `takeover` | `src/core/pump/takeover.rs` |
-//! | Is the lock taken now? | `advance` | `src/core/pump/standby.rs` |
+//! | How long must a lock stand still to be taken? | `decide` | `src/core/pump/takeover.rs` |
+//! | Is the lock taken now? | `take_if_due` | `src/core/pump/standby.rs` |
+//! | What keeps an agent from every lock? | `obstacle` | `src/core/pump/context.rs` |
+//! | Does a pause hold? | `is_paused` | `src/core/pump/pause.rs` |
+//! | When is the lock written? | `advance` | `src/core/pump/write.rs` |
 //! | Has the agent lost its lock? | `receive` | `src/core/pump/hold.rs` |
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |

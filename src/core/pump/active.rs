@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest, has_run_out};
+use super::deadline::{Timer, Timers};
 use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
@@ -81,7 +81,7 @@ impl Active {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        if context.pause.is_some()
+        if context.pauses.is_paused()
             && let Phase::Checking { .. } = self.phase
         {
             // In a pause no check runs.
@@ -90,40 +90,43 @@ impl Active {
         }
         if let (Event::CheckEnded(outcome), Phase::Checking { began, .. }) = (event, self.phase) {
             if let Some(why) = self.judge_check(context, outcome, began, now) {
-                return Stopping::begin(context, ServiceLock::Held(self.hold, None), why, now);
+                return self.stop(context, why, now);
             }
             self.phase = Phase::Renewing;
         }
         match self.hold.receive(context, event, now) {
             Err(why) => {
-                let lock = ServiceLock::Lost(self.hold);
+                let lock = ServiceLock::Lost(self.hold.grant(context));
                 return Stopping::begin(context, lock, Reason::Lost(why), now);
             }
             Ok(true) => self.renewed(context),
             Ok(false) => {}
         }
         if let Some(why) = self.reason_to_stop(context, now) {
-            return Stopping::begin(context, ServiceLock::Held(self.hold, None), why, now);
-        }
-        if context.pause.is_some() {
-            self.advance(context, now);
-            return Next::Stay(State::Active(self));
+            return self.stop(context, why, now);
         }
         if let Event::SwitchoverRequested(request) = event
             && self.is_to_follow(context, request, now)
         {
-            return Stopping::hand_over(context, self.hold, &request.to, now);
+            return Stopping::hand_over(context, &self.hold, &request.to, now);
         }
         self.advance(context, now);
         Next::Stay(State::Active(self))
     }
 
+    /// Stops the service, and gives the lock back.
+    fn stop(&self, context: &mut Context, why: Reason, now: Instant) -> Next {
+        let lock = ServiceLock::held(context, &self.hold, None);
+        Stopping::begin(context, lock, why, now)
+    }
+
     /// Returns whether a request is for this very lock, in time, and to another agent. Without a
-    /// store the lock could not be released to that.
+    /// store the lock could not be released to that, and in a pause that would not take it.
     fn is_to_follow(&self, context: &Context, request: &SwitchoverRequest, now: Instant) -> bool {
         let SwitchoverRequest { seat, term, to, until } = request;
-        let is_of_this = *seat == context.seat && *term == self.hold.term;
-        is_of_this && now < *until && *to != context.id.token && context.is_open()
+        let is_of_this = *seat == context.store.seat && *term == self.hold.term;
+        let may_follow = context.store.is_open() && !context.pauses.is_paused();
+        is_of_this && may_follow && now < *until && *to != context.id.token
     }
 
     /// Returns the reason to stop the service, if the guard's report rules out a running
@@ -142,7 +145,7 @@ impl Active {
                 }
             }
         }
-        let hangs = has_run_out(self.check_over(context), now);
+        let hangs = self.is_over(Timer::CheckOver, context, now);
         hangs.then(|| Reason::CheckHangs(Ms(context.config.timing.validity())))
     }
 
@@ -205,9 +208,8 @@ impl Active {
     fn renewed(&mut self, context: &mut Context) {
         match self.phase {
             Phase::Renewing => self.phase = Phase::Renewed,
-            Phase::Checking { .. } => {
-                let extended = self.check_by(context).map(Effect::ExtendCheck);
-                extended.into_iter().for_each(|effect| context.want(effect));
+            Phase::Checking { began, .. } => {
+                context.want(Effect::ExtendCheck(self.check_by(context, began)));
             }
             Phase::Renewed | Phase::Resting => {}
         }
@@ -222,15 +224,15 @@ impl Active {
         }
         if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;
-            if context.pause.is_none() {
+            if !context.pauses.is_paused() {
                 self.assert_start(context, now);
             }
         }
-        if has_run_out(self.stroke(context), now) {
+        if self.is_over(Timer::Stroke, context, now) {
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;
-            if context.config.check && context.pause.is_none() {
+            if context.config.check && !context.pauses.is_paused() {
                 self.phase = Phase::Checking { began: now, warned: false, beside: false };
                 self.run_check(context, now);
             }
@@ -244,8 +246,8 @@ impl Active {
 
     /// Warns of a slow check, and renews the lock beside it in time.
     fn advance_check(&mut self, context: &mut Context, now: Instant) {
-        let warn = has_run_out(self.slow_check(context), now);
-        let renew = has_run_out(self.renew_beside_check(context), now);
+        let warn = self.is_over(Timer::SlowCheck, context, now);
+        let renew = self.is_over(Timer::RenewBesideCheck, context, now);
         if let Phase::Checking { warned, beside, .. } = &mut self.phase {
             *warned |= warn;
             *beside |= renew;
@@ -285,58 +287,38 @@ impl Active {
             Started::No => Role::Standby,
             Started::At { .. } | Started::ByPreviousInstance => Role::Active,
         };
-        let (deadline, starting) =
-            (self.check_by(context).unwrap_or(now), self.first_start_runs(context));
+        let (deadline, starting) = (self.check_by(context, now), self.first_start_runs(context));
         context.run_check(role, deadline, starting, Some(&self.hold));
     }
 
-    /// Returns when the running check is killed: T·(1 − e) after it began, at V at the latest.
-    fn check_by(&self, context: &Context) -> Option<Instant> {
-        let Phase::Checking { began, .. } = self.phase else {
-            return None;
-        };
-        Some(began.after(context.config.timing.validity()).min(self.hold.valid_until))
+    /// Returns when a check is killed: T·(1 − e) after it began, at V at the latest.
+    fn check_by(&self, context: &Context, began: Instant) -> Instant {
+        began.after(context.config.timing.validity()).min(self.hold.valid_until)
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        earliest([
-            self.hold.deadline(context),
-            self.stroke(context),
-            self.slow_check(context),
-            self.renew_beside_check(context),
-            self.check_over(context),
-        ])
-    }
-
-    /// The next stroke waits for the end of this one, and of a check that was killed.
-    fn stroke(&self, context: &Context) -> Option<Deadline> {
-        let rests = self.phase == Phase::Resting && !context.check_runs;
-        rests.then_some(Timer::Stroke.at(self.stroke_at))
-    }
-
-    fn slow_check(&self, context: &Context) -> Option<Deadline> {
-        match self.phase {
-            Phase::Checking { began, warned: false, .. } => {
-                Some(Timer::SlowCheck.at(began.after(context.config.timing.renewal())))
-            }
-            _ => None,
-        }
-    }
-
-    /// The lock is renewed once beside a check that has not ended: after R, or while there is still
-    /// time for it.
-    fn renew_beside_check(&self, context: &Context) -> Option<Deadline> {
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        self.hold.set_timers(timers, context);
         let r = context.config.timing.renewal();
-        match self.phase {
-            Phase::Checking { began, beside: false, .. } => {
-                let at = began.after(r).min(self.hold.valid_until.before(r / 2));
-                Some(Timer::RenewBesideCheck.at(at))
+        // The next stroke waits for the end of this one, and of a check that was killed.
+        if self.phase == Phase::Resting && !context.check_runs {
+            timers.set(Timer::Stroke, self.stroke_at);
+        }
+        if let Phase::Checking { began, warned, beside } = self.phase {
+            timers.set(Timer::CheckOver, self.check_by(context, began));
+            if !warned {
+                timers.set(Timer::SlowCheck, began.after(r));
             }
-            _ => None,
+            if !beside {
+                // After R, or while there is still time for it.
+                let latest = self.hold.valid_until.before(r / 2);
+                timers.set(Timer::RenewBesideCheck, began.after(r).min(latest));
+            }
         }
     }
 
-    fn check_over(&self, context: &Context) -> Option<Deadline> {
-        self.check_by(context).map(|at| Timer::CheckOver.at(at))
+    fn is_over(&self, timer: Timer, context: &Context, now: Instant) -> bool {
+        let mut timers = Timers::default();
+        self.set_timers(&mut timers, context);
+        timers.is_over(timer, now)
     }
 }

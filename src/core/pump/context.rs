@@ -1,119 +1,90 @@
-//! What every state needs: the configuration, the store as it is known, the guard, the health
-//! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
+//! What every state needs: who this agent is, what it knows, and the effects of the turn. Each
+//! event passes through [`Context::receive`] first.
 
+use super::duplicate_token::{self, DuplicateToken};
+use super::effects::Effects;
 use super::guard_view::GuardView;
 use super::hold::Hold;
-use super::store_view::{KeyView, StoreView};
+use super::pause::Pauses;
+use super::store_view::{Seen, StoreView};
+use super::takeover::Takeover;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, Pause, StoreError, Written};
-use crate::core::protocol::{Grant, Stake, StopOrder};
-use crate::core::record::{KeyState, KeyValue, Record, Revision};
-use crate::core::report::{LockName, Report};
+use crate::core::event::{Effect, Ending, Event, Opened, Written};
+use crate::core::protocol::{Grant, Stake, StopOrder, ToGuard};
+use crate::core::record::{KeyState, KeyValue, Revision};
+use crate::core::report::{LockName, Report, Rollback};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
-
-/// The way to the store: at most one request is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connection {
-    /// The store is out of reach.
-    Closed,
-    /// No request is under way.
-    Idle,
-    /// A read is under way.
-    Reading,
-    /// A write is under way.
-    Writing,
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) config: Config,
     pub(super) id: AgentId,
-    pub(super) connection: Connection,
     pub(super) store: StoreView,
-    /// The seat of the last request: the one of this agent, or on standby the one that was read.
-    pub(super) seat: Seat,
     pub(super) guard: GuardView,
+    pub(super) pauses: Pauses,
     /// A health check runs, or was killed and has not ended.
     pub(super) check_runs: bool,
-    /// The term of the grant that an earlier instance of this agent gave to the guard.
-    pub(super) predecessor_term: Option<Revision>,
-    /// The pause that the agents of this key observe.
-    pub(super) pause: Option<Pause>,
-    /// The number of the last pause that has ended.
-    pub(super) ended_pause: Option<u64>,
-    /// When two agents with one token were reported last.
-    pub(super) duplicate_reported_at: Option<Instant>,
-    /// Why the store refuses this agent, since it was open last.
-    pub(super) rejection: Option<StoreError>,
+    pub(super) duplicate_token: DuplicateToken,
     nonce: u64,
-    effects: Vec<Effect>,
+    pub(super) effects: Effects,
 }
 
 impl Context {
     pub(super) fn new(config: Config, id: AgentId, now: Instant) -> Context {
-        let (store, guard) = (StoreView::new(config.seats), GuardView::new(config.observes, now));
         Context {
+            store: StoreView::new(config.seats, config.timing),
+            guard: GuardView::new(&config, now),
             config,
             id,
-            connection: Connection::Closed,
-            store,
-            seat: Seat::FIRST,
-            guard,
+            pauses: Pauses::default(),
             check_runs: false,
-            predecessor_term: None,
-            pause: None,
-            ended_pause: None,
-            duplicate_reported_at: None,
-            rejection: None,
+            duplicate_token: DuplicateToken::default(),
             nonce: 0,
-            effects: Vec::new(),
+            effects: Effects::default(),
         }
     }
 
     /// Takes in what an event says of the world.
-    pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
-        self.store.rolled_back = false;
-        self.end_pause(now);
+    pub(super) fn receive(&mut self, event: &Event, now: Instant) {
+        let Context { id, store, guard, pauses, effects, .. } = self;
+        store.rolled_back = false;
+        pauses.advance(effects, now);
         match event {
-            Event::Opened(opened) => self.handle_opened(opened, now),
-            Event::Closed(why) => {
-                if self.is_open() {
-                    self.report(Report::StoreLost(why.clone()));
+            Event::Opened(Opened { bucket, key_states }) => {
+                store.opened(bucket, effects, now);
+                for (seat, key_state) in Seat::all(self.config.seats).zip(key_states) {
+                    self.observe(seat, key_state, now);
                 }
-                self.connection = Connection::Closed;
             }
+            Event::Closed(why) => store.closed(why, effects),
+            Event::Rejected(rejection) => store.rejected(rejection, effects),
             Event::Read(answer) => {
-                self.answered();
+                store.answered();
                 match answer {
-                    Ok(key_state) => self.observe(self.seat, key_state, now),
+                    Ok(key_state) => self.observe(self.store.seat, key_state, now),
                     Err(why) => self.report(Report::ReadUnanswered(why.clone())),
                 }
             }
             Event::Written(written) => {
-                self.answered();
+                store.answered();
                 match written {
-                    Written::Stored(revision) => self.handle_stored(*revision, now),
-                    Written::Moved(Some(revision)) => self.key_mut().show(*revision),
+                    Written::Stored(revision) => store.stored(*revision, effects, now),
+                    Written::Moved(Some(revision)) => store.key_mut().show(*revision),
                     Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
                 }
             }
             Event::Hint(seat, revision) => {
-                let named = revision.unwrap_or(Revision(u64::MAX));
-                let key = &mut self.store.keys[seat.index()];
-                key.hinted = key.hinted.max(named);
+                let key = store.key_of_mut(*seat);
+                key.hinted = key.hinted.max(revision.unwrap_or(Revision(u64::MAX)));
             }
             Event::Changed(seat, key_state) => self.observe(*seat, key_state, now),
             Event::CheckEnded(_) => self.check_runs = false,
-            Event::Guard(number, event) => self.handle_guard_event(*number, event, now),
-            Event::Rejected(rejection) => {
-                if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
-                    self.report(Report::StoreRefuses(rejection.to_string()));
-                }
-                self.rejection = Some(rejection.clone());
+            Event::Guard(number, event) => {
+                guard.receive(*number, event, id.incarnation, effects, now);
             }
-            Event::PauseRead(pause) => self.handle_pause(pause.as_ref(), now),
+            Event::PauseRead(pause) => pauses.read(pause.as_ref(), effects, now),
             Event::Tick
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested
@@ -121,9 +92,53 @@ impl Context {
         }
     }
 
-    /// Returns what is known of the key of the seat of this agent, or that it asked for last.
-    pub(super) fn key(&self) -> &KeyView {
-        &self.store.keys[self.seat.index()]
+    /// Takes in what a read showed of the key of a seat. A revision below one that was seen is a
+    /// stale read, which changes little: a rollback shows at the next write or opening. Or at once,
+    /// where a number was given again.
+    fn observe(&mut self, seat: Seat, key_state: &KeyState, now: Instant) {
+        let key = self.store.key_of_mut(seat);
+        if let Some(Seen { key_state: known, .. }) = &key.seen {
+            if key_state.revision < known.revision || key_state == known {
+                // If it was a rollback, its holder is one of those that the store may lose next.
+                return key.holders.observe(key_state, true);
+            }
+            if key_state.revision == known.revision {
+                self.roll_back(Rollback::NumberAgain(key_state.revision), now);
+            }
+        }
+        let before = self.store.key_of_mut(seat).seen.take();
+        if before.is_some() {
+            // Somebody could store: what comes now is changed.
+            self.store.refused = None;
+            if key_state.value == KeyValue::Marker {
+                self.report(Report::KeyDeleted);
+            }
+        }
+        duplicate_token::report_duplicate(self, before.as_ref(), key_state, now);
+        let takeover = Takeover::decide(self, seat, key_state, now);
+        self.store.show(key_state.revision);
+        self.store.key_of_mut(seat).observe(key_state, takeover, now);
+    }
+
+    /// Returns the term of a record that an earlier instance of this agent wrote, if it is the
+    /// term of the service with which the guard goes on: that instance is dead, or the guard
+    /// would not talk to this one. An instance that adopted the service and died before its
+    /// first grant counts too: the guard does not know it.
+    pub(super) fn predecessor_term_in(&self, key_state: &KeyState) -> Option<Revision> {
+        let lease = self.id.namesake(key_state).filter(|lease| lease.boot == self.id.boot)?;
+        let term = lease.term.unwrap_or(key_state.revision);
+        (self.guard.predecessor_term == Some(term)).then_some(term)
+    }
+
+    /// Returns what an event shows under the key of the present seat, if this instance of this
+    /// agent did not write it.
+    pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
+        event.key_state(self.store.seat).filter(|key_state| !self.id.wrote(key_state))
+    }
+
+    /// The store was found to have lost what it had.
+    pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
+        self.store.roll_back(how, &mut self.effects, now);
     }
 
     /// Returns the seat of a grant if this agent has fewer seats.
@@ -139,31 +154,6 @@ impl Context {
         }
     }
 
-    pub(super) fn key_mut(&mut self) -> &mut KeyView {
-        &mut self.store.keys[self.seat.index()]
-    }
-
-    fn answered(&mut self) {
-        if self.is_open() {
-            self.connection = Connection::Idle;
-        }
-    }
-
-    /// Returns whether the guard answers, where one is needed.
-    pub(super) fn has_guard(&self) -> bool {
-        self.config.observes || self.guard.is_up()
-    }
-
-    /// Returns whether the store is open.
-    pub(super) fn is_open(&self) -> bool {
-        self.connection != Connection::Closed
-    }
-
-    /// Returns whether a request may be made.
-    pub(super) fn is_idle(&self) -> bool {
-        self.connection == Connection::Idle
-    }
-
     /// Returns a number that no write of this incarnation had.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.nonce += 1;
@@ -171,23 +161,23 @@ impl Context {
     }
 
     pub(super) fn report(&mut self, report: Report) {
-        self.want(Effect::Report(report));
+        self.effects.report(report);
     }
 
     pub(super) fn want(&mut self, effect: Effect) {
-        self.effects.push(effect);
+        self.effects.want(effect);
     }
 
-    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+    pub(super) fn tell_guard(&mut self, message: ToGuard, now: Instant) {
+        self.guard.tell(message, &mut self.effects, now);
     }
 
     /// Reads the key of the present seat. The store is idle.
     pub(super) fn read(&mut self, now: Instant) {
-        self.connection = Connection::Reading;
-        self.key_mut().hinted = Revision(0);
+        let Context { store, effects, .. } = self;
+        store.key_mut().hinted = Revision(0);
         let deadline = now.after(self.config.timing.attempt());
-        self.want(Effect::Read { seat: self.seat, deadline });
+        store.request(Effect::Read { seat: store.seat, deadline }, effects);
     }
 
     /// Runs the health check, which must not be running; `starting` tells that the first start
@@ -221,24 +211,20 @@ impl Context {
         }
     }
 
-    /// Returns how an agent ends that the store has refused from the first.
-    pub(super) fn rejected(&self) -> Option<Ending> {
-        let rejection = self.rejection.as_ref().filter(|_| self.store.bucket.is_none())?;
-        Some(Ending::Rejected(rejection.clone()))
+    /// Returns why this agent can take no lock now, even if its service is down and it is healthy.
+    pub(super) fn obstacle(&self) -> Option<&str> {
+        if self.pauses.is_paused() {
+            Some("paused")
+        } else if !self.store.is_open() {
+            Some("the store is out of reach")
+        } else {
+            self.guard.unfit()
+        }
     }
 
-    /// Returns the term of a record that an earlier instance of this agent wrote, if it is the
-    /// term of the service with which the guard goes on: that instance is dead, or the guard
-    /// would not talk to this one. An instance that adopted the service and died before its
-    /// first grant counts too: the guard does not know it.
-    pub(super) fn predecessor_term_in(&self, key_state: &KeyState) -> Option<Revision> {
-        let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
-            return None;
-        };
-        let same_agent = *token == self.id.token && lease.boot == self.id.boot;
-        let other_instance = lease.incarnation != self.id.incarnation;
-        let term = lease.term.unwrap_or(key_state.revision);
-        (same_agent && other_instance && self.predecessor_term == Some(term)).then_some(term)
+    /// Returns how an agent ends that the store has refused from the first.
+    pub(super) fn rejected(&self) -> Option<Ending> {
+        self.store.rejection().cloned().map(Ending::Rejected)
     }
 
     /// Returns what a command is told of the lock.
@@ -247,7 +233,7 @@ impl Context {
             term: hold.map(|hold| hold.term),
             epoch: self.store.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
             previous: hold.and_then(|hold| hold.previous.clone()),
-            seat: hold.map(|_| self.seat).filter(|_| self.config.seats > 1),
+            seat: hold.map(|_| self.store.seat).filter(|_| self.config.seats > 1),
         }
         .tellable()
     }

@@ -68,12 +68,21 @@ pub struct Deadline {
     pub timer: Timer,
 }
 
-/// Returns whether a timer has run out; one that is not set has not.
-pub(super) fn has_run_out(timer: Option<Deadline>, now: Instant) -> bool {
-    timer.is_some_and(|timer| now >= timer.at)
-}
+/// The timers that are set in a state.
+#[derive(Debug, Default)]
+pub(super) struct Timers(Vec<Deadline>);
 
-/// Returns the earliest of the timers that are set.
-pub(super) fn earliest<const N: usize>(timers: [Option<Deadline>; N]) -> Option<Deadline> {
-    timers.into_iter().flatten().min()
+impl Timers {
+    pub(super) fn set(&mut self, timer: Timer, at: Instant) {
+        self.0.push(timer.at(at));
+    }
+
+    /// Returns whether a timer is set and has run out.
+    pub(super) fn is_over(&self, timer: Timer, now: Instant) -> bool {
+        self.0.iter().any(|deadline| deadline.timer == timer && now >= deadline.at)
+    }
+
+    pub(super) fn earliest(&self) -> Option<Deadline> {
+        self.0.iter().min().copied()
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::store_view::Seen;
-use crate::core::record::{KeyState, KeyValue, Lease, Record};
+use crate::core::record::{KeyState, Lease};
 use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
@@ -12,46 +12,38 @@ use crate::core::time::Instant;
 /// How often two live agents with one token are reported again.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-impl Context {
-    /// Two incarnations with one token are two agents, or one that was restarted:
-    /// only a record that moves while it is watched proves that the other lives.
-    pub(super) fn watch_for_duplicate_token(
-        &mut self,
-        before: Option<&Seen>,
-        key_state: &KeyState,
-        now: Instant,
-    ) {
-        let Some(theirs) = self.duplicate_in(key_state) else {
-            return;
-        };
-        let (incarnation, host) = (theirs.incarnation, sanitize_field(&theirs.host));
-        let before = before.and_then(|seen| self.duplicate_in(&seen.key_state));
-        if before.map(|lease| lease.incarnation) != Some(incarnation) {
-            // The guard may yet tell that this was the previous instance.
-            if !self.guard.has_reported() {
-                return;
-            }
-            let token = self.id.token.clone();
-            self.report(Report::OwnToken { token, host });
-        } else if self.duplicate_is_due(now) {
-            let (token, incarnation) = (self.id.token.clone(), incarnation.to_string());
-            self.report(Report::DuplicateToken { token, host, incarnation });
-        }
-    }
+#[derive(Clone, Debug, Default)]
+pub(super) struct DuplicateToken {
+    reported_at: Option<Instant>,
+}
 
-    fn duplicate_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
-        let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
-            return None;
-        };
-        let other = lease.incarnation != self.id.incarnation && *token == self.id.token;
-        (other && self.predecessor_term_in(key_state).is_none()).then_some(lease)
-    }
-
-    fn duplicate_is_due(&mut self, now: Instant) -> bool {
-        let due = self.duplicate_reported_at.is_none_or(|at| now.since(at) >= REPORT_EVERY);
-        if due {
-            self.duplicate_reported_at = Some(now);
+/// Two incarnations with one token are two agents, or one that was restarted: only a record that
+/// moves while it is watched proves that the other lives.
+pub(super) fn report_duplicate(
+    context: &mut Context,
+    before: Option<&Seen>,
+    key_state: &KeyState,
+    now: Instant,
+) {
+    let Some(theirs) = duplicate_in(context, key_state) else { return };
+    let (token, host) = (context.id.token.clone(), sanitize_field(&theirs.host));
+    let before = before.and_then(|seen| duplicate_in(context, &seen.key_state));
+    if before.map(|lease| lease.incarnation) != Some(theirs.incarnation) {
+        // The guard may yet tell that this was the previous instance.
+        if context.guard.has_reported() {
+            context.report(Report::OwnToken { token, host });
         }
-        due
+        return;
     }
+    let reported_at = &mut context.duplicate_token.reported_at;
+    if reported_at.is_none_or(|at| now.since(at) >= REPORT_EVERY) {
+        *reported_at = Some(now);
+        let incarnation = theirs.incarnation.to_string();
+        context.report(Report::DuplicateToken { token, host, incarnation });
+    }
+}
+
+fn duplicate_in<'a>(context: &Context, key_state: &'a KeyState) -> Option<&'a Lease> {
+    let is_predecessors = context.predecessor_term_in(key_state).is_some();
+    context.id.namesake(key_state).filter(|_| !is_predecessors)
 }

@@ -6,10 +6,14 @@
 
 use std::time::Duration;
 
-use super::context::Context;
-use super::deadline::{Deadline, Timer};
+use super::Config;
+use super::deadline::{Deadline, Timer, Timers};
+use super::effects::Effects;
 use crate::core::event::{Effect, GuardEvent};
-use crate::core::protocol::{Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard};
+use crate::core::protocol::{
+    GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
+};
+use crate::core::record::{Incarnation, Revision};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing, guard_answer_time};
@@ -22,6 +26,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What the agent knows of its guard.
 #[derive(Clone, Debug)]
 pub(super) struct GuardView {
+    config: GuardConfig,
+    /// There is none: this agent only observes, and runs no service.
+    is_without: bool,
     /// The guard that was started or connected to; `None` when there is none.
     present: Option<Box<Present>>,
     /// When a guard is started where there is none.
@@ -32,10 +39,10 @@ pub(super) struct GuardView {
     pause: Duration,
     /// Why there is no guard, as it was last reported.
     reported_loss: Option<String>,
-    /// There is none: this agent only observes, and runs no service.
-    is_without: bool,
     /// The times under which the previous instance may have left the service running.
     previous_times: Option<Timing>,
+    /// The term of the grant that an earlier instance of this agent gave to the guard.
+    pub(super) predecessor_term: Option<Revision>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,21 +88,28 @@ impl Present {
 }
 
 impl GuardView {
-    pub(super) fn new(is_without: bool, now: Instant) -> GuardView {
-        let (present, number, reported_loss) = (None, 0, None);
+    pub(super) fn new(config: &Config, now: Instant) -> GuardView {
         GuardView {
-            present,
+            config: config.guard(),
+            is_without: config.observes,
+            present: None,
             start_at: now,
-            number,
+            number: 0,
             pause: PAUSE_MIN,
-            reported_loss,
-            is_without,
+            reported_loss: None,
             previous_times: None,
+            predecessor_term: None,
         }
     }
 
     pub(super) fn recall_times(&mut self, previous: Option<Timing>) {
         self.previous_times = previous;
+    }
+
+    /// Returns what the guard has reported last. While a message is not answered, that may not
+    /// hold any more.
+    fn last_report(&self) -> Option<&GuardReport> {
+        self.present.as_ref()?.report.as_ref()
     }
 
     /// Returns the last report if it answers all messages.
@@ -117,20 +131,14 @@ impl GuardView {
     /// Returns whether the first start of the term runs, `asserted` telling that it was asked
     /// for. While a message is not answered, what was reported before it counts.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
-        let Some(present) = &self.present else {
-            return false;
-        };
-        let Some(report) = &present.report else {
-            return false;
-        };
-        match report.service {
+        self.last_report().is_some_and(|report| match report.service {
             ServiceState::Up(_, StartState::FirstRuns) => true,
             ServiceState::Up(_, StartState::Ended) => false,
             ServiceState::Up(_, StartState::NotRun)
             | ServiceState::Unknown
             | ServiceState::Down
-            | ServiceState::Stopping { .. } => asserted && report.heard < present.sent_count,
-        }
+            | ServiceState::Stopping { .. } => asserted && self.report().is_none(),
+        })
     }
 
     /// Returns whether the service is known to be down.
@@ -145,13 +153,13 @@ impl GuardView {
 
     /// Returns whether a guard has reported since it was started or connected to.
     pub(super) fn has_reported(&self) -> bool {
-        self.present.as_ref().is_some_and(|present| present.report.is_some())
+        self.last_report().is_some()
     }
 
-    /// Returns whether it has reported, and answers in time.
+    /// Returns whether it has reported, and answers in time, or is not needed.
     pub(super) fn is_up(&self) -> bool {
-        let present = self.present.as_ref().filter(|present| present.report.is_some());
-        present.is_some_and(|present| !matches!(present.reply, Reply::Overdue(_)))
+        let is_overdue = |present: &Present| matches!(present.reply, Reply::Overdue(_));
+        self.is_without || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
     }
 
     /// Returns the number of the link to the guard, if there is one for all that is known.
@@ -167,91 +175,94 @@ impl GuardView {
     /// Returns whether a start has succeeded and nothing was stopped since, as the guard has
     /// reported it last.
     pub(super) fn has_started(&self) -> bool {
-        let report = self.present.as_ref().and_then(|present| present.report.as_ref());
-        report.is_some_and(|report| {
+        self.last_report().is_some_and(|report| {
             let ended = matches!(report.service, ServiceState::Up(_, StartState::Ended));
             ended && report.start_failure.is_none()
         })
     }
 
-    /// Returns how the last start failed, if so, as the guard has reported it last: while a
-    /// message is not answered, that is the latest there is to show.
+    /// Returns how the last start failed, if so, as the guard has reported it last.
     pub(super) fn start_failure(&self) -> Option<&str> {
-        self.present.as_ref()?.report.as_ref()?.start_failure.as_deref()
+        self.last_report()?.start_failure.as_deref()
     }
-}
 
-impl Context {
-    /// Takes in what the guard tells, or what became of it.
-    pub(super) fn handle_guard_event(&mut self, number: u64, event: &GuardEvent, now: Instant) {
-        if number != self.guard.number {
+    /// Takes in what the guard tells this instance, `own`, or what became of it.
+    pub(super) fn receive(
+        &mut self,
+        number: u64,
+        event: &GuardEvent,
+        own: Incarnation,
+        effects: &mut Effects,
+        now: Instant,
+    ) {
+        if number != self.number {
             return;
         }
         match event {
-            GuardEvent::Report(report) => self.handle_guard_report(report, now),
-            GuardEvent::Lost(why) => self.guard_lost(why, now),
+            GuardEvent::Report(report) => self.reported(report, own, effects, now),
+            GuardEvent::Lost(why) => self.lost(why, effects, now),
         }
     }
 
-    fn handle_guard_report(&mut self, report: &GuardReport, now: Instant) {
-        let Some(present) = &mut self.guard.present else {
+    fn reported(
+        &mut self,
+        report: &GuardReport,
+        own: Incarnation,
+        effects: &mut Effects,
+        now: Instant,
+    ) {
+        let Some(present) = &mut self.present else {
             return;
         };
         let complete = report.heard >= present.sent_count;
         present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
         let before = present.report.replace(report.clone());
-        let is_own = |grant: &Grant| grant.holder == self.id.incarnation;
         match &report.service {
-            ServiceState::Up(grant, _) if !is_own(grant) => {}
+            ServiceState::Up(grant, _) if grant.holder != own => {
+                self.predecessor_term = grant.context.term;
+            }
             ServiceState::Unknown | ServiceState::Stopping { .. } => {}
-            ServiceState::Up(..) | ServiceState::Down => self.guard.previous_times = None,
+            ServiceState::Up(..) | ServiceState::Down => self.previous_times = None,
         }
-        if let ServiceState::Up(grant, _) = &report.service
-            && grant.holder != self.id.incarnation
-        {
-            self.predecessor_term = grant.context.term;
-        }
-        self.guard.reported_loss = None;
-        let unfit_before = before.and_then(|before| before.unfit);
+        self.reported_loss = None;
         if let Some(why) = &report.unfit
-            && unfit_before.as_ref() != Some(why)
+            && before.is_none_or(|before| before.unfit.as_ref() != Some(why))
         {
-            self.report(Report::Unfit(why.clone()));
+            effects.report(Report::Unfit(why.clone()));
         }
     }
 
-    fn guard_lost(&mut self, why: &str, now: Instant) {
-        if self.guard.reported_loss.as_deref() != Some(why) {
-            self.guard.reported_loss = Some(why.to_owned());
-            let report =
-                if self.guard.has_reported() { Report::GuardLost } else { Report::NoGuard };
-            self.report(report(why.to_owned()));
+    fn lost(&mut self, why: &str, effects: &mut Effects, now: Instant) {
+        if self.reported_loss.as_deref() != Some(why) {
+            self.reported_loss = Some(why.to_owned());
+            let report = if self.has_reported() { Report::GuardLost } else { Report::NoGuard };
+            effects.report(report(why.to_owned()));
         }
-        self.forget_guard(now);
+        self.forget(now);
     }
 
     /// Another guard is started at once after one that has lived for a while.
-    fn forget_guard(&mut self, now: Instant) {
-        let guard = self.guard.present.take();
+    fn forget(&mut self, now: Instant) {
+        let guard = self.present.take();
         // The next guard starts now, for which the host may need the present R.
-        self.guard.previous_times = None;
+        self.previous_times = None;
         if guard.is_some_and(|present| now.since(present.since) > PAUSE_MAX) {
-            self.guard.pause = PAUSE_MIN;
-            self.guard.start_at = now;
+            self.pause = PAUSE_MIN;
+            self.start_at = now;
         } else {
-            let pause = self.guard.pause;
+            let pause = self.pause;
             let most = PAUSE_MAX.min(self.config.timing.renewal() / 4);
-            self.guard.pause = (pause * 2).min(most.max(PAUSE_MIN));
-            self.guard.start_at = now.after(pause);
+            self.pause = (pause * 2).min(most.max(PAUSE_MIN));
+            self.start_at = now.after(pause);
         }
     }
 
     /// Sends the guard a message. Without a guard nothing is sent: the next guard is told at
     /// its start what it has to know.
-    pub(super) fn tell_guard(&mut self, message: ToGuard, now: Instant) {
-        if let Some(present) = &mut self.guard.present {
+    pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Effects, now: Instant) {
+        if let Some(present) = &mut self.present {
             present.count_message(&message, now);
-            self.want(Effect::TellGuard(message));
+            effects.want(Effect::TellGuard(message));
         }
     }
 
@@ -259,34 +270,36 @@ impl Context {
     /// a new guard has to know at once. A guard that stops the service is told so again and
     /// again: there is nothing else to say, and one that is frozen shows by its silence alone.
     /// Returns whether a guard was started or killed.
-    pub(super) fn tend_guard(&mut self, message: Option<ToGuard>, now: Instant) -> bool {
-        let due = self.guard_deadline().filter(|deadline| now >= deadline.at);
-        let Some(present) = &mut self.guard.present else {
-            if due.is_some() {
-                self.start_guard(message, now);
-            }
-            return due.is_some();
-        };
-        if due.is_none() {
+    pub(super) fn advance(
+        &mut self,
+        message: Option<ToGuard>,
+        effects: &mut Effects,
+        now: Instant,
+    ) -> bool {
+        if self.deadline().is_none_or(|deadline| now < deadline.at) {
             return false;
         }
+        let Some(present) = &mut self.present else {
+            self.start(message, effects, now);
+            return true;
+        };
         if let Some((order, _)) = present.order_under_way() {
             let order = order.clone();
-            self.tell_guard(ToGuard::Stop(order), now);
+            self.tell(ToGuard::Stop(order), effects, now);
             return false;
         }
         if let Reply::Awaited(_) = present.reply {
             present.reply = Reply::Overdue(now);
             return false;
         }
-        self.report(Report::GuardKilled(Ms(self.guard_answer_time())));
-        self.want(Effect::KillGuard);
-        self.forget_guard(now);
+        effects.report(Report::GuardKilled(Ms(self.answer_time())));
+        effects.want(Effect::KillGuard);
+        self.forget(now);
         true
     }
 
-    fn start_guard(&mut self, message: Option<ToGuard>, now: Instant) {
-        let mut messages = vec![ToGuard::Hello(self.config.guard())];
+    fn start(&mut self, message: Option<ToGuard>, effects: &mut Effects, now: Instant) {
+        let mut messages = vec![ToGuard::Hello(self.config)];
         messages.extend(message);
         let mut present = Present {
             since: now,
@@ -296,25 +309,29 @@ impl Context {
             order: None,
         };
         messages.iter().for_each(|message| present.count_message(message, now));
-        self.guard.number += 1;
-        self.guard.present = Some(Box::new(present));
-        self.want(Effect::ConnectGuard(self.guard.number, messages));
+        self.number += 1;
+        self.present = Some(Box::new(present));
+        effects.want(Effect::ConnectGuard(self.number, messages));
     }
 
     /// Returns the time in which the guard has to answer before it is killed.
-    pub(super) fn guard_answer_time(&self) -> Duration {
-        guard_answer_time(self.config.timing.renewal(), self.guard.previous_times)
+    pub(super) fn answer_time(&self) -> Duration {
+        guard_answer_time(self.config.timing.renewal(), self.previous_times)
     }
 
-    /// Returns when [`Context::tend_guard`] has something to do.
-    pub(super) fn guard_deadline(&self) -> Option<Deadline> {
-        if self.guard.is_without {
+    pub(super) fn set_timers(&self, timers: &mut Timers) {
+        self.deadline().iter().for_each(|deadline| timers.set(deadline.timer, deadline.at));
+    }
+
+    /// Returns when [`GuardView::advance`] has something to do.
+    fn deadline(&self) -> Option<Deadline> {
+        if self.is_without {
             return None;
         }
-        let Some(present) = &self.guard.present else {
-            return Some(Timer::GuardStart.at(self.guard.start_at));
+        let Some(present) = &self.present else {
+            return Some(Timer::GuardStart.at(self.start_at));
         };
-        let answer_time = self.guard_answer_time();
+        let answer_time = self.answer_time();
         match present.reply {
             Reply::Awaited(since) => Some(Timer::GuardAnswer.at(since.after(answer_time))),
             Reply::Overdue(since) => Some(Timer::GuardAnswer.at(since.after(SLACK / 2))),

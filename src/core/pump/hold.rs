@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::{Timer, Timers};
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
@@ -56,7 +56,7 @@ impl Hold {
         if let Some(key_state) = context.foreign_key(event)
             && key_state.revision >= self.revision
         {
-            let seen = context.key().seen.as_ref();
+            let seen = context.store.key().seen.as_ref();
             let holder = seen.map(|seen| seen.takeover.holder.clone());
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
@@ -81,19 +81,28 @@ impl Hold {
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 
+    /// Returns the write that gives the lock back, to the agent with this token if one is named.
+    pub(super) fn release(&self, released_to: Option<String>) -> NewWrite {
+        let (expected, term) = (self.revision, Some(self.term));
+        let (state, grace) = (RecordState::Released, Duration::ZERO);
+        NewWrite { expected, state, term, grace, released_to }
+    }
+
     /// Sends the renewal that is under way when that is due. Without one the key is read when a
     /// hint names a revision that this agent did not write: a hint wakes, a read decides.
     pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
         if let Some(renewal) = &mut self.renewal {
             renewal.advance(context, now);
-        } else if context.key().hinted > self.revision && context.is_idle() {
+        } else if context.store.key().hinted > self.revision && context.store.is_idle() {
             context.read(now);
         }
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.deadline(context));
-        earliest([Some(Timer::LockOver.at(self.valid_until)), renewal])
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        timers.set(Timer::LockOver, self.valid_until);
+        if let Some(renewal) = &self.renewal {
+            renewal.set_timers(timers, context);
+        }
     }
 
     /// Returns what the guard is told of the lock.

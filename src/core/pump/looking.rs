@@ -2,7 +2,7 @@
 //! instance of this agent is asked.
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer};
+use super::deadline::{Timer, Timers};
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
@@ -15,16 +15,12 @@ use crate::core::time::Instant;
 /// The state of an agent that has just started.
 #[derive(Clone, Debug)]
 pub(super) struct Looking {
-    /// A store that cannot be read by then counts as another's.
-    until: Instant,
-    /// From here on the guard has its time to answer: whether it lets a service run that could be
-    /// adopted is not known before.
     since: Instant,
 }
 
 impl Looking {
-    pub(super) fn new(context: &Context, now: Instant) -> Looking {
-        Looking { until: now.after(context.config.timing.renewal()), since: now }
+    pub(super) fn new(now: Instant) -> Looking {
+        Looking { since: now }
     }
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
@@ -42,33 +38,32 @@ impl Looking {
         }
         match inherited(context) {
             Some(grant) if over => {
-                let lock = ServiceLock::Inherited(grant);
+                let lock = ServiceLock::Lost(grant);
                 Stopping::begin(context, lock, Reason::PredecessorOver, now)
             }
-            Some(grant) if context.is_open() => Taking::adopt(context, grant, now),
-            None if guard_known && context.is_open() => {
+            Some(grant) if context.store.is_open() => Taking::adopt(context, grant, now),
+            None if guard_known && context.store.is_open() => {
                 let standby = Standby::informed(context, now);
                 Next::Go(State::Standby(standby), Reason::Open, Level::Info)
             }
-            None if over => {
-                let standby = Standby::new(context, now);
-                Next::Go(State::Standby(standby), Reason::NotRead, Level::Info)
-            }
+            None if over => Standby::begin(context, Reason::NotRead, now),
             Some(_) | None => Next::Stay(State::Looking(self)),
         }
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        Some(Timer::LookingOver.at(self.until(context)))
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        timers.set(Timer::LookingOver, self.until(context));
     }
 
-    /// Until when this agent looks: a service that the previous instance left running has until
-    /// its lock runs out.
+    /// Until when this agent looks. A service that the previous instance left running has until
+    /// its lock runs out. A store that cannot be read within R counts as another's, but the guard
+    /// has its time to answer: whether it lets such a service run is not known before.
     fn until(&self, context: &Context) -> Instant {
+        let renewal = context.config.timing.renewal();
         match inherited(context) {
             Some(grant) => grant.valid_until,
-            None if context.guard.is_known() => self.until,
-            None => self.until.max(self.since.after(context.guard_answer_time())),
+            None if context.guard.is_known() => self.since.after(renewal),
+            None => self.since.after(renewal.max(context.guard.answer_time())),
         }
     }
 }

@@ -44,20 +44,21 @@
 //! 4. A lock that is not yet confirmed is never released, but left to expire: its
 //!    holder before may still be stopping.
 //! 5. After a turn the next deadline lies in the future, or there is none.
-//! 6. Each timer is a function of the state and the context. The turn and [`Pump::deadline`] ask
-//!    the same function, so no timer is forgotten. A second turn at the same instant would change
-//!    nothing.
+//! 6. Each state tells by `set_timers` which timers are set while it stays, and the earliest is the
+//!    next deadline. A second turn at the same instant would change nothing.
 
 mod active;
 mod context;
 mod deadline;
 mod duplicate_token;
+mod effects;
 mod failback;
 mod guard_view;
 mod hold;
 mod holders;
 mod looking;
 mod pause;
+mod reads;
 mod standby;
 mod status;
 mod stopping;
@@ -70,7 +71,7 @@ use std::time::Duration;
 
 use self::active::Active;
 use self::context::Context;
-use self::deadline::earliest;
+use self::deadline::Timers;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
@@ -82,7 +83,7 @@ use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
 use crate::core::priority::Priority;
 use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
-use crate::core::record::Incarnation;
+use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record};
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
@@ -127,6 +128,24 @@ pub struct Config {
     pub device: DeviceUse,
 }
 
+impl AgentId {
+    /// Returns whether this instance wrote what stands under a key.
+    fn wrote(&self, key_state: &KeyState) -> bool {
+        let is_own = |lease: &Lease| lease.incarnation == self.incarnation;
+        key_state.value.lease().is_some_and(is_own)
+    }
+
+    /// Returns what was written by another instance of this agent, or by another agent with its
+    /// token.
+    fn namesake<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
+        let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
+            return None;
+        };
+        let is_other = lease.incarnation != self.incarnation && *token == self.token;
+        is_other.then_some(lease)
+    }
+}
+
 impl Config {
     /// Returns the part that the guard needs.
     pub fn guard(&self) -> GuardConfig {
@@ -165,6 +184,20 @@ impl State {
         }
     }
 
+    fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        match self {
+            State::Looking(looking) => looking.set_timers(timers, context),
+            State::Standby(standby) => standby.set_timers(timers, context),
+            State::Taking(taking) => taking.set_timers(timers, context),
+            State::Confirming(confirming) => confirming.set_timers(timers, context),
+            State::Active(active) => active.set_timers(timers, context),
+            State::Stopping(stopping) => stopping.set_timers(timers, context),
+            State::Ended => return,
+        }
+        context.guard.set_timers(timers);
+        context.pauses.set_timers(timers);
+    }
+
     fn turn(self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Event::Shutdown(signal) = event {
             return self.told_to_end(context, event, signal, now);
@@ -197,7 +230,7 @@ impl State {
                 context.report(Report::LeftToExpire);
                 ServiceLock::None
             }
-            State::Active(active) => ServiceLock::Held(active.hold, None),
+            State::Active(active) => ServiceLock::held(context, &active.hold, None),
             State::Stopping(stopping) => return stopping.turn(context, event, now),
             State::Ended => return Next::Stay(State::Ended),
         };
@@ -219,7 +252,7 @@ impl State {
 enum Next {
     /// The state stays until the next event.
     Stay(State),
-    /// Another state, which handles an [`Event::Tick`] at once; the reason, and how much it matters.
+    /// Another state, which handles an [`Event::Tick`] at once, the reason, and its level.
     Go(State, Reason, Level),
 }
 
@@ -238,7 +271,7 @@ impl Pump {
     /// at once.
     pub fn new(config: Config, id: AgentId, now: Instant) -> Pump {
         let context = Context::new(config, id, now);
-        let state = State::Looking(Looking::new(&context, now));
+        let state = State::Looking(Looking::new(now));
         Pump { state, context }
     }
 
@@ -277,16 +310,9 @@ impl Pump {
 
     /// Returns the instant of the next [`Event::Tick`] and its reason.
     pub fn deadline(&self) -> Option<Deadline> {
-        let own = match &self.state {
-            State::Looking(looking) => looking.deadline(&self.context),
-            State::Standby(standby) => standby.deadline(&self.context),
-            State::Taking(taking) => taking.deadline(&self.context),
-            State::Confirming(confirming) => confirming.deadline(&self.context),
-            State::Active(active) => active.deadline(&self.context),
-            State::Stopping(stopping) => stopping.deadline(&self.context),
-            State::Ended => return None,
-        };
-        earliest([own, self.context.guard_deadline(), self.context.pause_deadline()])
+        let mut timers = Timers::default();
+        self.state.set_timers(&mut timers, &self.context);
+        timers.earliest()
     }
 }
 
@@ -298,7 +324,7 @@ impl Pump {
 #[must_use]
 pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     let Pump { mut state, mut context } = pump;
-    context.handle_event(event, now);
+    context.receive(event, now);
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
         let from = state.name();
@@ -307,8 +333,8 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 let ended = matches!(same, State::Ended);
                 let message = same.message_for_new_guard(&context);
                 state = same;
-                if ended || !context.tend_guard(message, now) {
-                    let effects = context.take_effects();
+                if ended || !context.guard.advance(message, &mut context.effects, now) {
+                    let effects = context.effects.drain();
                     return (Pump { state, context }, effects);
                 }
                 // A deadline that depends on the guard may have passed.

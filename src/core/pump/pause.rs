@@ -8,28 +8,46 @@
 //! observes a pause once, until the end that it has read first: the number of one that has ended is
 //! remembered.
 
-use super::context::Context;
-use super::deadline::{Deadline, Timer};
+use super::deadline::{Timer, Timers};
+use super::effects::Effects;
 use crate::core::event::Pause;
 use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 
-impl Context {
+/// What this agent knows of pauses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pauses {
+    /// The pause that the agents of this key observe.
+    present: Option<Pause>,
+    /// The number of the last pause that has ended.
+    ended: Option<u64>,
+}
+
+impl Pauses {
+    /// Returns the pause that the agents of this key observe now.
+    pub(super) fn present(&self) -> Option<&Pause> {
+        self.present.as_ref()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.present.is_some()
+    }
+
     /// Takes in what stands in the store.
-    pub(super) fn handle_pause(&mut self, pause: Option<&Pause>, now: Instant) {
-        let is_over = |pause: &Pause| now >= pause.until || self.ended_pause == Some(pause.number);
+    pub(super) fn read(&mut self, pause: Option<&Pause>, effects: &mut Effects, now: Instant) {
+        let is_over = |pause: &Pause| now >= pause.until || self.ended == Some(pause.number);
         let pause = pause.filter(|pause| !is_over(pause));
-        let known = self.pause.as_ref().map(|pause| pause.revision);
+        let known = self.present.as_ref().map(|pause| pause.revision);
         if known == pause.map(|pause| pause.revision) {
             return;
         }
-        if let Some(known) = &self.pause
+        if let Some(known) = &self.present
             && pause.is_none_or(|pause| pause.number != known.number)
         {
-            self.ended_pause = Some(known.number);
+            self.ended = Some(known.number);
         }
-        self.report(match pause {
+        effects.report(match pause {
             Some(Pause { until, by, reason, .. }) => {
                 let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
                 let by = sanitize_field(&format!("{by}{reason}"));
@@ -37,19 +55,18 @@ impl Context {
             }
             None => Report::Resumed,
         });
-        self.pause = pause.cloned();
+        self.present = pause.cloned();
     }
 
     /// Ends a pause whose time is over.
-    pub(super) fn end_pause(&mut self, now: Instant) {
-        if let Some(pause) = self.pause.take_if(|pause| now >= pause.until) {
-            self.ended_pause = Some(pause.number);
-            self.report(Report::PauseOver);
+    pub(super) fn advance(&mut self, effects: &mut Effects, now: Instant) {
+        if let Some(pause) = self.present.take_if(|pause| now >= pause.until) {
+            self.ended = Some(pause.number);
+            effects.report(Report::PauseOver);
         }
     }
 
-    /// Returns when that is.
-    pub(super) fn pause_deadline(&self) -> Option<Deadline> {
-        self.pause.as_ref().map(|pause| Timer::PauseOver.at(pause.until))
+    pub(super) fn set_timers(&self, timers: &mut Timers) {
+        self.present.iter().for_each(|pause| timers.set(Timer::PauseOver, pause.until));
     }
 }

@@ -7,18 +7,18 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest, has_run_out};
+use super::deadline::{Timer, Timers};
 use super::failback::Failback;
+use super::reads::Reads;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
-use super::write::pause;
 use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
+use crate::core::level::Level;
 use crate::core::protocol::{ServiceState, ToGuard};
-use crate::core::record::Revision;
-use crate::core::report::{Holder, Reason, Report};
+use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
@@ -26,15 +26,11 @@ use crate::core::time::Instant;
 /// a divisor: a quarter.
 const CHECK_SPREAD: u32 = 4;
 
-/// How much later than R the key is read while hints come, as a divisor of R.
-const HINT_SPREAD: u32 = 4;
-
 #[derive(Clone, Debug)]
 pub(super) struct Standby {
     /// When the next stroke, which asserts stop, may begin.
     stroke_at: Instant,
-    /// When the key of each seat is read.
-    reads: Vec<KeyReads>,
+    reads: Reads,
     /// No confirming check before this: the last one failed.
     retry_at: Instant,
     phase: Phase,
@@ -42,19 +38,6 @@ pub(super) struct Standby {
     check_took: Duration,
     healthy: Option<bool>,
     failback: Failback,
-}
-
-/// The reads of the key of one seat.
-#[derive(Clone, Debug)]
-struct KeyReads {
-    /// When the key is read again if no hint comes before.
-    read_at: Instant,
-    /// The last read followed a hint.
-    hint_led: bool,
-    /// The holder that was reported.
-    reported: Option<Holder>,
-    /// An agent that only observes has said that it would take the lock from this revision.
-    would_take: Option<Revision>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +63,9 @@ impl Standby {
     }
 
     fn reading_at(context: &Context, read_at: Instant, now: Instant) -> Standby {
-        let reads = KeyReads { read_at, hint_led: false, reported: None, would_take: None };
         Standby {
             stroke_at: now,
-            reads: vec![reads; context.config.seats as usize],
+            reads: Reads::new(context.config.seats, read_at),
             retry_at: now,
             phase: Phase::Resting,
             check_took: Duration::ZERO,
@@ -92,28 +74,19 @@ impl Standby {
         }
     }
 
+    /// Begins to stand by.
+    pub(super) fn begin(context: &Context, why: Reason, now: Instant) -> Next {
+        Next::Go(State::Standby(Standby::new(context, now)), why, Level::Info)
+    }
+
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Some(ending) = context.rejected() {
             return Stopping::to_end(context, ServiceLock::None, ending, Reason::Refused, now);
         }
-        let asked = &mut self.reads[context.seat.index()];
         if let Event::CheckEnded(outcome) = event {
             self.checked(context, outcome, now);
-        } else if let Event::Opened(_) = event {
-            self.reads.iter_mut().for_each(|key| key.put_off(context, now));
-        } else if let Event::Read(Ok(_)) = event {
-            asked.put_off(context, now);
-        } else if let Event::Changed(seat, _) = event {
-            let changed = &mut self.reads[seat.index()];
-            changed.hint_led = true;
-            changed.put_off(context, now);
-        } else if let Event::Read(Err(_)) = event {
-            asked.read_at = now.after(pause(context));
-        } else if let Event::Written(_) = event {
-            // Of a take that was given up on: a read tells what became of it.
-            asked.read_at = now;
         }
-        self.report_holders(context);
+        self.reads.receive(context, event, now);
         self.follow_stop(context, now);
         self.advance(context, now)
     }
@@ -163,158 +136,124 @@ impl Standby {
         }
     }
 
-    fn report_holders(&mut self, context: &mut Context) {
-        let again = context.store.refused.is_some();
-        for (seat, reads) in Seat::all(context.config.seats).zip(&mut self.reads) {
-            let Some(seen) = &context.store.keys[seat.index()].seen else { continue };
-            let holder = &seen.takeover.holder;
-            if reads.reported.as_ref() != Some(holder) {
-                reads.reported = Some(holder.clone());
-                let (holder, revision) = (holder.clone(), seen.key_state.revision);
-                let lock = context.lock_name(seat);
-                context.report(Report::HeldBy { lock, holder, revision, again });
-            }
-        }
-    }
-
     /// Does what is due in each phase that follows from the one before at once.
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         loop {
             let before = self.phase;
-            self.read_and_request(context, now);
-            if let Some((seat, seen)) = self.seat_taken_now(context, now) {
-                return Taking::begin(context, seat, &seen, now);
+            let to_take = self.seat_to_take(context, now);
+            self.reads.advance(context, to_take, now);
+            self.failback.advance(context, self.is_healthy(context), now);
+            if let Phase::Ready { .. } = self.phase
+                && let Some(next) = self.take_if_due(context, now)
+            {
+                return next;
             }
-            self.begin(context, now);
+            let timers = self.timers(context);
+            if timers.is_over(Timer::TakeoverCheck, now) {
+                self.check_for_takeover(context, now);
+            } else if self.must_stop(context) || timers.is_over(Timer::Stroke, now) {
+                self.begin_stroke(context, now);
+            }
             if self.phase == before {
                 return Next::Stay(State::Standby(self));
             }
         }
     }
 
-    /// Reads the key of a seat, and requests a lock from its holder, if that is due.
-    fn read_and_request(&mut self, context: &mut Context, now: Instant) {
-        if context.is_idle()
-            && let Some(seat) = self.seat_to_read(context, now)
-        {
-            let reads = &mut self.reads[seat.index()];
-            reads.hint_led = now < reads.read_at;
-            context.seat = seat;
-            context.read(now);
-        }
-        let healthy = !context.config.check || self.healthy == Some(true);
-        self.failback.advance(context, healthy, now);
-    }
-
-    /// Returns the seat whose lock is taken now, and what stands under its key. An agent that only
-    /// observes says so instead, and rests; so does one whose check counts no more.
-    fn seat_taken_now(&mut self, context: &mut Context, now: Instant) -> Option<(Seat, Seen)> {
-        let Phase::Ready { .. } = self.phase else { return None };
-        let is_stale = has_run_out(self.check_stale(context), now);
+    /// Takes the lock that may be had first, if its time has come. An agent that only observes says
+    /// so instead, and rests; so does one whose check counts no more.
+    fn take_if_due(&mut self, context: &mut Context, now: Instant) -> Option<Next> {
+        let timers = self.timers(context);
+        let is_stale = timers.is_over(Timer::CheckStale, now);
         let Some((seat, seen)) = self.takeable(context).filter(|_| !is_stale) else {
             self.phase = Phase::Resting;
             return None;
         };
-        if !has_run_out(self.take(context), now) {
+        if !timers.is_over(Timer::Take, now) {
             return None;
         }
-        let seen = seen.clone();
         if context.config.observes {
-            let (lock, holder) = (context.lock_name(seat), seen.takeover.holder);
-            context.report(Report::WouldTake { lock, holder });
-            self.reads[seat.index()].would_take = Some(seen.key_state.revision);
+            self.reads.say(context, seat);
             self.phase = Phase::Resting;
             return None;
         }
-        Some((seat, seen))
+        let seen = seen.clone();
+        Some(Taking::begin(context, seat, &seen, now))
     }
 
-    /// From rest: the takeover check when its time has come, else the next stroke, for which
-    /// there must be a guard that answers.
-    fn begin(&mut self, context: &mut Context, now: Instant) {
-        if has_run_out(self.takeover_check(context), now) {
-            if context.config.check {
-                self.check(context, true, now);
-            } else {
-                self.phase = Phase::Ready { since: now };
-            }
-        } else if self.must_stop(context) || has_run_out(self.stroke(context), now) {
-            self.stroke_at = now.after(context.config.timing.lock_time());
-            match context.guard.link() {
-                Some(link) => {
-                    self.phase = Phase::Stopping { link };
-                    context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
-                }
-                // It only observes.
-                None => self.check(context, false, now),
-            }
+    fn check_for_takeover(&mut self, context: &mut Context, now: Instant) {
+        if context.config.check {
+            self.check(context, true, now);
+        } else {
+            self.phase = Phase::Ready { since: now };
         }
+    }
+
+    fn begin_stroke(&mut self, context: &mut Context, now: Instant) {
+        self.stroke_at = now.after(context.config.timing.lock_time());
+        match context.guard.link() {
+            Some(link) => {
+                self.phase = Phase::Stopping { link };
+                context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
+            }
+            // It only observes.
+            None => self.check(context, false, now),
+        }
+    }
+
+    fn is_healthy(&self, context: &Context) -> bool {
+        !context.config.check || self.healthy == Some(true)
     }
 
     fn rests(&self, context: &Context) -> bool {
         self.phase == Phase::Resting && !context.check_runs
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        earliest([
-            self.read_key(context),
-            self.failback.deadline(context),
-            self.check_stale(context),
-            self.take(context),
-            self.takeover_check(context),
-            self.stroke(context),
-        ])
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        self.reads.set_timers(timers, context);
+        self.failback.set_timers(timers, context);
+        let config = &context.config;
+        let takeable = self.takeable(context).map(|(_, seen)| seen);
+        let may_write = takeable.filter(|_| context.store.is_idle());
+        if let Phase::Ready { since } = self.phase {
+            // A takeover check that has passed counts for R.
+            timers.set(Timer::CheckStale, since.after(config.timing.renewal()));
+            may_write.iter().for_each(|seen| timers.set(Timer::Take, seen.take_at(config)));
+        }
+        if !self.rests(context) {
+            return;
+        }
+        if let Some(seen) = may_write {
+            // It begins early, so that it ends when the lock may be had.
+            let lead = self.check_took + self.check_took / CHECK_SPREAD;
+            let check_at = seen.take_at(config).before(lead.min(seen.wait(config)));
+            timers.set(Timer::TakeoverCheck, check_at.max(self.retry_at));
+        }
+        // A stroke needs a guard that has answered; that of an agent that only observes is a check.
+        let may_begin =
+            if config.observes { config.check } else { context.guard.report().is_some() };
+        if may_begin && !context.pauses.is_paused() {
+            // One that is due less than R before the lock may be had waits until that could have
+            // been taken, after an answer that was under way: the stop could hold the take up.
+            let near = self.stroke_at.after(config.timing.renewal());
+            let take_at = takeable.map(|seen| seen.take_at(config)).filter(|at| *at < near);
+            let after_take = take_at.map(|at| at.after(config.timing.attempt()));
+            timers.set(Timer::Stroke, self.stroke_at.max(after_take.unwrap_or(self.stroke_at)));
+        }
     }
 
-    /// Returns the seat whose key is read now: one with a hint, or the one that waits for longest.
-    /// Only the key of the seat itself is read before a takeover that is due: with many seats, or
-    /// a long way to the store, another read is always due too.
-    fn seat_to_read(&self, context: &Context, now: Instant) -> Option<Seat> {
-        let read_at = |seat: &Seat| self.reads[seat.index()].read_at;
-        let seats = || Seat::all(context.config.seats);
-        let hinted = seats().filter(|seat| context.store.keys[seat.index()].is_hinted());
-        let seat = hinted.min_by_key(read_at);
-        if let Some(next) = self.seat_to_take(context, now) {
-            return seat.or_else(|| Some(next).filter(|next| now >= read_at(next)));
-        }
-        seat.or_else(|| seats().min_by_key(read_at).filter(|next| now >= read_at(next)))
+    fn timers(&self, context: &Context) -> Timers {
+        let mut timers = Timers::default();
+        self.set_timers(&mut timers, context);
+        timers
     }
 
     /// Returns the seat whose takeover check, or take, is due now.
     fn seat_to_take(&self, context: &Context, now: Instant) -> Option<Seat> {
-        let is_due = has_run_out(self.takeover_check(context), now)
-            || has_run_out(self.take(context), now) && !has_run_out(self.check_stale(context), now);
+        let timers = self.timers(context);
+        let is_due = timers.is_over(Timer::TakeoverCheck, now)
+            || timers.is_over(Timer::Take, now) && !timers.is_over(Timer::CheckStale, now);
         self.takeable(context).map(|(seat, _)| seat).filter(|_| is_due)
-    }
-
-    fn read_key(&self, context: &Context) -> Option<Deadline> {
-        let read_at = self.reads.iter().map(|key| key.read_at).min();
-        read_at.filter(|_| context.is_idle()).map(|at| Timer::ReadKey.at(at))
-    }
-
-    /// A takeover check that has passed counts for R.
-    fn check_stale(&self, context: &Context) -> Option<Deadline> {
-        match self.phase {
-            Phase::Ready { since } => {
-                Some(Timer::CheckStale.at(since.after(context.config.timing.renewal())))
-            }
-            Phase::Resting | Phase::Stopping { .. } | Phase::Checking { .. } => None,
-        }
-    }
-
-    fn take(&self, context: &Context) -> Option<Deadline> {
-        let is_ready = matches!(self.phase, Phase::Ready { .. }) && context.is_idle();
-        let (_, seen) = self.takeable(context).filter(|_| is_ready)?;
-        Some(Timer::Take.at(context.take_at(seen)))
-    }
-
-    /// The takeover check begins early, so that it ends when the lock may be had.
-    fn takeover_check(&self, context: &Context) -> Option<Deadline> {
-        let may_check = self.rests(context) && context.is_idle();
-        let (_, seen) = self.takeable(context).filter(|_| may_check)?;
-        let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        let check_at = context.take_at(seen).before(lead.min(context.wait(seen)));
-        Some(Timer::TakeoverCheck.at(check_at.max(self.retry_at)))
     }
 
     /// Returns whether the guard asserts stop for the stroke, and is in time. A lock that may be
@@ -325,66 +264,38 @@ impl Standby {
     }
 
     /// Returns why this agent takes no lock that may be had; `None` if it does.
-    pub(super) fn why_no_candidate(&self, context: &Context) -> Option<String> {
+    pub(super) fn why_no_candidate<'a>(&self, context: &'a Context) -> Option<&'a str> {
         if context.config.observes {
-            Some("it only observes".to_owned())
+            Some("it only observes")
         } else if !context.config.priority.is_candidate() {
-            Some("priority never".to_owned())
-        } else if context.pause.is_some() {
-            Some("paused".to_owned())
-        } else if !context.is_open() {
-            Some("the store is out of reach".to_owned())
-        } else if let Some(why) = context.guard.unfit() {
-            Some(why.to_owned())
+            Some("priority never")
+        } else if let Some(why) = context.obstacle() {
+            Some(why)
         } else if !context.guard.is_down() && !self.is_asserting_stop(context) {
-            Some("the service is not known to be down here".to_owned())
+            Some("the service is not known to be down here")
         } else if self.healthy == Some(false) {
-            Some("the health check has failed".to_owned())
-        } else if context.config.check && self.healthy.is_none() {
-            Some("no health check has ended yet".to_owned())
+            Some("the health check has failed")
         } else {
-            None
+            (!self.is_healthy(context)).then_some("no health check has ended yet")
         }
     }
 
     /// Returns the seat that this agent may have first, its own one before all others, and what
-    /// stands under its key.
+    /// stands under its key. Stop is run first of all: what the previous instance left running may
+    /// not be known. An agent whose service is not known to be down takes no lock, not even one
+    /// that is free.
     fn takeable<'a>(&self, context: &'a Context) -> Option<(Seat, &'a Seen)> {
-        // Stop is run first of all: what the previous instance left running may not be known. An
-        // agent whose service is not known to be down is no candidate, not even for a lock
-        // that is free; nor is one whose guard cannot do what is required of it.
-        let able = context.is_open()
-            && context.pause.is_none()
-            && context.guard.is_down()
-            && context.guard.unfit().is_none();
-        let is_candidate = context.config.priority.is_candidate();
-        let seats = Seat::all(context.config.seats).filter(|_| able);
-        let seen = seats.filter_map(|seat| {
-            let seen = context.store.keys[seat.index()].seen.as_ref()?;
-            let is_said = self.reads[seat.index()].would_take == Some(seen.key_state.revision);
-            let may = is_candidate || seen.takeover.is_of_own();
-            (may && !is_said).then_some((seat, seen))
-        });
-        seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), context.take_at(seen)))
-    }
-
-    /// The next stroke needs a guard that has answered; one of an agent that only observes is a
-    /// check. In a pause there is none. A stroke that is due less than R before the lock may be had
-    /// waits until that could have been taken, after an answer that was under way: the stop could
-    /// hold the take up.
-    fn stroke(&self, context: &Context) -> Option<Deadline> {
-        let is_possible = match context.config.observes {
-            true => context.config.check,
-            false => context.guard.report().is_some(),
-        };
-        if !is_possible || !self.rests(context) || context.pause.is_some() {
+        if context.obstacle().is_some() || !context.guard.is_down() {
             return None;
         }
-        let near = self.stroke_at.after(context.config.timing.renewal());
-        let take_at = self.takeable(context).map(|(_, seen)| context.take_at(seen));
-        let after_take = take_at.filter(|at| *at < near);
-        let after_take = after_take.map(|at| at.after(context.config.timing.attempt()));
-        Some(Timer::Stroke.at(after_take.map_or(self.stroke_at, |at| at.max(self.stroke_at))))
+        let is_candidate = context.config.priority.is_candidate();
+        let seen = Seat::all(context.config.seats).filter_map(|seat| {
+            let seen = context.store.key_of(seat).seen.as_ref()?;
+            let may = is_candidate || seen.takeover.is_of_own();
+            let is_said = self.reads.is_said(seat, seen.key_state.revision);
+            (may && !is_said).then_some((seat, seen))
+        });
+        seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), seen.take_at(&context.config)))
     }
 
     /// Returns whether the service may run, for all that the guard knows, and is not being stopped.
@@ -394,15 +305,5 @@ impl Standby {
             Some(ServiceState::Down | ServiceState::Stopping { .. }) | None => false,
         };
         may_run && self.rests(context)
-    }
-}
-
-impl KeyReads {
-    /// The key is read every R. A hint is followed at once, and the read after it
-    /// comes a little later than R: while hints come, every renewal would be read
-    /// twice otherwise.
-    fn put_off(&mut self, context: &Context, now: Instant) {
-        let r = context.config.timing.renewal();
-        self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
     }
 }

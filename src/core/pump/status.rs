@@ -1,7 +1,9 @@
 //! What the agent says of itself.
 
+use super::active::Active;
 use super::context::Context;
 use super::hold::Hold;
+use super::taking::Confirming;
 use super::{Pump, State};
 use crate::core::agent_status::{AgentStatus, ServiceStatus, seconds};
 use crate::core::command::LockContext;
@@ -37,14 +39,14 @@ impl Pump {
             service_seconds: seconds(now.since(since.service.1)),
             seats: config.seats,
             agents: None,
-            seat: hold.filter(|_| config.seats > 1).map(|_| context.seat.0),
+            seat: hold.filter(|_| config.seats > 1).map(|_| context.store.seat.0),
             term: hold.map(|hold| hold.term.0),
             priority: config.priority.to_string(),
             not_candidate_why: state.why_no_candidate(context),
             pause: state.observed_pause(context).map(|pause| pause.revision.0),
             epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
-            store_up: context.is_open(),
-            guard_up: context.has_guard(),
+            store_up: context.store.is_open(),
+            guard_up: context.guard.is_up(),
             start_failure: context.guard.start_failure().map(str::to_owned),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
@@ -88,35 +90,30 @@ impl Pump {
 impl State {
     fn hold(&self) -> Option<&Hold> {
         match self {
-            State::Confirming(confirming) => Some(&confirming.hold),
-            State::Active(active) => Some(&active.hold),
-            State::Looking(_)
-            | State::Standby(_)
-            | State::Taking(_)
-            | State::Stopping(_)
-            | State::Ended => None,
+            State::Confirming(Confirming { hold, .. }) | State::Active(Active { hold, .. }) => {
+                Some(hold)
+            }
+            State::Looking(_) | State::Standby(_) | State::Taking(_) => None,
+            State::Stopping(_) | State::Ended => None,
         }
     }
 
     /// Returns the pause that this agent observes.
     fn observed_pause<'a>(&self, context: &'a Context) -> Option<&'a Pause> {
-        match self {
-            State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Active(_) => {
-                context.pause.as_ref()
-            }
-            // It is looking for a service to adopt, or stops one.
-            State::Looking(_) | State::Stopping(_) | State::Ended => None,
-        }
+        // It is looking for a service to adopt, or stops one.
+        let is_busy = matches!(self, State::Looking(_) | State::Stopping(_) | State::Ended);
+        context.pauses.present().filter(|_| !is_busy)
     }
 
     /// Returns why this agent does not take the lock; `None` if it does, or holds it.
     fn why_no_candidate(&self, context: &Context) -> Option<String> {
-        match self {
-            State::Standby(standby) => standby.why_no_candidate(context),
-            State::Looking(_) => Some("the key has not been read yet".to_owned()),
-            State::Stopping(_) => Some("the service is being stopped".to_owned()),
-            State::Ended => Some("it ends".to_owned()),
-            State::Taking(_) | State::Confirming(_) | State::Active(_) => None,
-        }
+        let why = match self {
+            State::Standby(standby) => standby.why_no_candidate(context)?,
+            State::Looking(_) => "the key has not been read yet",
+            State::Stopping(_) => "the service is being stopped",
+            State::Ended => "it ends",
+            State::Taking(_) | State::Confirming(_) | State::Active(_) => return None,
+        };
+        Some(why.to_owned())
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest, has_run_out};
+use super::deadline::{Timer, Timers};
 use super::hold::Hold;
 use super::standby::Standby;
 use super::write::{NewWrite, prepare_write};
@@ -14,7 +14,6 @@ use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::level::Level;
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
-use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
 use crate::core::service_report::ServiceReport;
 use crate::core::text::sanitize_field;
@@ -25,20 +24,22 @@ use crate::core::timing::SLACK;
 pub(super) enum ServiceLock {
     /// None is known.
     None,
-    /// It is held, and given back when the service is down: to the agent with this token if one
-    /// is named.
-    Held(Hold, Option<String>),
-    /// It was lost. Whoever wrote over this agent's record may count from before now.
-    Lost(Hold),
-    /// That of the previous instance of this agent. The stop budget is what is left of it, but
-    /// not more than a loss that was noticed now would have.
-    Inherited(Grant),
+    /// It is held, and given back by this write when the service is down.
+    Held(Grant, NewWrite),
+    /// It was lost, or is that of the previous instance of this agent. Whoever wrote over the
+    /// record may count from before now.
+    Lost(Grant),
 }
 
 impl ServiceLock {
+    /// Returns a lock that is given to the agent with this token if one is named.
+    pub(super) fn held(context: &Context, hold: &Hold, to: Option<String>) -> ServiceLock {
+        ServiceLock::Held(hold.grant(context), hold.release(to))
+    }
+
     /// Returns the lock of the previous instance, if that has left the service running.
     pub(super) fn inherited(grant: Option<Grant>) -> ServiceLock {
-        grant.map_or(ServiceLock::None, ServiceLock::Inherited)
+        grant.map_or(ServiceLock::None, ServiceLock::Lost)
     }
 }
 
@@ -47,8 +48,8 @@ impl ServiceLock {
 enum Release {
     /// There is nothing to give back.
     No,
-    /// It is given back when the service is down, to the agent with this token if one is named.
-    Wanted { revision: Revision, term: Revision, to: Option<String> },
+    /// It is given back by this write when the service is down.
+    Wanted(NewWrite),
     /// The release is with the store.
     Sent,
 }
@@ -85,8 +86,8 @@ impl Stopping {
     }
 
     /// Does the same, and gives the lock to the agent with this token.
-    pub(super) fn hand_over(context: &mut Context, hold: Hold, to: &str, now: Instant) -> Next {
-        let lock = ServiceLock::Held(hold, Some(to.to_owned()));
+    pub(super) fn hand_over(context: &mut Context, hold: &Hold, to: &str, now: Instant) -> Next {
+        let lock = ServiceLock::held(context, hold, Some(to.to_owned()));
         let stopping = Stopping::new(context, lock, now);
         Next::Go(State::Stopping(stopping), Reason::Switchover(sanitize_field(to)), Level::Info)
     }
@@ -116,30 +117,19 @@ impl Stopping {
     }
 
     fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
-        let budget = context.config.timing.stop_budget();
-        let of_hold = |hold: &Hold, valid_until: Instant| StopOrder {
-            dead_by: valid_until.after(budget),
-            stake: Stake::Lock,
-            context: context.lock_context(Some(hold)),
-        };
         let mut release = Release::No;
         let order = match lock {
             ServiceLock::None => context.stop_order(now),
-            ServiceLock::Held(hold, to) => {
-                let (revision, term) = (hold.revision, hold.term);
-                release = Release::Wanted { revision, term, to };
-                of_hold(&hold, hold.valid_until)
+            ServiceLock::Held(grant, write) => {
+                release = Release::Wanted(write);
+                grant.stop_order()
             }
-            ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
-            ServiceLock::Inherited(grant) => {
-                // That of a seat that this agent does not have any more is not lost.
-                match context.seat_gone(&grant) {
-                    Some(_) => grant.stop_order(),
-                    None => StopOrder {
-                        dead_by: grant.valid_until.min(now).after(budget),
-                        ..grant.stop_order()
-                    },
-                }
+            // That of a seat that this agent does not have any more is not lost.
+            ServiceLock::Lost(grant) if context.seat_gone(&grant).is_some() => grant.stop_order(),
+            ServiceLock::Lost(grant) => {
+                let counts_from = grant.valid_until.min(now);
+                let dead_by = counts_from.after(context.config.timing.stop_budget());
+                StopOrder { dead_by, ..grant.stop_order() }
             }
         };
         context.kill_check();
@@ -205,19 +195,18 @@ impl Stopping {
     /// answer to the release ends it. One attempt only.
     fn written(&mut self, context: &mut Context, written: &Written) {
         if let Written::Stored(revision) = written {
-            context.key_mut().stored = Some(*revision);
+            context.store.key_mut().stored = Some(*revision);
         }
         match (&mut self.release, written) {
             (Release::Sent, Written::Stored(revision)) => {
                 self.drop_release(Report::Released(*revision), context);
             }
-            (Release::Wanted { revision, .. }, Written::Stored(stored)) => *revision = *stored,
+            (Release::Wanted(write), Written::Stored(stored)) => write.expected = *stored,
             (_, Written::Moved(_)) => self.drop_release(Report::NothingToRelease, context),
             (Release::Sent, Written::Denied(_) | Written::Unknown(_)) => {
                 self.drop_release(Report::NotReleased, context);
             }
-            (Release::Wanted { .. }, Written::Denied(_) | Written::Unknown(_))
-            | (Release::No, _) => {}
+            (Release::Wanted(_), Written::Denied(_) | Written::Unknown(_)) | (Release::No, _) => {}
         }
     }
 
@@ -232,7 +221,7 @@ impl Stopping {
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         if !context.guard.is_down() {
             self.become_overdue(context, now);
-            if has_run_out(self.give_up_stop(context), now) {
+            if self.ending.is_some() && now >= self.give_up_at {
                 return end(context, Ending::NotStopped);
             }
             return Next::Stay(State::Stopping(self));
@@ -240,7 +229,7 @@ impl Stopping {
         self.advance_release(context, now);
         match self.release {
             Release::No => self.done(context, now),
-            Release::Wanted { .. } | Release::Sent => Next::Stay(State::Stopping(self)),
+            Release::Wanted(_) | Release::Sent => Next::Stay(State::Stopping(self)),
         }
     }
 
@@ -249,25 +238,18 @@ impl Stopping {
         let attempt = now.after(context.config.timing.attempt());
         let release_by = *self.release_by.get_or_insert(attempt);
         match &self.release {
-            Release::Wanted { revision, term, to } if context.is_idle() && now < release_by => {
-                let write = NewWrite {
-                    expected: *revision,
-                    state: RecordState::Released,
-                    term: Some(*term),
-                    grace: Duration::ZERO,
-                    released_to: to.clone(),
-                };
-                prepare_write(context, write, now, attempt).advance(context, now);
+            Release::Wanted(write) if context.store.is_idle() && now < release_by => {
+                prepare_write(context, write.clone(), now, attempt).advance(context, now);
                 self.release = Release::Sent;
                 self.release_by = Some(attempt);
             }
-            Release::Wanted { .. } if !context.is_open() => {
+            Release::Wanted(_) if !context.store.is_open() => {
                 self.drop_release(Report::NotReleased, context);
             }
-            Release::Wanted { .. } | Release::Sent if now >= release_by => {
+            Release::Wanted(_) | Release::Sent if now >= release_by => {
                 self.drop_release(Report::NotReleased, context);
             }
-            Release::No | Release::Wanted { .. } | Release::Sent => {}
+            Release::No | Release::Wanted(_) | Release::Sent => {}
         }
     }
 
@@ -275,10 +257,10 @@ impl Stopping {
     /// way only. A guard acts when it says that the service is overdue.
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
         let guard_acts = guard_acts(context);
-        if self.overdue || (!guard_acts && !has_run_out(self.dead_by(context), now)) {
+        let at = self.overdue_at(context);
+        if self.overdue || (!guard_acts && now < at) {
             return;
         }
-        let at = self.overdue_at(context);
         if now > at.after(SLACK) && !self.slept {
             self.slept = true;
             self.wait_for_an_attempt(context, now);
@@ -301,23 +283,17 @@ impl Stopping {
         self.overdue && self.order.stake == Stake::Lock
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        earliest([self.dead_by(context), self.give_up_stop(context), self.give_up_release(context)])
-    }
-
-    fn dead_by(&self, context: &Context) -> Option<Deadline> {
-        let waits = !context.guard.is_down() && !self.overdue && !guard_acts(context);
-        waits.then(|| Timer::DeadBy.at(self.overdue_at(context)))
-    }
-
-    fn give_up_stop(&self, context: &Context) -> Option<Deadline> {
-        let waits = !context.guard.is_down() && self.ending.is_some();
-        waits.then_some(Timer::GiveUpStop.at(self.give_up_at))
-    }
-
-    fn give_up_release(&self, context: &Context) -> Option<Deadline> {
-        let release_by = self.release_by.filter(|_| context.guard.is_down());
-        release_by.map(|at| Timer::GiveUpRelease.at(at))
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        if context.guard.is_down() {
+            self.release_by.iter().for_each(|at| timers.set(Timer::GiveUpRelease, *at));
+            return;
+        }
+        if !self.overdue && !guard_acts(context) {
+            timers.set(Timer::DeadBy, self.overdue_at(context));
+        }
+        if self.ending.is_some() {
+            timers.set(Timer::GiveUpStop, self.give_up_at);
+        }
     }
 
     fn overdue_at(&self, context: &Context) -> Instant {
@@ -333,7 +309,7 @@ impl Stopping {
         } else {
             Reason::Down(Ms(self.order.dead_by.since(now)))
         };
-        Next::Go(State::Standby(Standby::new(context, now)), why, Level::Info)
+        Standby::begin(context, why, now)
     }
 }
 

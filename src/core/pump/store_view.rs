@@ -2,16 +2,28 @@
 
 use std::time::Duration;
 
-use super::context::{Connection, Context};
+use super::Config;
+use super::effects::Effects;
 use super::holders::Holders;
 use super::takeover::Takeover;
-use crate::core::event::{BucketInfo, Event, Opened};
+use crate::core::event::{BucketInfo, Effect, StoreError};
 use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Revision};
 use crate::core::report::{Holder, Report, Rollback};
 use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::ELECTION_T_MIN;
+use crate::core::timing::{ELECTION_T_MIN, Timing};
+
+/// The way to the store: at most one request is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    /// The store is out of reach.
+    Closed,
+    /// No request is under way.
+    Idle,
+    /// A read or a write is under way.
+    Busy,
+}
 
 /// A revision of the key and when it was first seen.
 #[derive(Clone, Debug)]
@@ -19,6 +31,22 @@ pub(super) struct Seen {
     pub(super) key_state: KeyState,
     pub(super) first_at: Instant,
     pub(super) takeover: Takeover,
+}
+
+impl Seen {
+    /// Returns when this agent takes the lock, if it does not move before: when what must be waited
+    /// for is over, and those who go first have had their turn.
+    pub(super) fn take_at(&self, config: &Config) -> Instant {
+        self.first_at.after(self.wait(config))
+    }
+
+    /// Returns how long the record stands still before this agent takes the lock.
+    pub(super) fn wait(&self, config: &Config) -> Duration {
+        match self.takeover.is_for_own() {
+            true => self.takeover.wait,
+            false => self.takeover.wait + config.priority.delay(config.timing.attempt()),
+        }
+    }
 }
 
 /// A write of this agent, as far as its record has to be known again.
@@ -75,20 +103,44 @@ impl KeyView {
     pub(super) fn show(&mut self, revision: Revision) {
         self.max_seen = self.max_seen.max(Some(revision));
     }
+
+    /// Takes in what stands under the key now, which is not what stood there before, and what must
+    /// be waited for before the lock may be had.
+    pub(super) fn observe(&mut self, key_state: &KeyState, takeover: Takeover, now: Instant) {
+        self.stored = self.stored.filter(|stored| *stored >= key_state.revision);
+        self.holders.observe(key_state, self.is_older(key_state));
+        if key_state.value != KeyValue::Absent {
+            self.show(key_state.revision);
+        }
+        // An agent of 0.2.0 whose host is unfit blanks the lock anew every R. Where the bucket has
+        // got nothing between two blanks, nobody has held the lock since the first.
+        let Revision(number) = key_state.revision;
+        let blank = self.blank.filter(|(last, _)| last.0 + 1 == number);
+        let is_blank = takeover.holder == Holder::Blanked;
+        let first_at = blank.filter(|_| is_blank).map_or(now, |(_, since)| since);
+        self.blank = is_blank.then_some((key_state.revision, first_at));
+        self.seen = Some(Seen { key_state: key_state.clone(), first_at, takeover });
+    }
 }
 
 /// What is known of the store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreView {
+    timing: Timing,
+    connection: Connection,
     /// The bucket, once it was open.
     pub(super) bucket: Option<BucketId>,
     /// Highest revision that the store was seen to have given.
-    pub(super) high_water: Revision,
+    high_water: Revision,
     /// What is known of the key of each seat.
-    pub(super) keys: Vec<KeyView>,
+    keys: Vec<KeyView>,
+    /// The seat of the last request: the one of this agent, or on standby the one that was read.
+    pub(super) seat: Seat,
     /// Why the store refused the last write, if it did: nothing that follows from the same
     /// again needs to be said again.
     pub(super) refused: Option<String>,
+    /// Why the store refuses this agent, since it was open last.
+    rejection: Option<StoreError>,
     /// Set for the event at hand: the store was found to have lost what it had.
     pub(super) rolled_back: bool,
     /// How long the bucket is known to have existed.
@@ -99,164 +151,170 @@ pub(super) struct StoreView {
 
 impl StoreView {
     /// Nothing is known, of a bucket with the keys of so many seats.
-    pub(super) fn new(seats: u32) -> StoreView {
+    pub(super) fn new(seats: u32, timing: Timing) -> StoreView {
         StoreView {
+            timing,
+            connection: Connection::Closed,
             bucket: None,
             high_water: Revision(0),
             keys: vec![KeyView::default(); seats as usize],
+            seat: Seat::FIRST,
             refused: None,
+            rejection: None,
             rolled_back: false,
             age: None,
             remarks: Vec::new(),
         }
     }
-}
 
-impl Context {
-    pub(super) fn handle_opened(&mut self, opened: &Opened, now: Instant) {
-        if self.store.bucket.is_some() {
-            self.report(Report::StoreOpenAgain);
+    /// Returns whether the store is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.connection != Connection::Closed
+    }
+
+    /// Returns whether a request may be made.
+    pub(super) fn is_idle(&self) -> bool {
+        self.connection == Connection::Idle
+    }
+
+    /// Returns why the store will not serve this agent, if it was never open.
+    pub(super) fn rejection(&self) -> Option<&StoreError> {
+        self.rejection.as_ref().filter(|_| self.bucket.is_none())
+    }
+
+    /// Returns what is known of the key of the seat of this agent, or that it asked for last.
+    pub(super) fn key(&self) -> &KeyView {
+        self.key_of(self.seat)
+    }
+
+    pub(super) fn key_mut(&mut self) -> &mut KeyView {
+        self.key_of_mut(self.seat)
+    }
+
+    /// Returns what is known of the key of a seat.
+    pub(super) fn key_of(&self, seat: Seat) -> &KeyView {
+        &self.keys[seat.index()]
+    }
+
+    pub(super) fn key_of_mut(&mut self, seat: Seat) -> &mut KeyView {
+        &mut self.keys[seat.index()]
+    }
+
+    /// Makes a request. The store is idle.
+    pub(super) fn request(&mut self, request: Effect, effects: &mut Effects) {
+        self.connection = Connection::Busy;
+        effects.want(request);
+    }
+
+    /// The request that was under way was answered.
+    pub(super) fn answered(&mut self) {
+        if self.is_open() {
+            self.connection = Connection::Idle;
         }
-        let bucket = &opened.bucket;
+    }
+
+    pub(super) fn closed(&mut self, why: &str, effects: &mut Effects) {
+        if self.is_open() {
+            effects.report(Report::StoreLost(why.to_owned()));
+        }
+        self.connection = Connection::Closed;
+    }
+
+    pub(super) fn rejected(&mut self, rejection: &StoreError, effects: &mut Effects) {
+        if self.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
+            effects.report(Report::StoreRefuses(rejection.to_string()));
+        }
+        self.rejection = Some(rejection.clone());
+    }
+
+    /// Takes in which bucket was opened, and how far it has got.
+    pub(super) fn opened(&mut self, bucket: &BucketInfo, effects: &mut Effects, now: Instant) {
+        if self.bucket.is_some() {
+            effects.report(Report::StoreOpenAgain);
+        }
         self.connection = Connection::Idle;
         self.rejection = None;
-        self.store.age = bucket.age;
-        self.remark(bucket);
-        let loss = match &self.store.bucket {
+        self.age = bucket.age;
+        self.remark(bucket, effects);
+        let loss = match &self.bucket {
             Some(known) if *known != bucket.id => Some(Rollback::BucketAnew(
                 sanitize_field(&known.epoch),
                 sanitize_field(&bucket.id.epoch),
             )),
-            Some(_) if bucket.last < self.store.high_water => {
-                Some(Rollback::BucketBehind(bucket.last, self.store.high_water))
+            Some(_) if bucket.last < self.high_water => {
+                Some(Rollback::BucketBehind(bucket.last, self.high_water))
             }
             Some(_) | None => None,
         };
-        self.store.bucket = Some(bucket.id.clone());
+        self.bucket = Some(bucket.id.clone());
         if let Some(loss) = loss {
-            self.roll_back(loss, now);
+            self.roll_back(loss, effects, now);
         }
-        self.store.high_water = self.store.high_water.max(bucket.last);
+        self.show(bucket.last);
         // What the store has had and lost meanwhile cannot be known.
-        self.store.keys.iter_mut().for_each(|key| key.blank = None);
-        for (seat, key_state) in Seat::all(self.config.seats).zip(&opened.key_states) {
-            self.observe(seat, key_state, now);
-        }
-    }
-
-    /// Every revision is given once, each higher than all before.
-    pub(super) fn handle_stored(&mut self, revision: Revision, now: Instant) {
-        let highest = self.store.high_water;
-        if revision <= highest {
-            self.roll_back(Rollback::WriteBehind(revision, highest), now);
-        }
-        self.store.high_water = self.store.high_water.max(revision);
-        self.key_mut().show(revision);
+        self.keys.iter_mut().for_each(|key| key.blank = None);
     }
 
     /// Says what is to know about the bucket, and did not hold before.
-    fn remark(&mut self, bucket: &BucketInfo) {
+    fn remark(&mut self, bucket: &BucketInfo, effects: &mut Effects) {
         let mut remarks: Vec<_> =
             bucket.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
-        let (lock_time, replicas) = (self.config.timing.lock_time(), bucket.replicas);
+        let (lock_time, replicas) = (self.timing.lock_time(), bucket.replicas);
         if replicas > 1 && lock_time < ELECTION_T_MIN {
             let (lock_time, least) = (Ms(lock_time), Ms(ELECTION_T_MIN));
             remarks.push(Report::ElectionRisk { lock_time, least, replicas });
         }
-        let known = std::mem::replace(&mut self.store.remarks, remarks.clone());
-        for remark in remarks {
-            if !known.contains(&remark) {
-                self.report(remark);
-            }
+        let is_new = |remark: &&Report| !self.remarks.contains(remark);
+        remarks.iter().filter(is_new).for_each(|remark| effects.report(remark.clone()));
+        self.remarks = remarks;
+    }
+
+    /// A write of the key of the present seat was stored. Every revision is given once, each higher
+    /// than all before.
+    pub(super) fn stored(&mut self, revision: Revision, effects: &mut Effects, now: Instant) {
+        let highest = self.high_water;
+        if revision <= highest {
+            self.roll_back(Rollback::WriteBehind(revision, highest), effects, now);
         }
+        self.show(revision);
+        self.key_mut().show(revision);
     }
 
     /// Says loudly that the store lost what it had; nothing that it shows next is
     /// taken for a clean absence.
-    pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
-        self.report(Report::RolledBack(how));
-        self.store.rolled_back = true;
-        self.store.age = None;
-        self.store.high_water = Revision(0);
-        for key in &mut self.store.keys {
+    pub(super) fn roll_back(&mut self, how: Rollback, effects: &mut Effects, now: Instant) {
+        effects.report(Report::RolledBack(how));
+        self.rolled_back = true;
+        self.age = None;
+        self.high_water = Revision(0);
+        for key in &mut self.keys {
             key.seen = None;
             key.blank = None;
-            key.holders.assume_slowest(self.config.timing, now);
+            key.holders.assume_slowest(self.timing, now);
             (key.written, key.stored) = (None, None);
             // Whatever is written from now on has a number of its own.
             key.max_seen = key.max_seen.map(|_| Revision(0));
         }
     }
 
-    /// Takes in what a read showed of the key of a seat. A revision below one that was seen is a
-    /// stale read, which changes little: a rollback shows at the next write or opening. Or
-    /// at once, where a number was given again.
-    pub(super) fn observe(&mut self, seat: Seat, key_state: &KeyState, now: Instant) {
-        let key = &mut self.store.keys[seat.index()];
-        if let Some(seen) = &key.seen
-            && (key_state.revision < seen.key_state.revision || *key_state == seen.key_state)
-        {
-            // If it was a rollback, its holder is one of those that the store may lose next.
-            key.holders.observe(key_state, true);
-            return;
-        }
-        if let Some(seen) = &key.seen
-            && key_state.revision == seen.key_state.revision
-        {
-            self.roll_back(Rollback::NumberAgain(key_state.revision), now);
-        }
-        let before = self.store.keys[seat.index()].seen.take();
-        if before.is_some() {
-            // Somebody could store: what comes now is changed.
-            self.store.refused = None;
-        }
-        if before.is_some() && key_state.value == KeyValue::Marker {
-            self.report(Report::KeyDeleted);
-        }
-        self.store.high_water = self.store.high_water.max(key_state.revision);
-        self.watch_for_duplicate_token(before.as_ref(), key_state, now);
-        let takeover = self.takeover(seat, key_state, now);
-        let key = &mut self.store.keys[seat.index()];
-        key.stored = key.stored.filter(|stored| *stored >= key_state.revision);
-        key.holders.observe(key_state, key.is_older(key_state));
-        if key_state.value != KeyValue::Absent {
-            key.show(key_state.revision);
-        }
-        // An agent of 0.2.0 whose host is unfit blanks the lock anew every R. Where the bucket has
-        // got nothing between two blanks, nobody has held the lock since the first.
-        let Revision(number) = key_state.revision;
-        let blank = key.blank.filter(|(last, _)| last.0 + 1 == number);
-        let is_blank = takeover.holder == Holder::Blanked;
-        let first_at = blank.filter(|_| is_blank).map_or(now, |(_, since)| since);
-        key.blank = is_blank.then_some((key_state.revision, first_at));
-        key.seen = Some(Seen { key_state: key_state.clone(), first_at, takeover });
+    /// The store has shown that it has given this revision.
+    pub(super) fn show(&mut self, revision: Revision) {
+        self.high_water = self.high_water.max(revision);
     }
 
     /// This agent is about to take this seat.
-    pub(super) fn turn_to(&mut self, seat: Seat) {
+    pub(super) fn turn_to(&mut self, seat: Seat, effects: &mut Effects) {
         self.seat = seat;
-        if self.config.seats > 1 {
-            self.report(Report::TakesSeat(seat));
+        if self.keys.len() > 1 {
+            effects.report(Report::TakesSeat(seat));
         }
     }
 
     /// This agent has its seat, or goes on with it, and reads the keys of the others no more: what
     /// stands there is not known.
     pub(super) fn forget_other_seats(&mut self) {
-        let own = self.seat;
-        let others = Seat::all(self.config.seats).filter(|seat| *seat != own);
-        others.for_each(|seat| self.store.keys[seat.index()].seen = None);
-    }
-
-    /// Returns what an event shows under the key of the present seat, if this instance of this
-    /// agent did not write it.
-    pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
-        event.key_state(self.seat).filter(|key_state| !self.is_own(key_state))
-    }
-
-    /// Returns whether this instance of this agent wrote what stands under a key.
-    pub(super) fn is_own(&self, key_state: &KeyState) -> bool {
-        let is_own = |lease: &Lease| lease.incarnation == self.id.incarnation;
-        key_state.value.lease().is_some_and(is_own)
+        let own = self.seat.index();
+        let keys = self.keys.iter_mut().enumerate();
+        keys.filter(|(index, _)| *index != own).for_each(|(_, key)| key.seen = None);
     }
 }

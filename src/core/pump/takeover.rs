@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::holders::Times;
-use super::store_view::Seen;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
 use crate::core::seat::Seat;
@@ -32,29 +31,17 @@ impl Takeover {
     pub(super) fn is_for_own(&self) -> bool {
         self.is_of_own() || matches!(self.holder, Holder::ReleasedToThis(_))
     }
-}
-
-impl Context {
-    /// Returns when this agent takes a lock, if it does not move before: when what must be waited
-    /// for is over, and those who go first have had their turn.
-    pub(super) fn take_at(&self, seen: &Seen) -> Instant {
-        seen.first_at.after(self.wait(seen))
-    }
-
-    /// Returns how long the record stands still before this agent takes the lock.
-    pub(super) fn wait(&self, seen: &Seen) -> Duration {
-        let takeover = &seen.takeover;
-        match takeover.is_for_own() {
-            true => takeover.wait,
-            false => takeover.wait + self.config.priority.delay(self.config.timing.attempt()),
-        }
-    }
-
     /// Decides what must be waited for before the lock of a seat that `key_state` shows may be
     /// had. Immediate start is for a clean absence alone.
-    pub(super) fn takeover(&self, seat: Seat, key_state: &KeyState, now: Instant) -> Takeover {
-        let timing = self.config.timing;
-        let key = &self.store.keys[seat.index()];
+    pub(super) fn decide(
+        context: &Context,
+        seat: Seat,
+        key_state: &KeyState,
+        now: Instant,
+    ) -> Takeover {
+        let timing = context.config.timing;
+        let key = context.store.key_of(seat);
+        let is_own = context.id.wrote(key_state);
         let older = key.is_older(key_state);
         let Times { lock, grace, .. } = key.holders.binding(key_state, older, now);
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
@@ -63,8 +50,8 @@ impl Context {
         let takeover = |wait, confirm, holder| Takeover { wait, confirm, holder };
         let lost = key.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
-        let predecessors = self.predecessor_term_in(key_state).is_some();
-        let old_enough = self.store.age.is_some_and(|age| age >= known_for);
+        let predecessors = context.predecessor_term_in(key_state).is_some();
+        let old_enough = context.store.age.is_some_and(|age| age >= known_for);
         match &key_state.value {
             KeyValue::Marker => takeover(wait, confirm, Holder::Deleted),
             KeyValue::Absent if key.max_seen.is_some() => takeover(wait, confirm, Holder::Gone),
@@ -79,12 +66,10 @@ impl Context {
             KeyValue::Record(record) => match &record.lease {
                 None if record.is_blank() => takeover(wait, confirm, Holder::Blanked),
                 None => takeover(wait, confirm, Holder::Somebody(name(record))),
-                Some(lease)
-                    if self.is_own(key_state) && key.may_be_late(lease, key_state.revision) =>
-                {
+                Some(lease) if is_own && key.may_be_late(lease, key_state.revision) => {
                     takeover(wait, confirm, Holder::OwnLate)
                 }
-                Some(lease) => match (lease.state, self.is_own(key_state)) {
+                Some(lease) => match (lease.state, is_own) {
                     // Released because it was unfit here: the others go first.
                     (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),
                     (RecordState::Released, false) => {
@@ -92,7 +77,7 @@ impl Context {
                         match &lease.released_to {
                             None => takeover(no_wait, None, Holder::Released(host)),
                             // As it stands in a header.
-                            Some(token) if *token == sanitize(&self.id.token) => {
+                            Some(token) if *token == sanitize(&context.id.token) => {
                                 takeover(no_wait, None, Holder::ReleasedToThis(host))
                             }
                             // It has T to take the lock, before it is everybody's.

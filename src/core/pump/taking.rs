@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::active::Active;
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest, has_run_out};
+use super::deadline::{Timer, Timers};
 use super::hold::Hold;
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
@@ -37,15 +37,14 @@ pub(super) struct Taking {
 impl Taking {
     /// Takes the lock of a seat as it was seen, in the way that `seen` allows.
     pub(super) fn begin(context: &mut Context, seat: Seat, seen: &Seen, now: Instant) -> Next {
-        context.turn_to(seat);
+        context.store.turn_to(seat, &mut context.effects);
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
         let previous = match &key_state.value {
-            KeyValue::Record(record) => Some(record).filter(|record| !record.is_blank()),
-            KeyValue::Absent | KeyValue::Marker => None,
+            KeyValue::Record(record) if !record.is_blank() => Some(record.token.clone()),
+            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
         };
-        let previous = previous.map(|record| record.token.clone());
         let previous = previous.filter(|token| *token != context.id.token);
         let confirm = takeover.confirm;
         let state = if confirm.is_some() { RecordState::Taking } else { RecordState::Active };
@@ -86,10 +85,10 @@ impl Taking {
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
         let Some((seat, expected, term)) = adoptable(context) else {
             let why = context.seat_gone(&grant).map_or(Reason::NotPredecessors, Reason::SeatGone);
-            return Stopping::begin(context, ServiceLock::Inherited(grant), why, now);
+            return Stopping::begin(context, ServiceLock::Lost(grant), why, now);
         };
-        context.turn_to(seat);
-        context.forget_other_seats();
+        context.store.turn_to(seat, &mut context.effects);
+        context.store.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
         let write = NewWrite { expected, state, term: Some(term), grace, released_to: None };
         let mut pending = prepare_write(context, write, now, give_up);
@@ -103,7 +102,7 @@ impl Taking {
     /// The lock was not taken: a service that the previous instance left running is stopped.
     fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
-            Some(grant) => Stopping::begin(context, ServiceLock::Inherited(grant), why, now),
+            Some(grant) => Stopping::begin(context, ServiceLock::Lost(grant), why, now),
             None => {
                 let level = self.level_of_end(context);
                 Next::Go(State::Standby(Standby::new(context, now)), why, level)
@@ -133,9 +132,9 @@ impl Taking {
         Next::Stay(State::Taking(self))
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let give_up = Timer::GiveUpWrite.at(self.pending.give_up);
-        earliest([Some(give_up), self.pending.deadline(context)])
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        timers.set(Timer::GiveUpWrite, self.pending.give_up);
+        self.pending.set_timers(timers, context);
     }
 
     fn held(
@@ -148,7 +147,7 @@ impl Taking {
         if now >= valid_until {
             return self.fail(context, Reason::TakeTooLate, now);
         }
-        context.forget_other_seats();
+        context.store.forget_other_seats();
         let level = self.level_of_end(context);
         let term = self.adoption.as_ref().and_then(|grant| grant.context.term);
         let hold = Hold {
@@ -191,15 +190,14 @@ impl Confirming {
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Err(why) = self.hold.receive(context, event, now) {
-            context.key_mut().seen = None;
-            let standby = State::Standby(Standby::new(context, now));
-            return Next::Go(standby, Reason::LostUnconfirmed(why), Level::Info);
+            context.store.key_mut().seen = None;
+            return Standby::begin(context, Reason::LostUnconfirmed(why), now);
         }
-        if has_run_out(self.confirmed(), now) {
+        if self.hold.renewal.is_none() && now >= self.until {
             let active = State::Active(Active::confirmed(self.hold, now));
             return Next::Go(active, Reason::Confirmed(Ms(self.grace)), Level::Info);
         }
-        if has_run_out(self.renew(), now) {
+        if self.hold.renewal.is_none() && now >= self.renew_at {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
             self.hold.renew(context, RecordState::Taking, self.grace, now);
         }
@@ -207,16 +205,12 @@ impl Confirming {
         Next::Stay(State::Confirming(self))
     }
 
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        earliest([self.hold.deadline(context), self.confirmed(), self.renew()])
-    }
-
-    fn confirmed(&self) -> Option<Deadline> {
-        self.hold.renewal.is_none().then_some(Timer::Confirmed.at(self.until))
-    }
-
-    fn renew(&self) -> Option<Deadline> {
-        self.hold.renewal.is_none().then_some(Timer::RenewUnconfirmed.at(self.renew_at))
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        self.hold.set_timers(timers, context);
+        if self.hold.renewal.is_none() {
+            timers.set(Timer::Confirmed, self.until);
+            timers.set(Timer::RenewUnconfirmed, self.renew_at);
+        }
     }
 }
 
@@ -224,7 +218,7 @@ impl Confirming {
 /// guard's grant, if there is one, with its revision and term.
 fn adoptable(context: &Context) -> Option<(Seat, Revision, Revision)> {
     Seat::all(context.config.seats).find_map(|seat| {
-        let key_state = &context.store.keys[seat.index()].seen.as_ref()?.key_state;
+        let key_state = &context.store.key_of(seat).seen.as_ref()?.key_state;
         let active = key_state.value.lease()?.state == RecordState::Active;
         let term = context.predecessor_term_in(key_state).filter(|_| active)?;
         Some((seat, key_state.revision, term))

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use super::context::{Connection, Context};
-use super::deadline::{Deadline, Timer, has_run_out};
+use super::context::Context;
+use super::deadline::{Timer, Timers};
 use super::store_view::Attempt;
 use crate::core::event::{Effect, Event, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
@@ -16,6 +16,7 @@ use crate::core::report::{LockLoss, Report, Rollback};
 use crate::core::time::{Instant, Ms};
 
 /// What differs from write to write.
+#[derive(Clone, Debug)]
 pub(super) struct NewWrite {
     pub(super) expected: Revision,
     pub(super) state: RecordState,
@@ -36,7 +37,7 @@ pub(super) fn prepare_write(
     let timing = context.config.timing;
     let nonce = context.next_nonce();
     let over_entry = write.expected > Revision(0);
-    context.key_mut().written = Some(Attempt { nonce, over_entry });
+    context.store.key_mut().written = Some(Attempt { nonce, over_entry });
     let lease = Lease {
         incarnation: context.id.incarnation,
         nonce,
@@ -124,11 +125,11 @@ impl Pending {
         let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack);
         if verdict != Verdict::Undecided && !rolled_back {
             // Another record stands there than the one that was seen.
-            context.key_mut().seen = None;
+            context.store.key_mut().seen = None;
             context.store.refused = None;
         }
         if let Verdict::Held { revision, .. } = verdict {
-            context.key_mut().stored = Some(revision);
+            context.store.key_mut().stored = Some(revision);
         }
         verdict
     }
@@ -160,7 +161,7 @@ impl Pending {
             Step::Due(_) | Step::Resolve(_) => {
                 // A bucket opened again shows the key: enough to decide, if it has moved.
                 if let Event::Opened(opened) = event {
-                    let key_state = &opened.key_states[context.seat.index()];
+                    let key_state = &opened.key_states[context.store.seat.index()];
                     if key_state.revision > self.expected {
                         return self.resolve(key_state);
                     }
@@ -231,37 +232,34 @@ impl Pending {
 
     /// Hands the next step to the store when it is due and the store is free.
     pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
-        if !has_run_out(self.deadline(context), now) {
+        if !context.store.is_idle() {
             return;
         }
         match self.step {
-            Step::Due(_) => {
+            Step::Due(at) if now >= at => {
                 self.first_sent = self.first_sent.or(Some(now));
                 self.sent = now;
                 self.step = Step::Sent;
-                context.connection = Connection::Writing;
                 let deadline =
                     now.after(context.config.timing.attempt()).min(self.give_up).max(now);
                 let (expected, record) = (self.expected, self.record.clone());
-                let seat = context.seat;
-                context.want(Effect::Write { seat, expected, record, deadline });
+                let seat = context.store.seat;
+                let write = Effect::Write { seat, expected, record, deadline };
+                context.store.request(write, &mut context.effects);
             }
-            Step::Resolve(_) => {
+            Step::Resolve(at) if now >= at => {
                 self.step = Step::Resolving;
                 context.read(now);
             }
-            Step::Sent | Step::Resolving => {}
+            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => {}
         }
     }
 
-    /// Returns when the next step is handed to the store, unless an answer or an opening of the
-    /// store comes first.
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        match self.step {
-            Step::Due(at) | Step::Resolve(at) => {
-                context.is_idle().then_some(Timer::SendWrite.at(at))
-            }
-            Step::Sent | Step::Resolving => None,
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        if let Step::Due(at) | Step::Resolve(at) = self.step
+            && context.store.is_idle()
+        {
+            timers.set(Timer::SendWrite, at);
         }
     }
 }

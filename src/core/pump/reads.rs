@@ -1,0 +1,118 @@
+//! When the keys of all seats are read on standby, and what is said of what stands there.
+
+use super::context::Context;
+use super::deadline::{Timer, Timers};
+use super::write::pause;
+use crate::core::event::Event;
+use crate::core::record::Revision;
+use crate::core::report::{Holder, Report};
+use crate::core::seat::Seat;
+use crate::core::time::Instant;
+
+/// How much later than R the key is read while hints come, as a divisor of R.
+const HINT_SPREAD: u32 = 4;
+
+/// The reads of the key of each seat.
+#[derive(Clone, Debug)]
+pub(super) struct Reads(Vec<KeyReads>);
+
+/// The reads of the key of one seat.
+#[derive(Clone, Debug)]
+struct KeyReads {
+    /// When the key is read again if no hint comes before.
+    read_at: Instant,
+    /// The last read followed a hint.
+    hint_led: bool,
+    /// The holder that was reported.
+    reported: Option<Holder>,
+    /// An agent that only observes has said that it would take the lock from this revision.
+    would_take: Option<Revision>,
+}
+
+impl Reads {
+    /// All keys are read for the first time at this instant.
+    pub(super) fn new(seats: u32, read_at: Instant) -> Reads {
+        let reads = KeyReads { read_at, hint_led: false, reported: None, would_take: None };
+        Reads(vec![reads; seats as usize])
+    }
+
+    /// Puts the next read off after one that was answered, and says when the holder has changed.
+    pub(super) fn receive(&mut self, context: &mut Context, event: &Event, now: Instant) {
+        let asked = &mut self.0[context.store.seat.index()];
+        if let Event::Opened(_) = event {
+            self.0.iter_mut().for_each(|key| key.put_off(context, now));
+        } else if let Event::Read(Ok(_)) = event {
+            asked.put_off(context, now);
+        } else if let Event::Read(Err(_)) = event {
+            asked.read_at = now.after(pause(context));
+        } else if let Event::Changed(seat, _) = event {
+            let changed = &mut self.0[seat.index()];
+            changed.hint_led = true;
+            changed.put_off(context, now);
+        } else if let Event::Written(_) = event {
+            // Of a take that was given up on: a read tells what became of it.
+            asked.read_at = now;
+        }
+        for (seat, key) in Seat::all(context.config.seats).zip(&mut self.0) {
+            key.report_holder(context, seat);
+        }
+    }
+
+    /// Reads the key of a seat if that is due: one with a hint, or the one that waits for longest.
+    /// Only the key of the seat itself is read before a takeover that is due, of `to_take`: with
+    /// many seats, or a long way to the store, another read is always due too.
+    pub(super) fn advance(&mut self, context: &mut Context, to_take: Option<Seat>, now: Instant) {
+        let read_at = |seat: &Seat| self.0[seat.index()].read_at;
+        let seats = || Seat::all(context.config.seats);
+        let hinted = seats().filter(|seat| context.store.key_of(*seat).is_hinted());
+        let next = to_take.or_else(|| seats().min_by_key(read_at));
+        let next = next.filter(|next| now >= read_at(next));
+        let seat = hinted.min_by_key(read_at).or(next).filter(|_| context.store.is_idle());
+        if let Some(seat) = seat {
+            let key = &mut self.0[seat.index()];
+            key.hint_led = now < key.read_at;
+            context.store.seat = seat;
+            context.read(now);
+        }
+    }
+
+    pub(super) fn set_timers(&self, timers: &mut Timers, context: &Context) {
+        if context.store.is_idle() {
+            self.0.iter().for_each(|key| timers.set(Timer::ReadKey, key.read_at));
+        }
+    }
+
+    /// Returns whether an agent that only observes has said that it would take this lock.
+    pub(super) fn is_said(&self, seat: Seat, revision: Revision) -> bool {
+        self.0[seat.index()].would_take == Some(revision)
+    }
+
+    /// Says that this agent, which only observes, would take this lock.
+    pub(super) fn say(&mut self, context: &mut Context, seat: Seat) {
+        let Some(seen) = &context.store.key_of(seat).seen else { return };
+        self.0[seat.index()].would_take = Some(seen.key_state.revision);
+        let (lock, holder) = (context.lock_name(seat), seen.takeover.holder.clone());
+        context.report(Report::WouldTake { lock, holder });
+    }
+}
+
+impl KeyReads {
+    /// The key is read every R. A hint is followed at once, and the read after it
+    /// comes a little later than R: while hints come, every renewal would be read
+    /// twice otherwise.
+    fn put_off(&mut self, context: &Context, now: Instant) {
+        let r = context.config.timing.renewal();
+        self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
+    }
+
+    fn report_holder(&mut self, context: &mut Context, seat: Seat) {
+        let Some(seen) = &context.store.key_of(seat).seen else { return };
+        let (holder, revision) = (&seen.takeover.holder, seen.key_state.revision);
+        if self.reported.as_ref() != Some(holder) {
+            self.reported = Some(holder.clone());
+            let (lock, holder) = (context.lock_name(seat), holder.clone());
+            let again = context.store.refused.is_some();
+            context.report(Report::HeldBy { lock, holder, revision, again });
+        }
+    }
+}
