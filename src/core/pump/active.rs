@@ -23,8 +23,6 @@ pub(super) struct Active {
     /// When the next stroke begins.
     stroke_at: Instant,
     phase: Phase,
-    /// V of the last grant that was sent to the guard; `None` before the first.
-    granted_until: Option<Instant>,
     started: Started,
     /// Consecutive failed checks.
     check_failures: u32,
@@ -74,7 +72,6 @@ impl Active {
             hold,
             stroke_at: now,
             phase: Phase::Resting,
-            granted_until: None,
             started: Started::No,
             check_failures: 0,
         }
@@ -133,16 +130,13 @@ impl Active {
     /// service or the health check hangs.
     fn reason_to_stop(&self, context: &Context, now: Instant) -> Option<Reason> {
         if let Some(report) = context.guard.report()
-            && self.granted_until.is_some()
+            && context.guard.is_granted(self.hold.valid_until)
         {
             if report.unfit.is_some() {
                 return Some(Reason::Unfit);
             }
-            match &report.service {
-                ServiceState::Up(..) => {}
-                ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
-                    return Some(Reason::GuardStopped);
-                }
+            if !matches!(report.service, ServiceState::Up(..)) {
+                return Some(Reason::GuardStopped);
             }
         }
         let hangs = self.is_over(Timer::CheckOver, context, now);
@@ -217,10 +211,8 @@ impl Active {
 
     fn advance(&mut self, context: &mut Context, now: Instant) {
         let r = context.config.timing.renewal();
-        if self.granted_until != Some(self.hold.valid_until) {
-            self.granted_until = Some(self.hold.valid_until);
-            let grant = self.hold.grant(context);
-            context.tell_guard(ToGuard::Grant(grant), now);
+        if !context.guard.is_granted(self.hold.valid_until) {
+            context.tell_guard(ToGuard::Grant(self.hold.grant(context)), now);
         }
         if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;

@@ -11,7 +11,7 @@ use super::deadline::{Deadline, Timer, Timers};
 use super::effects::Effects;
 use crate::core::event::{Effect, GuardEvent};
 use crate::core::protocol::{
-    GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
+    Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
 use crate::core::record::{Incarnation, Revision};
 use crate::core::report::Report;
@@ -52,6 +52,8 @@ struct Present {
     sent_count: u64,
     reply: Reply,
     report: Option<GuardReport>,
+    /// V of the last grant, unless an order to stop the service has followed it.
+    granted_until: Option<Instant>,
     /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
 }
@@ -75,8 +77,13 @@ impl Present {
         if self.reply == Reply::Complete {
             self.reply = Reply::Awaited(now);
         }
-        if let ToGuard::Stop(order) = message {
-            self.order = Some((order.clone(), now));
+        match message {
+            ToGuard::Grant(grant) => self.granted_until = Some(grant.valid_until),
+            ToGuard::Stop(order) => {
+                self.granted_until = None;
+                self.order = Some((order.clone(), now));
+            }
+            ToGuard::Hello(_) | ToGuard::AssertStart => {}
         }
     }
 
@@ -128,6 +135,15 @@ impl GuardView {
         self.report().map(|report| &report.service)
     }
 
+    /// Returns the grant under which the service may run. If no other was given, that is the one
+    /// under which the previous instance left it running.
+    pub(super) fn grant(&self) -> Option<Grant> {
+        match self.service()? {
+            ServiceState::Up(grant, _) => Some(grant.clone()),
+            ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => None,
+        }
+    }
+
     /// Returns whether the first start of the term runs, `asserted` telling that it was asked
     /// for. While a message is not answered, what was reported before it counts.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
@@ -160,6 +176,12 @@ impl GuardView {
     pub(super) fn is_up(&self) -> bool {
         let is_overdue = |present: &Present| matches!(present.reply, Reply::Overdue(_));
         self.is_without || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
+    }
+
+    /// Returns whether the guard was told that the service may run until this V.
+    pub(super) fn is_granted(&self, valid_until: Instant) -> bool {
+        let granted = self.present.as_ref().and_then(|present| present.granted_until);
+        granted == Some(valid_until)
     }
 
     /// Returns the number of the link to the guard, if there is one for all that is known.
@@ -306,6 +328,7 @@ impl GuardView {
             sent_count: 0,
             reply: Reply::Complete,
             report: None,
+            granted_until: None,
             order: None,
         };
         messages.iter().for_each(|message| present.count_message(message, now));

@@ -8,7 +8,6 @@ use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
 use super::{Next, State, end};
 use crate::core::level::Level;
-use crate::core::protocol::{Grant, ServiceState};
 use crate::core::report::Reason;
 use crate::core::time::Instant;
 
@@ -33,10 +32,10 @@ impl Looking {
             if context.guard.is_down() {
                 return end(context, ending);
             }
-            let lock = ServiceLock::inherited(inherited(context));
+            let lock = ServiceLock::inherited(context.guard.grant());
             return Stopping::to_end(context, lock, ending, Reason::Refused, now);
         }
-        match inherited(context) {
+        match context.guard.grant() {
             Some(grant) if over => {
                 let lock = ServiceLock::Lost(grant);
                 Stopping::begin(context, lock, Reason::PredecessorOver, now)
@@ -60,18 +59,10 @@ impl Looking {
     /// has its time to answer: whether it lets such a service run is not known before.
     fn until(&self, context: &Context) -> Instant {
         let renewal = context.config.timing.renewal();
-        match inherited(context) {
+        match context.guard.grant() {
             Some(grant) => grant.valid_until,
             None if context.guard.is_known() => self.since.after(renewal),
             None => self.since.after(renewal.max(context.guard.answer_time())),
         }
-    }
-}
-
-/// Returns the grant under which the previous instance left the service running.
-pub(super) fn inherited(context: &Context) -> Option<Grant> {
-    match context.guard.service()? {
-        ServiceState::Up(grant, _) => Some(grant.clone()),
-        ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => None,
     }
 }

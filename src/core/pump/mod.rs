@@ -222,7 +222,7 @@ impl State {
         now: Instant,
     ) -> Next {
         let lock = match self {
-            State::Looking(_) => ServiceLock::inherited(looking::inherited(context)),
+            State::Looking(_) => ServiceLock::inherited(context.guard.grant()),
             State::Standby(_) => ServiceLock::None,
             // The write may be stored. Such a lock is left to expire: no agent starts early.
             State::Taking(taking) => ServiceLock::inherited(taking.adoption),
@@ -300,7 +300,7 @@ impl Pump {
         match self.state {
             State::Ended => false,
             // The service runs under the lock of the instance before.
-            State::Looking(_) => looking::inherited(&self.context).is_some(),
+            State::Looking(_) => self.context.guard.grant().is_some(),
             State::Active(_) => true,
             State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Stopping(_) => {
                 self.context.guard.is_down()
