@@ -36,9 +36,9 @@ pub(super) struct GuardClient {
     /// The number that the pump has given the guard that was connected to last.
     number: u64,
     state: State,
-    /// The number of the attempt to connect whose thread has not ended. One that was given up ends
-    /// before the next one begins: there is one guard at a time.
-    attempt: Option<u64>,
+    /// The thread of an attempt to connect has not ended. One that was given up ends before the next
+    /// one begins: there is one guard at a time.
+    is_attempting: bool,
     outcome: Inbox<Outcome>,
     /// The end of the queue for the next attempt.
     outcome_sender: Arc<InboxSender<Outcome>>,
@@ -54,8 +54,9 @@ pub(super) struct GuardClient {
 enum State {
     /// No guard is wanted, or there is none any more.
     Absent,
-    /// An attempt to connect to it is under way. The messages are to be sent after those that the
-    /// attempt has; or they are all, while an earlier attempt, which was given up, has not ended.
+    /// An attempt begins with these messages when an earlier one has ended, which was given up.
+    Waiting(Vec<ToGuard>),
+    /// An attempt to connect to it is under way; these messages are to be sent after its own.
     Connecting(Vec<ToGuard>),
     /// There is a link to it.
     Connected(Link),
@@ -79,7 +80,7 @@ impl GuardClient {
             connector: Arc::new(Connector::new(dir, settings)),
             number: 0,
             state: State::Absent,
-            attempt: None,
+            is_attempting: false,
             outcome,
             outcome_sender: Arc::new(outcome_sender),
             kill_file: None,
@@ -93,8 +94,8 @@ impl GuardClient {
     pub(super) fn connect(&mut self, number: u64, messages: Vec<ToGuard>) -> Option<Event> {
         debug_assert!(matches!(self.state, State::Absent), "the previous guard is lost or killed");
         self.number = number;
-        if self.attempt.is_some() {
-            self.state = State::Connecting(messages);
+        if self.is_attempting {
+            self.state = State::Waiting(messages);
             return None;
         }
         let (connector, output) = (Arc::clone(&self.connector), self.output.clone());
@@ -107,7 +108,7 @@ impl GuardClient {
             return Some(self.not_started(&error));
         }
         self.state = State::Connecting(Vec::new());
-        self.attempt = Some(number);
+        self.is_attempting = true;
         None
     }
 
@@ -116,7 +117,7 @@ impl GuardClient {
     pub(super) fn tell(&mut self, message: &ToGuard) -> Option<Event> {
         match &mut self.state {
             State::Absent => None,
-            State::Connecting(messages) => {
+            State::Waiting(messages) | State::Connecting(messages) => {
                 messages.push(message.clone());
                 None
             }
@@ -136,7 +137,7 @@ impl GuardClient {
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.state {
             State::Connected(link) => Some(link.pid),
-            State::Absent | State::Connecting(_) | State::Ending(..) => None,
+            State::Absent | State::Waiting(_) | State::Connecting(_) | State::Ending(..) => None,
         }
     }
 
@@ -169,8 +170,8 @@ impl GuardClient {
     /// Returns what becomes readable when [`GuardClient::tend`] has something to do.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Absent | State::Connecting(..) => {
-                self.attempt.map(|_| self.outcome.waker.as_fd())
+            State::Absent | State::Waiting(_) | State::Connecting(_) => {
+                self.is_attempting.then(|| self.outcome.waker.as_fd())
             }
             State::Connected(link) => Some(link.socket.as_fd()),
             State::Ending(link, _) => Some(link.process.as_fd()),
@@ -180,7 +181,7 @@ impl GuardClient {
     /// Returns when [`GuardClient::tend`] has something to do besides.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
-            State::Absent | State::Connecting(..) => None,
+            State::Absent | State::Waiting(_) | State::Connecting(_) => None,
             State::Connected(link) => link.send_at,
             State::Ending(_, until) => Some(*until),
         }
@@ -192,7 +193,7 @@ impl GuardClient {
         self.unreaped.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
         match &mut self.state {
-            State::Absent | State::Connecting(..) => {
+            State::Absent | State::Waiting(_) | State::Connecting(_) => {
                 readable.then(|| self.attempt_ended()).flatten()
             }
             State::Ending(..) => (readable || is_due).then(|| self.ended()).flatten(),
@@ -213,7 +214,7 @@ impl GuardClient {
     fn take_link(&mut self) -> Option<Link> {
         match self.take_state() {
             State::Connected(link) | State::Ending(link, _) => Some(link),
-            State::Absent | State::Connecting(_) => None,
+            State::Absent | State::Waiting(_) | State::Connecting(_) => None,
         }
     }
 
@@ -221,16 +222,16 @@ impl GuardClient {
     fn attempt_ended(&mut self) -> Option<Event> {
         self.outcome.waker.clear();
         let opened = self.outcome.try_next()?;
-        let is_wanted = self.attempt.take() == Some(self.number);
+        self.is_attempting = false;
         match (self.take_state(), opened) {
-            (State::Connecting(later), Ok((link, first))) if is_wanted => {
+            (State::Connecting(later), Ok((link, first))) => {
                 self.state = State::Connected(link);
                 first.iter().chain(&later).find_map(|message| self.tell(message))
             }
-            (State::Connecting(_), Err(error)) if is_wanted => Some(self.not_started(&error)),
+            (State::Connecting(_), Err(error)) => Some(self.not_started(&error)),
             (wanted, opened) => {
                 self.unreaped.extend(opened.ok().map(|(link, _)| link.kill()));
-                let State::Connecting(messages) = wanted else { return None };
+                let State::Waiting(messages) = wanted else { return None };
                 self.connect(self.number, messages)
             }
         }

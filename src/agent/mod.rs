@@ -364,7 +364,7 @@ fn wait_for_events(
         let metrics_due = metrics.as_ref().map(MetricsHandle::due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
-        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), Some(program.as_fd())];
+        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), program.fd()];
         // A kernel that refuses to wait leaves only to look again: the deadline ends that.
         let ready = inbox.wait(fds, until).unwrap_or_default();
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;

@@ -13,15 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
+use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::describe;
 use crate::guard::Identity;
 use crate::log::LogQueue;
 use crate::sys::raw::Child;
-use crate::sys::{Waker, start_thread};
+use crate::sys::start_thread;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
@@ -36,9 +34,9 @@ pub(super) struct Program {
     identity: Identity,
     identity_now: fn() -> Option<Identity>,
     check: Check,
-    passed: (Sender<bool>, Receiver<bool>),
-    /// Is woken when a check has ended.
-    waker: Arc<Waker>,
+    /// Gets whether the settings are right when a check has ended.
+    outcome: Inbox<bool>,
+    outcome_sender: InboxSender<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +59,9 @@ impl Program {
     ) -> io::Result<Program> {
         let arguments = without_notify_fd(env::args_os());
         let path = env::current_exe().ok();
-        let (passed, waker) = (bounded(1), Arc::new(Waker::new()?));
+        let (outcome_sender, outcome) = inbox(1)?;
         let check = Check::NotRunning;
-        Ok(Program { path, arguments, identity, identity_now, check, passed, waker })
+        Ok(Program { path, arguments, identity, identity_now, check, outcome, outcome_sender })
     }
 
     /// Has the program that has the name now check the settings. The log says why they are not
@@ -77,15 +75,14 @@ impl Program {
             log::error!("upgrade: the name of this program is not known");
             return;
         };
-        let (mut command, passed) = (check_of(&path, &self.arguments), self.passed.0.clone());
+        let (mut command, outcome) =
+            (check_of(&path, &self.arguments), self.outcome_sender.clone());
         let (identity, identity_now) = (self.identity.clone(), self.identity_now);
-        let waker = Arc::clone(&self.waker);
         let work = move || {
             let is_right =
                 has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref());
             // There is room: one check is under way.
-            let _ = passed.send(is_right);
-            waker.wake();
+            let _ = outcome.tell(is_right);
         };
         // It waits for the disk that has the program, for files with secrets, and for servers.
         match start_thread("putex-upgrade", work) {
@@ -94,10 +91,16 @@ impl Program {
         }
     }
 
+    /// Returns what becomes readable when a check has ended, if one runs.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (self.check != Check::NotRunning).then(|| self.outcome.waker.as_fd())
+    }
+
     /// Returns whether the settings are right if a check has ended.
     pub(super) fn checked(&mut self) -> Option<bool> {
-        let has_passed = self.passed.1.try_recv().ok()?;
-        self.waker.clear();
+        self.fd()?;
+        self.outcome.waker.clear();
+        let has_passed = self.outcome.try_next()?;
         if std::mem::replace(&mut self.check, Check::NotRunning) == Check::Again {
             self.check();
             return None;
@@ -119,13 +122,6 @@ impl Program {
         let error = command.exec();
         let show = path.display();
         log::error!("upgrade: {show} cannot be executed: {error}; this instance goes on");
-    }
-}
-
-impl AsFd for Program {
-    /// Becomes readable when a check has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
     }
 }
 
