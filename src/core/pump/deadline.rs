@@ -68,7 +68,8 @@ pub struct Deadline {
     pub timer: Timer,
 }
 
-/// The timers that are set in a state.
+/// The timers that are set in a state. Each state, and each part that waits for something, sets its
+/// own by `set_timers`. A timer that could only be waited for in vain is not set.
 #[derive(Debug, Default)]
 pub(super) struct Timers(Vec<Deadline>);
 

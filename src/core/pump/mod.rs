@@ -15,6 +15,22 @@
 //!                               Stopping <--------- Active <------+
 //! ```
 //!
+//! # Parts
+//!
+//! Each state has a file of its own, or shares it with the next one. A turn returns the same state
+//! or another one, with the reason and its level. What outlives a state is in these parts:
+//!
+//! | part | what it knows |
+//! |---|---|
+//! | `context` | who this agent is, and the parts below; each event passes through it first |
+//! | `store_view` | the bucket, and what stands under the key of each seat |
+//! | `holders` | the times of the holders before, which bind whoever follows |
+//! | `takeover` | what must be waited for before a lock may be had |
+//! | `guard_view` | what the guard was told, and what it has reported |
+//! | `pause` | the pause that the agents of this key observe |
+//! | `hold` | a lock that is held: its renewals, and how it is lost |
+//! | `write` | one write until its outcome is known; nothing else writes the lock |
+//!
 //! # The flowchart of putex 0.2.0
 //!
 //! | node | here |

@@ -181,6 +181,7 @@ impl Standby {
         Some(Taking::begin(context, seat, &seen, now))
     }
 
+    /// Runs the check that decides on a takeover; without a health check it has passed.
     fn check_for_takeover(&mut self, context: &mut Context, now: Instant) {
         if context.config.check {
             self.check(context, true, now);
@@ -189,6 +190,8 @@ impl Standby {
         }
     }
 
+    /// Has the guard assert stop; the check follows. An agent that only observes begins with the
+    /// check.
     fn begin_stroke(&mut self, context: &mut Context, now: Instant) {
         self.stroke_at = now.after(context.config.timing.lock_time());
         match context.guard.link() {
@@ -196,7 +199,6 @@ impl Standby {
                 self.phase = Phase::Stopping { link };
                 context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
             }
-            // It only observes.
             None => self.check(context, false, now),
         }
     }
@@ -205,6 +207,7 @@ impl Standby {
         !context.config.check || self.healthy == Some(true)
     }
 
+    /// Returns whether a stroke or a takeover check may begin.
     fn rests(&self, context: &Context) -> bool {
         self.phase == Phase::Resting && !context.check_runs
     }
@@ -224,7 +227,7 @@ impl Standby {
             return;
         }
         if let Some(seen) = may_write {
-            // It begins early, so that it ends when the lock may be had.
+            // The check begins early, so that it ends when the lock may be had.
             let lead = self.check_took + self.check_took / CHECK_SPREAD;
             let check_at = seen.take_at(config).before(lead.min(seen.wait(config)));
             timers.set(Timer::TakeoverCheck, check_at.max(self.retry_at));
