@@ -36,8 +36,8 @@ pub(super) struct GuardClient {
     /// The number that the pump has given the guard that was connected to last.
     number: u64,
     state: State,
-    /// The thread of an attempt to connect has not ended. One that was given up ends before the next
-    /// one begins: there is one guard at a time.
+    /// The thread of an attempt to connect has not ended. One that was given up ends before the
+    /// next one begins: there is one guard at a time.
     is_attempting: bool,
     outcome: Inbox<Outcome>,
     /// The end of the queue for the next attempt.
