@@ -171,9 +171,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
-        files: FileHandle::new(dir_path, setup.identity),
+        files: setup.is_local.then(|| FileHandle::new(dir_path, setup.identity)),
         agents: setup.agents,
-        is_local: setup.is_local,
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, &inbox, startup_lines))

@@ -1,7 +1,6 @@
 //! Performs what the pump wants. No effect blocks.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::change_thread::ChangeHandle;
@@ -21,10 +20,7 @@ use crate::core::{
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
 use crate::store::switchover::Switchover;
-use crate::sys::{self, Alarm, PollFlags};
-
-/// How long the agent waits for a signal that was sent together with SIGUSR2.
-const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
+use crate::sys;
 
 /// The threads and handles by which effects are performed, and what was said last.
 pub(super) struct Performer<'a> {
@@ -50,11 +46,11 @@ pub(super) struct Performer<'a> {
     pub(super) state: AgentState,
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
-    pub(super) files: FileHandle,
+    /// Writes the status where the bucket is a directory: those who want to know it are on this
+    /// host.
+    pub(super) files: Option<FileHandle>,
     /// How many agents of the key there are to be, if that is said.
     pub(super) agents: Option<u32>,
-    /// The bucket is a directory: those who want to know the status are on this host.
-    pub(super) is_local: bool,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     pub(super) queued_events: VecDeque<Event>,
 }
@@ -157,9 +153,9 @@ impl Performer<'_> {
     /// Sends the status of this agent to whoever has requested it, or leaves it in a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
         let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
-        match self.is_local {
-            true => self.files.write_status(now, status),
-            false => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
+        match &mut self.files {
+            Some(files) => files.write_status(now, status),
+            None => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
         }
     }
 
@@ -188,19 +184,10 @@ impl Performer<'_> {
         if !is_right || self.is_told_to_end {
             return;
         }
-        let (alarm, until) = (Alarm::new(), sys::now().after(SIGNALS_WITHIN));
-        loop {
-            // This upgrade is that of another such signal too.
-            if let Some(Order::End(signal)) = self.signals.next() {
-                self.is_told_to_end = true;
-                return self.queued_events.push_back(Event::Shutdown(signal));
-            }
-            let Ok(alarm) = &alarm else { break };
-            if sys::now() >= until {
-                break;
-            }
-            // A wait that fails is a short wait.
-            let _ = alarm.wait([(self.signals.as_fd(), PollFlags::IN)], Some(until));
+        // A signal that is not read here waits for the next instance.
+        if let Some(Order::End(signal)) = self.signals.next() {
+            self.is_told_to_end = true;
+            return self.queued_events.push_back(Event::Shutdown(signal));
         }
         // The kernel kills a health check with the thread that has spawned it.
         self.program.execute(self.log);
