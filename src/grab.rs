@@ -271,9 +271,8 @@ impl Process<'_> {
     fn grab(mut self, mut grabber: Grabber, busy_status: u8) -> Result<Ended, Refusal> {
         let mut shown = String::new();
         loop {
-            let now = sys::now();
-            let step = grabber.next(now);
-            let input = self.perform(step, &grabber.key_element(), now);
+            let step = grabber.next(sys::now());
+            let input = self.perform(step, &grabber.key_element());
             grabber.handle(input, sys::now());
             if let Some(grabbed) = grabber.ended() {
                 return self.speaker.grabbed(grabbed.clone(), busy_status);
@@ -284,8 +283,7 @@ impl Process<'_> {
 
     fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
         loop {
-            let now = sys::now();
-            let input = self.perform(releaser.next(now), "", now);
+            let input = self.perform(releaser.next(sys::now()), "");
             releaser.handle(input, sys::now());
             if let Some(released) = releaser.ended() {
                 return self.speaker.released(released.clone());
@@ -293,13 +291,12 @@ impl Process<'_> {
         }
     }
 
-    fn perform(&mut self, step: Step, element: &str, now: Instant) -> Input {
+    fn perform(&mut self, step: Step, element: &str) -> Input {
         if let Step::Rest(until) = step {
             return self.rest(until);
         }
-        let input = self.tickets.perform(&step, element, &self.speaker.request.who, now);
-        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_), _))) =
-            (&step, &input)
+        let input = self.tickets.perform(&step, element, &self.speaker.request.who);
+        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
             && matches!(self.speaker.request.task, Task::Grab { .. })
         {
             self.speaker.warn_of_removal(other);

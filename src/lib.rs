@@ -34,7 +34,8 @@
 //!
 //! 1. Every write is a compare-and-set on the revision seen: `src/store/nats/write.rs`.
 //! 2. A write is stored, refused or unknown. An unknown one is repeated unchanged until the
-//!    outcome is known; the old validity stands until then: `src/core/pump/write.rs`.
+//!    outcome is known; the old validity stands until then: `src/core/write.rs`,
+//!    `src/core/pump/write.rs`.
 //! 3. An agent loses the lock as soon as it sees another revision, a rollback or another bucket:
 //!    `src/core/pump/store_view.rs`, `src/core/pump/hold.rs`.
 //! 4. The lock is released only after stop has succeeded: `src/core/pump/stopping.rs`.

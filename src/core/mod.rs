@@ -18,6 +18,7 @@
 //! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
+//! | [`write`] | one write, until it is known what became of it |
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
@@ -46,6 +47,7 @@ pub mod tickets;
 pub mod time;
 pub mod timing;
 pub mod watchdog_timeout;
+pub mod write;
 
 // The names that the other rooms use.
 pub use self::agent_status::{AgentState, AgentStatus, ServiceStatus};

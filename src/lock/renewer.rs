@@ -207,9 +207,8 @@ impl<'a> Renewer<'a> {
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
         let element = self.owner.key_element();
-        let input = self.tickets.perform(&step, &element, &self.request.token, now);
-        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_), _))) =
-            (&step, &input)
+        let input = self.tickets.perform(&step, &element, &self.request.token);
+        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
         {
             log::warn!("{} has not renewed its lock in time: it was removed", other.describe());
         }

@@ -89,15 +89,9 @@ impl Tickets {
         format!("{}.{element}", self.prefix)
     }
 
-    /// Performs a request for the ticket with this last element, which began at `now`, on
-    /// behalf of `who`; returns `None` if the step is no request to the store.
-    pub fn perform(
-        &mut self,
-        step: &Step,
-        element: &str,
-        who: &str,
-        now: Instant,
-    ) -> Option<Input> {
+    /// Performs a request for the ticket with this last element, on behalf of `who`; returns `None`
+    /// if the step is no request to the store.
+    pub fn perform(&mut self, step: &Step, element: &str, who: &str) -> Option<Input> {
         let text = |error: StoreError| error.text;
         // There are as many removals as tickets that have not moved.
         if !matches!(step, Step::Rest(_) | Step::Exit | Step::Remove(..)) {
@@ -113,20 +107,16 @@ impl Tickets {
                 let read = || mark::read(&mut *self.bucket, *by);
                 Input::Mark(mark.map_or_else(read, Ok).map_err(text))
             }
-            Step::WriteMark(mark, by) => {
-                Input::Written(mark::write(&mut *self.bucket, mark, *by), now)
-            }
+            Step::WriteMark(mark, by) => Input::Written(mark::write(&mut *self.bucket, mark, *by)),
             Step::Write(at, number, ticket, by) => {
-                Input::Written(self.write(element, *at, *number, ticket, *by), now)
+                Input::Written(self.write(element, *at, *number, ticket, *by))
             }
             Step::WriteAndList(at, number, ticket, earlier_keys, by) => {
                 let (written, listed) =
                     self.write_and_list(element, (*at, *number), ticket, earlier_keys, *by);
-                Input::WrittenAndListed(written, now, listed.map_err(text))
+                Input::WrittenAndListed(written, listed.map_err(text))
             }
-            Step::End(at, lifetime, by) => {
-                Input::Written(self.end(element, *at, *lifetime, *by), now)
-            }
+            Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
             Step::List(earlier_keys, by) => {
                 Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
@@ -135,9 +125,9 @@ impl Tickets {
                 Ok(()) => Input::Subscribed,
                 Err(error) => Input::Gone(error.text),
             },
-            Step::Remove(other, by) => Input::Written(self.remove(other, who, *by), now),
+            Step::Remove(other, by) => Input::Written(self.remove(other, who, *by)),
             Step::ReadNotes(by) => Input::Notes(self.notes(*by).map_err(text)),
-            Step::WriteNotes(at, seen, by) => Input::Written(self.note(*at, seen, *by), now),
+            Step::WriteNotes(at, seen, by) => Input::Written(self.note(*at, seen, *by)),
             Step::Rest(_) | Step::Exit => return None,
         })
     }

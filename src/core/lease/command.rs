@@ -15,6 +15,7 @@ use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
 use crate::core::timing::REACH_MAX;
+use crate::core::write::{Outcome, PendingWrite};
 
 /// A request has an answer within this time, or is made again.
 pub const REQUEST_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ enum Confirmed {
 pub struct LeaseCommand {
     task: LeaseTask,
     drift_ppm: u32,
-    /// A number that no other command has.
+    /// The number of the next write, which no other has.
     attempt: u64,
     /// Whether the bucket may be lost and made anew while leases of it are held.
     may_be_lost: bool,
@@ -74,8 +75,8 @@ pub struct LeaseCommand {
     notes: LeaseNotes,
     /// What was read last, and when that read began.
     last_read: (StoredLease, Instant),
-    /// When the first write was sent to this bucket.
-    first_sent: Option<Instant>,
+    /// The last write of the lease in this bucket.
+    write: Option<PendingWrite>,
     /// The lease that a write was to expire.
     expiring: Option<LeaseView>,
     phase: Phase,
@@ -105,7 +106,7 @@ impl LeaseCommand {
             replicas: 1,
             notes: LeaseNotes::default(),
             last_read: (StoredLease { revision: Revision(0), attempt: 0, lease: None }, now),
-            first_sent: None,
+            write: None,
             expiring: None,
             phase: Phase::Closed,
         }
@@ -121,7 +122,7 @@ impl LeaseCommand {
         &self.notes
     }
 
-    /// Returns the number that stands in what this command writes.
+    /// Returns the number that stands in what this command writes now.
     pub fn attempt(&self) -> u64 {
         self.attempt
     }
@@ -137,7 +138,13 @@ impl LeaseCommand {
             Phase::Reading => LeaseStep::Read(by),
             Phase::WritingMark(mark) => LeaseStep::WriteMark(mark.clone(), by),
             Phase::Writing(lease) => {
-                self.first_sent.get_or_insert(now);
+                match self.write.as_mut().filter(|write| write.expected == at) {
+                    Some(write) => write.send_again(now),
+                    None => {
+                        self.attempt = self.attempt.wrapping_add(1);
+                        self.write = Some(PendingWrite::send(at, self.attempt, now));
+                    }
+                }
                 LeaseStep::Write(at, lease.clone(), by)
             }
             Phase::Confirming(_) => LeaseStep::Confirm(at, by),
@@ -190,9 +197,9 @@ impl LeaseCommand {
             self.phase = Phase::Resting(now.after(PAUSE));
             return;
         }
-        let doubt = match self.first_sent {
-            Some(_) => "; the last write may have been stored",
-            None => "",
+        let doubt = match self.write.is_some_and(|write| write.is_unknown) {
+            true => "; the last write may have been stored",
+            false => "",
         };
         self.end(LeaseEnd::Refused(StoreErrorKind::Unreachable, format!("{why}{doubt}")));
     }
@@ -200,7 +207,7 @@ impl LeaseCommand {
     fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, LeaseNotes)) {
         if self.bucket.as_ref() != Some(&info.id) {
             // What was written to another bucket has another key.
-            (self.notes, self.first_sent, self.expiring) = (notes, None, None);
+            (self.notes, self.write, self.expiring) = (notes, None, None);
         }
         (self.bucket, self.mark) = (Some(info.id), Some(mark));
         self.replicas = info.replicas;
@@ -246,9 +253,8 @@ impl LeaseCommand {
         match (self.task.clone(), lease.zip(view)) {
             (LeaseTask::Claim { at_least, .. }, None) => self.begin_claim(at_least, now),
             (LeaseTask::Claim { .. } | LeaseTask::Extend { .. }, Some((it, _)))
-                if self.first_sent_of_last_read().is_some() =>
+                if let Some(sent) = self.sent_what_was_read() =>
             {
-                let sent = self.first_sent.unwrap_or(now);
                 self.had(&it, self.last_read.0.revision, sent, now);
             }
             (LeaseTask::Claim { .. }, Some((_, view))) => self.end(LeaseEnd::Taken(view)),
@@ -260,7 +266,7 @@ impl LeaseCommand {
                 self.end_confirmed(Confirmed::NotHad(view), now);
             }
             (LeaseTask::Expire { .. }, None) => {
-                let own = self.first_sent_of_last_read().and(self.expiring.take());
+                let own = self.sent_what_was_read().and(self.expiring.take());
                 match own {
                     Some(view) => self.end(LeaseEnd::Expired(view)),
                     None => self.end_confirmed(Confirmed::Absent, now),
@@ -332,9 +338,14 @@ impl LeaseCommand {
         }
     }
 
-    /// Returns when this command has sent its first write, if what was read last is of it.
-    fn first_sent_of_last_read(&self) -> Option<Instant> {
-        self.first_sent.filter(|_| self.last_read.0.attempt == self.attempt)
+    /// Returns when this command has sent what was read last, at the earliest; `None` if it is not
+    /// of this command.
+    fn sent_what_was_read(&self) -> Option<Instant> {
+        let StoredLease { revision, attempt, .. } = self.last_read.0;
+        match self.write?.read(revision, Some(attempt)) {
+            Outcome::Held { sent, .. } => Some(sent),
+            Outcome::Lost | Outcome::Refused(_) | Outcome::Repeat(_) | Outcome::Read => None,
+        }
     }
 
     /// Returns the mark that the bucket lacks for leases that last for so long, if it lacks one.
@@ -382,24 +393,27 @@ impl LeaseCommand {
     }
 
     fn written(&mut self, written: Written, lease: Option<LeaseEntry>, now: Instant) {
-        let (sent, replaced) = (self.began, self.last_read.0.revision);
-        match (written, lease) {
+        let Some(write) = &mut self.write else { return };
+        let replaced = write.expected;
+        match (write.answered(written), lease) {
             // A bucket that was made anew meanwhile has no entry of this key either: whether this
             // was stored in the one that was opened is read.
-            (Written::Stored(_), Some(_)) if replaced == Revision(0) && self.may_be_lost => {
+            (Outcome::Held { .. }, Some(_)) if replaced == Revision(0) && self.may_be_lost => {
                 self.phase = Phase::Reading;
             }
-            (Written::Stored(revision), Some(lease)) => self.had(&lease, revision, sent, now),
-            (Written::Stored(revision), None) => {
+            (Outcome::Held { revision, sent }, Some(lease)) => {
+                self.had(&lease, revision, sent, now);
+            }
+            (Outcome::Held { revision, sent }, None) => {
                 self.notes.write((revision, self.attempt), (sent, now));
                 let view = self.expiring.take();
                 self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
             }
-            (Written::Moved(_), _) if now < self.until => self.phase = Phase::Reading,
-            (Written::Moved(_), _) => {
+            (Outcome::Lost | Outcome::Read, _) if now < self.until => self.phase = Phase::Reading,
+            (Outcome::Lost | Outcome::Read, _) => {
                 self.failed("others have written the lease again and again".to_owned(), now);
             }
-            (Written::Denied(why) | Written::Unknown(why), _) => self.failed(why, now),
+            (Outcome::Refused(why) | Outcome::Repeat(why), _) => self.failed(why, now),
         }
     }
 

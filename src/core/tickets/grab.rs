@@ -48,6 +48,7 @@ use crate::core::event::{BucketInfo, StoreErrorKind};
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{COUNT_MAX, R_MAX, REACH_MAX, Refused};
+use crate::core::write::PendingWrite;
 
 /// Bounds of the lifetime of a ticket: one for longer could not be read by others.
 pub const LIFETIME_MIN: Duration = Duration::from_secs(1);
@@ -154,13 +155,6 @@ enum Phase {
     Done(Grabbed),
 }
 
-/// A write whose outcome is not known.
-#[derive(Clone, Copy, Debug)]
-struct Attempt {
-    expected: Revision,
-    first_sent: Instant,
-}
-
 /// The ticket in the bucket.
 #[derive(Clone, Debug)]
 struct Own {
@@ -209,7 +203,8 @@ pub struct Grabber {
     own: Option<Own>,
     /// When the request that is under way was made.
     requested: Instant,
-    attempt: Option<Attempt>,
+    /// The write of it that is under way.
+    write: Option<PendingWrite>,
     last: Revision,
     hinted: Revision,
     /// The keys whose hints come.
@@ -244,7 +239,7 @@ impl Grabber {
             missing_mark: None,
             own: None,
             requested: now,
-            attempt: None,
+            write: None,
             last: Revision(0),
             hinted: Revision(0),
             watched: BTreeSet::new(),
@@ -274,14 +269,14 @@ impl Grabber {
 
     /// There is no ticket any more, and the next one has another key.
     fn take_new_key(&mut self) {
-        (self.own, self.attempt, self.ticket.is_granted) = (None, None, false);
+        (self.own, self.write, self.ticket.is_granted) = (None, None, false);
         self.nonce.1 += 1;
     }
 
     /// Returns whether others may have removed the ticket, as in `owner`.
     fn has_run_out(&self, now: Instant) -> bool {
-        let attempt = || Some(self.attempt?.first_sent.after(self.timing.validity()));
-        let until = self.own.as_ref().map(Own::valid_until).or_else(attempt);
+        let pending = || Some(self.write?.first_sent.after(self.timing.validity()));
+        let until = self.own.as_ref().map(Own::valid_until).or_else(pending);
         until.is_some_and(|until| now >= until)
     }
 
@@ -345,9 +340,9 @@ impl Grabber {
             },
             Input::Mark(Ok(mark)) => self.marked(mark),
             Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
-            Input::Written(written, sent) => self.written(written, sent, now),
-            Input::WrittenAndListed(written, sent, listed) => {
-                self.written(written, sent, now);
+            Input::Written(written) => self.written(written, now),
+            Input::WrittenAndListed(written, listed) => {
+                self.written(written, now);
                 // It may have been made before writes that were stored before this one.
                 let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
@@ -442,7 +437,7 @@ impl Grabber {
 
     /// Returns the phase that follows when it is known whether the bucket is to be believed.
     fn after_mark(&self) -> Phase {
-        if self.attempt.is_some() { Phase::Writing } else { Phase::Listing }
+        if self.write.is_some() { Phase::Writing } else { Phase::Listing }
     }
 
     fn marked(&mut self, mark: Mark) {

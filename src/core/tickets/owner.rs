@@ -49,6 +49,7 @@ use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
 use crate::core::timing::REACH_MAX;
+use crate::core::write::PendingWrite;
 
 /// Bounds of the pause before a request is repeated.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -99,15 +100,6 @@ enum Phase {
     Done,
 }
 
-/// A write of the own ticket whose outcome is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Attempt {
-    expected: Revision,
-    number: u64,
-    /// When the first copy was sent.
-    first_sent: Instant,
-}
-
 /// The own ticket in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
@@ -148,7 +140,8 @@ pub struct TicketOwner {
     phase: Phase,
     bucket: Option<BucketId>,
     own: Option<Own>,
-    attempt: Option<Attempt>,
+    /// The write of it that is under way.
+    write: Option<PendingWrite>,
     /// The highest revision of the bucket that is known.
     last: Revision,
     /// A listing has to reach this revision to tell anything new.
@@ -189,7 +182,7 @@ impl TicketOwner {
             phase: Phase::Closed,
             bucket: None,
             own: None,
-            attempt: None,
+            write: None,
             last: Revision(0),
             hinted: Revision(0),
             watched: BTreeSet::new(),
@@ -236,7 +229,7 @@ impl TicketOwner {
 
     /// Returns when the ticket has run out, also one that may have been stored.
     fn runs_out_at(&self) -> Option<Instant> {
-        let pending = self.attempt.map(|attempt| attempt.first_sent.after(self.timing.lifetime()));
+        let pending = self.write.map(|write| write.first_sent.after(self.timing.lifetime()));
         self.valid_until().into_iter().chain(pending).max()
     }
 
@@ -285,7 +278,7 @@ impl TicketOwner {
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
         if matches!(self.goal, Goal::End(..)) {
-            return match self.attempt {
+            return match self.write {
                 Some(_) => Step::ReadOwn(by),
                 None => self.next_end(by),
             };
@@ -295,17 +288,15 @@ impl TicketOwner {
         }
         let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
         let number = self.ticket.attempt + 1;
-        let attempt = *self.attempt.get_or_insert(Attempt { expected, number, first_sent: now });
-        self.ticket.attempt = attempt.number;
+        let write = self.write.get_or_insert(PendingWrite::send(expected, number, now));
+        write.send_again(now);
+        self.ticket.attempt = write.attempt;
+        let at = write.expected;
         let known = self.own.as_ref().map(|own| own.number);
         let ticket = self.ticket.clone();
         match self.goal {
-            Goal::Get(_) => {
-                Step::WriteAndList(attempt.expected, known, ticket, self.earlier_keys(), by)
-            }
-            Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
-                Step::Write(attempt.expected, known, ticket, by)
-            }
+            Goal::Get(_) => Step::WriteAndList(at, known, ticket, self.earlier_keys(), by),
+            Goal::Keep | Goal::Lost(_) | Goal::End(..) => Step::Write(at, known, ticket, by),
         }
     }
 
@@ -359,9 +350,9 @@ impl TicketOwner {
             Input::Opened(Err(error)) => self.not_opened(error, now),
             Input::Mark(Ok(mark)) => self.marked(mark, now),
             Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
-            Input::Written(written, sent) => self.written(written, sent, now),
-            Input::WrittenAndListed(written, sent, listed) => {
-                self.written(written, sent, now);
+            Input::Written(written) => self.written(written, now),
+            Input::WrittenAndListed(written, listed) => {
+                self.written(written, now);
                 // It may have been made before writes that were stored before this one.
                 let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
@@ -409,7 +400,7 @@ impl TicketOwner {
     /// The ticket is to end, if there is one.
     fn end(&mut self, end: End, now: Instant) {
         self.goal = Goal::End(end, now);
-        match (&self.own, &self.attempt, &self.phase) {
+        match (&self.own, &self.write, &self.phase) {
             (None, None, _) => self.finish(),
             (_, _, Phase::Closed | Phase::Done) => {}
             (_, _, _) => self.phase = Phase::Writing,
@@ -450,7 +441,7 @@ impl TicketOwner {
     /// The next ticket has another key. A key is used once: its tombstone is the last entry that
     /// any owner knows of, wherever it is read.
     fn take_new_key(&mut self) {
-        (self.own, self.attempt, self.ticket.slot) = (None, None, None);
+        (self.own, self.write, self.ticket.slot) = (None, None, None);
         self.ticket.is_granted = false;
         self.nonce.1 += 1;
     }

@@ -135,7 +135,7 @@ impl Releaser {
             },
             Input::Listed(Ok((standing, _))) => self.listed(standing),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
-            Input::Written(written, _) => self.written(written, now),
+            Input::Written(written) => self.written(written, now),
             Input::Rested => {
                 if let Phase::Resting(until, then) = &self.phase
                     && now >= *until

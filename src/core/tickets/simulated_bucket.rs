@@ -7,7 +7,6 @@ use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::grab::ELEMENT_PREFIX;
 use crate::core::tickets::{EarlierKeys, Input, Mark, Seen, Step, StoredTicket, Ticket};
-use crate::core::time::Instant;
 
 /// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
 const MARKER_STAYS: u64 = 1_000_000;
@@ -163,7 +162,6 @@ impl Bucket {
         &mut self,
         step: Step,
         element: &str,
-        sent: Instant,
         chances: Chances,
     ) -> (Input, Changed) {
         let before = if chances.is_old { self.listed.clone() } else { self.listing() };
@@ -182,7 +180,7 @@ impl Bucket {
                 let (written, changed) = self.write(element, at, number, Some(ticket));
                 let listed = if chances.is_before { before } else { self.listing() };
                 let listed = read(listed, &earlier_keys);
-                return (Input::WrittenAndListed(written, sent, Ok(listed)), changed);
+                return (Input::WrittenAndListed(written, Ok(listed)), changed);
             }
             Step::ReadNotes(_) => {
                 let notes = self.notes.get(element).cloned();
@@ -192,7 +190,7 @@ impl Bucket {
             Step::WriteNotes(at, seen, _) => {
                 let current = self.notes.get(element).map_or(Revision(0), |notes| notes.0);
                 if current != at {
-                    return (Input::Written(Written::Moved(Some(current)), sent), None);
+                    return (Input::Written(Written::Moved(Some(current))), None);
                 }
                 self.last += 1;
                 self.notes.insert(element.to_owned(), (Revision(self.last), seen));
@@ -212,7 +210,7 @@ impl Bucket {
                 self.end(&other.key, other.revision, lifetime)
             }
         };
-        (Input::Written(written, sent), changed)
+        (Input::Written(written), changed)
     }
 }
 
@@ -226,7 +224,7 @@ fn read(
 }
 
 /// Returns what comes of a step without a result.
-pub(super) fn no_result(step: &Step, sent: Instant) -> Input {
+pub(super) fn no_result(step: &Step) -> Input {
     let none = "no answer".to_owned();
     match step {
         Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
@@ -235,9 +233,9 @@ pub(super) fn no_result(step: &Step, sent: Instant) -> Input {
         | Step::Write(..)
         | Step::End(..)
         | Step::Remove(..)
-        | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), sent),
+        | Step::WriteNotes(..) => Input::Written(Written::Unknown(none)),
         Step::WriteAndList(..) => {
-            Input::WrittenAndListed(Written::Unknown(none.clone()), sent, Err(none))
+            Input::WrittenAndListed(Written::Unknown(none.clone()), Err(none))
         }
         Step::ReadOwn(_) => Input::Own(Err(none)),
         Step::ReadNotes(_) => Input::Notes(Err(none)),

@@ -131,10 +131,10 @@ pub enum Input {
     Opened(Result<BucketInfo, StoreError>),
     /// The mark was read.
     Mark(Result<Mark, String>),
-    /// The end of a write, and the instant at which its step was returned.
-    Written(Written, Instant),
+    /// The end of a write.
+    Written(Written),
     /// The end of a write, as above, and the listing beside it.
-    WrittenAndListed(Written, Instant, TicketsListed),
+    WrittenAndListed(Written, TicketsListed),
     /// The own ticket was read: its revision, and the ticket if it has not ended.
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, up to this revision of the bucket.

@@ -67,8 +67,8 @@ impl Rig {
         let (bucket, mark) = tickets.open(soon).expect("it can be made");
         let lifetime = request.timing.lifetime();
         let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
-        let written = tickets.perform(&Step::WriteMark(mark, soon), "", "", sys::now());
-        assert!(matches!(written, Some(Input::Written(Written::Stored(_) | Written::Moved(_), _))));
+        let written = tickets.perform(&Step::WriteMark(mark, soon), "", "");
+        assert!(matches!(written, Some(Input::Written(Written::Stored(_) | Written::Moved(_)))));
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (front, renewers) = pair.expect("a socket");
@@ -168,8 +168,8 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
         }
         mark.epoch = format!("changed {is_next}");
         let step = Step::WriteMark(mark.clone(), by);
-        let written = other.perform(&step, "", "", sys::now());
-        assert!(matches!(written, Some(Input::Written(Written::Stored(_), _))), "{written:?}");
+        let written = other.perform(&step, "", "");
+        assert!(matches!(written, Some(Input::Written(Written::Stored(_)))), "{written:?}");
         let read = rig.renewer.perform(Step::ReadMark(by), sys::now());
         let Input::Mark(Ok(read)) = read else { panic!("{read:?}") };
         assert_eq!(read.epoch == mark.epoch, !is_next, "{read:?}");

@@ -99,7 +99,8 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
         assert!(matches!(command.next(at(105)), LeaseStep::Read(_)));
         if is_stored {
             let lease = Some(Ok(entry));
-            let stored = StoredLease { revision: Revision(10), attempt: 77, lease };
+            let attempt = command.attempt();
+            let stored = StoredLease { revision: Revision(10), attempt, lease };
             command.handle(LeaseInput::Read(Ok(stored)), at(106));
             let Some(LeaseEnd::Had { term, valid_until }) = command.ended() else {
                 panic!("{command:?}")

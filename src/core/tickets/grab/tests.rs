@@ -99,7 +99,7 @@ fn write(grabber: &mut Grabber, replaces: u64, stored: u64, now: Instant) -> Tic
         panic!("it is not written")
     };
     assert_eq!(at, Revision(replaces));
-    grabber.handle(Input::Written(Written::Stored(Revision(stored)), now), now);
+    grabber.handle(Input::Written(Written::Stored(Revision(stored))), now);
     ticket
 }
 
@@ -183,7 +183,7 @@ fn a_bucket_is_believed_when_attempts_have_seen_it_for_long_enough() {
         }
         let Step::WriteMark(mark, _) = later.next(now) else { panic!("no mark is written") };
         assert_eq!(mark.lifetime, 10 * SECOND);
-        later.handle(Input::Written(Written::Stored(Revision(32)), now), now);
+        later.handle(Input::Written(Written::Stored(Revision(32))), now);
         later.handle(Input::Mark(Ok(mark)), now);
         list(&mut later, &[standing("ge", 31, 21, written)], 32, now);
         grant(&mut later, "ge", (31, 21), now);
@@ -223,7 +223,7 @@ fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     };
     let mut first = attempt((Revision(0), Seen::default()), at(1));
     let Step::WriteNotes(Revision(0), seen, _) = first.next(at(1)) else { panic!("not noted") };
-    first.handle(Input::Written(Written::Stored(Revision(22)), at(1)), at(1));
+    first.handle(Input::Written(Written::Stored(Revision(22))), at(1));
     assert!(matches!(first.next(at(1)), Step::End(Revision(21), ..)));
     let due = at(1).after(Duration::from_millis(10_100));
     let mut later = attempt((Revision(22), seen.clone()), due);
@@ -246,7 +246,7 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
     assert_eq!(written.lifetime, 60 * SECOND);
     // Nor is that what it is told now.
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
-    grabber.handle(Input::Written(Written::Stored(Revision(22)), at(1)), at(1));
+    write(&mut grabber, 21, 22, at(1));
     list(&mut grabber, &[standing("ge", 22, 7, ticket())], 22, at(1));
     let valid_until = at(1).after(60 * SECOND - 600 * SECOND / 1000);
     assert_eq!(grabber.ended(), Some(&Grabbed::Granted { term: 7, valid_until }));
@@ -279,14 +279,14 @@ fn a_write_without_an_answer_is_repeated_unchanged_and_recognized_by_its_attempt
             panic!("not written")
         };
         let unknown = Written::Unknown("no answer".to_owned());
-        grabber.handle(Input::Written(unknown, at(1)), at(1));
+        grabber.handle(Input::Written(unknown), at(1));
         let Step::Rest(until) = grabber.next(at(1)) else { panic!("no pause") };
         grabber.handle(Input::Rested, until);
         let Step::WriteAndList(_, _, copy, ..) = grabber.next(until) else {
             panic!("not repeated")
         };
         assert_eq!(copy, first);
-        grabber.handle(Input::Written(Written::Moved(None), until), until);
+        grabber.handle(Input::Written(Written::Moved(None)), until);
         let stored = Ticket { attempt, ..first };
         grabber.handle(Input::Own(Ok((Revision(21), Some(stored)))), until);
         let sent = grabber.own.as_ref().map(|own| own.sent);
@@ -347,7 +347,7 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
         assert_eq!(grabber.ended(), None);
         let Step::Remove(removed, _) = grabber.next(at(1)) else { panic!("it stays") };
         assert_eq!(removed, old);
-        grabber.handle(Input::Written(Written::Stored(Revision(22)), at(1)), at(1));
+        grabber.handle(Input::Written(Written::Stored(Revision(22))), at(1));
         list(&mut grabber, &[new], 22, at(1));
         let written = write(&mut grabber, 21, 23, at(1));
         list(&mut grabber, &[standing(NEW, 23, 21, written)], 23, at(1));
@@ -374,9 +374,9 @@ fn a_write_that_is_answered_after_v_of_the_one_before_is_undone() {
     let mut grabber = process(ticket(), false, 10, at(1));
     list(&mut grabber, &[aged(standing("ge", 9, 7, ticket()), 1)], 20, at(1));
     let Step::WriteAndList(..) = grabber.next(at(2)) else { panic!("it is not written") };
-    grabber.handle(Input::Written(Written::Stored(Revision(21)), at(2)), at(20));
+    grabber.handle(Input::Written(Written::Stored(Revision(21))), at(20));
     assert!(matches!(grabber.next(at(20)), Step::End(Revision(21), ..)));
-    grabber.handle(Input::Written(Written::Stored(Revision(22)), at(20)), at(20));
+    grabber.handle(Input::Written(Written::Stored(Revision(22))), at(20));
     list(&mut grabber, &[], 22, at(20));
     write(&mut grabber, 0, 23, at(20));
 }
@@ -391,7 +391,7 @@ fn of_two_tickets_of_a_requester_the_first_one_stays() {
     list(&mut grabber, &[first.clone(), second], 22, at(1));
     let Step::End(Revision(22), lifetime, _) = grabber.next(at(1)) else { panic!("both stay") };
     assert_eq!(lifetime, 10 * SECOND);
-    grabber.handle(Input::Written(Written::Stored(Revision(23)), at(1)), at(1));
+    grabber.handle(Input::Written(Written::Stored(Revision(23))), at(1));
     list(&mut grabber, std::slice::from_ref(&first), 23, at(1));
     let written = write(&mut grabber, 21, 24, at(1));
     list(&mut grabber, &[standing("ge", 24, 21, written)], 24, at(1));
@@ -415,7 +415,7 @@ fn a_requester_that_asks_for_both_modes_at_once_is_told_so() {
     let first = standing("ge", 21, 21, Ticket { mode: Mode::Shared, ..ticket() });
     list(&mut grabber, &[first, own], 22, at(1));
     assert!(matches!(grabber.next(at(1)), Step::End(Revision(22), ..)));
-    grabber.handle(Input::Written(Written::Stored(Revision(23)), at(1)), at(1));
+    grabber.handle(Input::Written(Written::Stored(Revision(23))), at(1));
     assert!(matches!(grabber.ended(), Some(Grabbed::Overlaps(_))), "{:?}", grabber.ended());
 }
 
@@ -446,7 +446,7 @@ fn a_listing_beside_the_write_decides_only_if_it_reaches_the_ticket() {
         list(&mut grabber, &[], 18, at(1));
         let Step::WriteAndList(..) = grabber.next(at(1)) else { panic!("not written") };
         let (written, listed) = (Written::Stored(Revision(21)), Ok((Vec::new(), Revision(last))));
-        grabber.handle(Input::WrittenAndListed(written, at(1), listed), at(1));
+        grabber.handle(Input::WrittenAndListed(written, listed), at(1));
         let grants = matches!(grabber.next(at(1)), Step::WriteAndList(Revision(21), ..));
         assert_eq!(grants, is_granted, "{last}");
         let lists = matches!(grabber.next(at(1)), Step::List(..));

@@ -1,16 +1,17 @@
 //! How the ticket is written, and what comes of a write.
 
-use super::{Attempt, Grabbed, Grabber, Own, Phase};
+use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, HAS_GONE_BACK, Step, Ticket};
 use crate::core::time::Instant;
+use crate::core::write::{Outcome, PendingWrite};
 
 impl Grabber {
     /// Returns the next write of the ticket. One without an answer is repeated unchanged.
     pub(super) fn next_write(&mut self, now: Instant, by: Instant) -> Step {
-        let attempt = match self.attempt {
-            Some(attempt) => attempt,
+        let mut write = match self.write {
+            Some(write) => write,
             None => {
                 self.ticket.attempt = self.ticket.attempt.wrapping_add(1);
                 if self.own.is_none() {
@@ -18,19 +19,20 @@ impl Grabber {
                 }
                 self.ticket.seen = self.seen.clone();
                 let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
-                Attempt { expected, first_sent: now }
+                PendingWrite::send(expected, self.ticket.attempt, now)
             }
         };
-        self.attempt = Some(attempt);
+        write.send_again(now);
+        self.write = Some(write);
         let number = self.own.as_ref().map(|own| own.number);
-        let (at, ticket) = (attempt.expected, self.ticket.clone());
+        let (at, ticket) = (write.expected, self.ticket.clone());
         match self.leaving {
             Some(_) => Step::Write(at, number, ticket, by),
             None => Step::WriteAndList(at, number, ticket, self.earlier_keys(), by),
         }
     }
 
-    pub(super) fn written(&mut self, written: Written, sent: Instant, now: Instant) {
+    pub(super) fn written(&mut self, written: Written, now: Instant) {
         match (self.phase.clone(), written) {
             // Whatever became of it, the mark that stands counts.
             (Phase::WritingMark, Written::Stored(_) | Written::Moved(_)) => {
@@ -59,29 +61,44 @@ impl Grabber {
             (Phase::Withdrawing(grabbed), Written::Denied(why) | Written::Unknown(why)) => {
                 self.failed(why, Phase::Withdrawing(grabbed), now);
             }
-            (_, Written::Stored(revision)) if revision <= self.last => {
+            (_, written) => {
+                if let Some(write) = &mut self.write {
+                    let outcome = write.answered(written);
+                    self.learned(outcome, now);
+                }
+            }
+        }
+    }
+
+    /// More is known of the write of the ticket.
+    fn learned(&mut self, outcome: Outcome, now: Instant) {
+        match outcome {
+            Outcome::Held { revision, .. } if revision <= self.last => {
                 self.end(Grabbed::Refused(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned()));
             }
-            (_, Written::Stored(revision)) => self.stored(revision, sent, now),
-            (_, Written::Moved(_)) => {
+            Outcome::Held { revision, sent } => self.stored(revision, sent, now),
+            Outcome::Read => {
                 self.leaving = None;
                 self.phase = Phase::ReadingOwn;
             }
-            (_, Written::Denied(why)) => {
-                if self.attempt.is_some_and(|attempt| attempt.first_sent == sent) {
-                    // No copy of it was sent before.
-                    self.attempt = None;
-                }
+            // Another process of the requester has written it, or it has ended.
+            Outcome::Lost => {
+                self.leaving = None;
+                self.take_new_key();
+                self.phase = Phase::Closed;
+            }
+            Outcome::Refused(why) => {
+                self.write = None;
                 self.failed(why, Phase::Writing, now);
             }
-            (_, Written::Unknown(why)) => self.failed(why, Phase::Writing, now),
+            Outcome::Repeat(why) => self.failed(why, Phase::Writing, now),
         }
     }
 
     /// A write of the ticket that was sent at this instant stands.
     fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
         let has_run_out = self.has_run_out(now);
-        let first_sent = self.attempt.take().map_or(sent, |attempt| attempt.first_sent);
+        let first_sent = self.write.take().map_or(sent, |write| write.first_sent);
         let (element, validity) = (self.key_element(), self.validity());
         let own = self.own.get_or_insert_with(|| Own {
             element,
@@ -113,20 +130,12 @@ impl Grabber {
 
     /// The key was read after a write that was refused or had no answer.
     pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
-        let Some(attempt) = self.attempt else {
+        let Some(write) = &self.write else {
             self.phase = Phase::Listing;
             return;
         };
         let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
-        if own.as_ref().is_some_and(|own| own.attempt == self.ticket.attempt) {
-            return self.stored(revision, attempt.first_sent, now);
-        }
-        if revision == attempt.expected {
-            // The answer may be older than the write, which may come yet.
-            return self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
-        }
-        // Another process of the requester has written it, or it has ended.
-        self.take_new_key();
-        self.phase = if own.is_none() { Phase::Closed } else { Phase::Listing };
+        let outcome = write.read(revision, own.map(|ticket| ticket.attempt));
+        self.learned(outcome, now);
     }
 }

@@ -5,6 +5,7 @@ use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, End, HAS_GONE_BACK, Mark, Ticket, ToFront};
 use crate::core::time::Instant;
+use crate::core::write::Outcome;
 
 impl TicketOwner {
     pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
@@ -24,7 +25,7 @@ impl TicketOwner {
         self.hinted = Revision(0);
         self.last = info.last;
         self.bucket = Some(info.id);
-        self.phase = match (&self.own, &self.attempt) {
+        self.phase = match (&self.own, &self.write) {
             (None, None) => Phase::ReadingMark,
             (_, _) => Phase::Writing,
         };
@@ -76,7 +77,7 @@ impl TicketOwner {
         self.tell(ToFront::Waiting { ahead: 0, why });
     }
 
-    pub(super) fn written(&mut self, written: Written, sent: Instant, now: Instant) {
+    pub(super) fn written(&mut self, written: Written, now: Instant) {
         match (&self.phase, &self.goal) {
             (Phase::Young(..), _) => match written {
                 Written::Denied(why) if self.tried_enough(now) => {
@@ -110,27 +111,38 @@ impl TicketOwner {
                 }
                 Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Writing),
             },
-            (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => match written {
-                Written::Stored(revision) if revision <= self.last => {
-                    self.refuse(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned(), now);
-                    self.gone(HAS_GONE_BACK, now);
+            (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => {
+                if let Some(write) = &mut self.write {
+                    let outcome = write.answered(written);
+                    self.learned(outcome, now);
                 }
-                Written::Stored(revision) => self.stored(revision, sent, now),
-                // By another, or by an earlier copy of this write.
-                Written::Moved(_) => self.phase = Phase::ReadingOwn,
-                // No copy of it was sent before: there is no ticket.
-                Written::Denied(why) if self.own.is_none() && self.was_first(sent) => {
-                    self.attempt = None;
-                    if self.tried_enough(now) {
-                        self.refuse(StoreErrorKind::Unreachable, why, now);
-                    } else {
-                        self.failed(why, Phase::Writing, now);
-                    }
-                }
-                Written::Denied(why) | Written::Unknown(why) => {
+            }
+        }
+    }
+
+    /// More is known of the write of the own ticket.
+    fn learned(&mut self, outcome: Outcome, now: Instant) {
+        match outcome {
+            Outcome::Held { revision, .. } if revision <= self.last => {
+                self.refuse(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned(), now);
+                self.gone(HAS_GONE_BACK, now);
+            }
+            Outcome::Held { revision, sent } => self.stored(revision, sent, now),
+            Outcome::Read => self.phase = Phase::ReadingOwn,
+            Outcome::Lost => {
+                self.write = None;
+                self.gone("its ticket was removed or replaced", now);
+            }
+            // There is no ticket.
+            Outcome::Refused(why) if self.own.is_none() => {
+                self.write = None;
+                if self.tried_enough(now) {
+                    self.refuse(StoreErrorKind::Unreachable, why, now);
+                } else {
                     self.failed(why, Phase::Writing, now);
                 }
-            },
+            }
+            Outcome::Refused(why) | Outcome::Repeat(why) => self.unresolved(why, now),
         }
     }
 
@@ -154,17 +166,12 @@ impl TicketOwner {
         }
     }
 
-    /// Returns whether the copy that was sent at this instant is the first of its write.
-    pub(super) fn was_first(&self, sent: Instant) -> bool {
-        self.attempt.is_some_and(|attempt| attempt.first_sent == sent)
-    }
-
     /// Returns whether others may have removed the ticket since its last acknowledged write, or
     /// since a first write that may have been stored. Then a later write may find its revision all
     /// the same: that was restored, or the key has no entry any more.
     pub(super) fn has_run_out(&self, now: Instant) -> bool {
         let own = self.own.as_ref().map(|own| own.sent);
-        let sent = own.or(self.attempt.map(|attempt| attempt.first_sent));
+        let sent = own.or(self.write.map(|write| write.first_sent));
         sent.is_some_and(|sent| now >= sent.after(self.timing.validity()))
     }
 
@@ -172,7 +179,7 @@ impl TicketOwner {
     pub(super) fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
         self.why_unrenewed = None;
         let has_run_out = self.has_run_out(now);
-        let first_sent = self.attempt.take().map_or(sent, |attempt| attempt.first_sent);
+        let first_sent = self.write.take().map_or(sent, |write| write.first_sent);
         let own = self.own.get_or_insert_with(|| Own {
             number: revision,
             revision,
@@ -209,38 +216,26 @@ impl TicketOwner {
 
     /// The own key was read after a write that was refused or had no answer.
     pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
-        let Some(attempt) = self.attempt else {
+        let Some(write) = &self.write else {
             self.phase = Phase::Writing;
             return;
         };
         let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
-        match own.map(|ticket| ticket.attempt) {
-            Some(number) if number == attempt.number => {
-                self.stored(revision, attempt.first_sent, now);
-            }
-            // The write before still stands, or nothing yet: this one may come.
-            Some(_) if revision == attempt.expected => self.unresolved(now),
-            None if revision == Revision(0) && attempt.expected == Revision(0) => {
-                self.unresolved(now);
-            }
-            Some(_) | None => {
-                self.attempt = None;
-                self.gone("its ticket was removed or replaced", now);
-            }
-        }
+        let outcome = write.read(revision, own.map(|ticket| ticket.attempt));
+        self.learned(outcome, now);
     }
 
     /// It is not known yet whether the pending write is stored.
-    pub(super) fn unresolved(&mut self, now: Instant) {
+    fn unresolved(&mut self, why: String, now: Instant) {
         match self.goal {
             // A first write that comes later runs out by itself.
             Goal::End(..) if self.own.is_none() => self.finish(),
             Goal::End(..) => {
-                self.attempt = None;
+                self.write = None;
                 self.phase = Phase::Writing;
             }
             Goal::Get(_) | Goal::Keep | Goal::Lost(_) => {
-                self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
+                self.failed(why, Phase::Writing, now);
             }
         }
     }

@@ -39,14 +39,14 @@ fn a_copy_that_was_stored_before_is_recognized() {
         panic!("it is written")
     };
     let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::Written(unknown, begin), begin);
+    owner.handle(Input::Written(unknown), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
     let Step::WriteAndList(again, None, copy, ..) = owner.next(later) else {
         panic!("it is repeated")
     };
     assert_eq!((again, &copy), (at, &first), "it is repeated unchanged");
-    owner.handle(Input::Written(Written::Moved(None), later), later);
+    owner.handle(Input::Written(Written::Moved(None)), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(first)))), later);
     assert_eq!(owner.own.as_ref().map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
@@ -59,7 +59,7 @@ fn waiting() -> (TicketOwner, Instant) {
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else {
         panic!("it is written")
     };
-    owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
+    owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     let mut first = StoredTicket {
         key: "lock.a.first".to_owned(),
         revision: Revision(5),
@@ -82,7 +82,7 @@ fn waiting() -> (TicketOwner, Instant) {
         panic!("it is renewed")
     };
     assert_eq!((at, number), (Revision(7), Some(Revision(7))));
-    owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
+    owner.handle(Input::Written(Written::Stored(Revision(8))), begin);
     first.revision = Revision(6);
     listing(&mut owner, &first, Revision(8), &ticket);
     assert!(matches!(owner.next(begin), Step::Rest(_)));
@@ -114,7 +114,7 @@ fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
         let own = StoredTicket { key, revision: number, number, age: None, ticket };
         let standing = if last == 7 { vec![own] } else { Vec::new() };
         let listed = Ok((standing, Revision(last)));
-        owner.handle(Input::WrittenAndListed(Written::Stored(number), begin, listed), begin);
+        owner.handle(Input::WrittenAndListed(Written::Stored(number), listed), begin);
         let granted = matches!(owner.take_messages()[..], [ToFront::Granted { term: 7, .. }]);
         assert_eq!(granted, is_granted, "a listing up to {last}");
         assert_eq!(matches!(owner.next(begin), Step::List(..)), !is_granted, "at once");
@@ -174,7 +174,7 @@ fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     let later = renew_at.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
     assert!(matches!(owner.next(later), Step::WriteAndList(..)));
-    owner.handle(Input::Written(Written::Stored(Revision(10)), later), later);
+    owner.handle(Input::Written(Written::Stored(Revision(10))), later);
     assert!(matches!(owner.next(later), Step::List(..)));
     assert_eq!(owner.hinted, Revision(10));
 }
@@ -185,11 +185,11 @@ fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
     owner.handle(Input::Done, begin);
     assert!(matches!(owner.next(begin), Step::End(Revision(8), ..)));
     let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::Written(unknown, begin), begin);
+    owner.handle(Input::Written(unknown), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
     assert!(matches!(owner.next(later), Step::End(Revision(8), ..)));
-    owner.handle(Input::Written(Written::Stored(Revision(11)), later), later);
+    owner.handle(Input::Written(Written::Stored(Revision(11))), later);
     assert_eq!(owner.next(later), Step::Exit);
     assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
 }
@@ -224,7 +224,7 @@ fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_sto
     let (mut owner, begin) = opened();
     let Step::WriteAndList(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
     let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::WrittenAndListed(unknown, begin, Err("no answer".to_owned())), begin);
+    owner.handle(Input::WrittenAndListed(unknown, Err("no answer".to_owned())), begin);
     owner.handle(Input::Done, begin);
     assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
@@ -266,12 +266,12 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             let step = owner.next(now);
             let input = if let Step::Remove(..) = step {
                 removals.push(now);
-                Input::Written(denied(), now)
+                Input::Written(denied())
             } else if let Step::Rest(until) = step {
                 now = now.max(until);
                 Input::Rested
             } else if let Step::WriteAndList(at, ..) | Step::End(at, ..) = step {
-                Input::Written(Written::Stored(Revision(at.0 + 1)), now)
+                Input::Written(Written::Stored(Revision(at.0 + 1)))
             } else if let (Step::List(..), Some(number)) =
                 (&step, owner.own.as_ref().map(|own| own.number))
             {

@@ -41,7 +41,7 @@ fn write(releaser: &mut Releaser, revision: u64, written: Written) {
     let step = releaser.next(now());
     let at = if let Step::Remove(other, _) = &step { Some(other.revision) } else { None };
     assert_eq!(at, Some(Revision(revision)), "{step:?}");
-    releaser.handle(Input::Written(written, now()), now());
+    releaser.handle(Input::Written(written), now());
 }
 
 fn rest(releaser: &mut Releaser) {

@@ -29,7 +29,7 @@ const END: Time = 1_500 * QUARTER;
 
 enum Event {
     Wake(usize, u64),
-    Arrive(usize, u64, Step, String, Instant),
+    Arrive(usize, u64, Step, String),
     Reply(usize, u64, Input),
     Wipe,
     /// The server is killed, and starts again.
@@ -311,7 +311,7 @@ impl Simulation {
         let number = self.number();
         self.clients[id].request = number;
         let given_up = self.clients[id].true_time(by);
-        let input = no_result(&step, now);
+        let input = no_result(&step);
         self.at(given_up, Event::Reply(id, number, input));
         let mut there = self.random.below(QUARTER / 20);
         if !self.is_calm() && self.random.one_in(8) {
@@ -322,7 +322,7 @@ impl Simulation {
             let client = &self.clients[id];
             let clock = || format!("{id}.{}", client.boot);
             let element = if is_of_notes { clock() } else { client.element() };
-            self.at(self.now + there, Event::Arrive(id, number, step, element, now));
+            self.at(self.now + there, Event::Arrive(id, number, step, element));
         }
     }
 
@@ -417,11 +417,11 @@ impl Simulation {
         match event {
             Event::Wake(id, number) if self.clients[id].request == number => self.act(id),
             Event::Wake(..) => {}
-            Event::Arrive(id, number, step, element, sent) => {
+            Event::Arrive(id, number, step, element) => {
                 let answer = {
                     self.bucket.now = self.now;
                     let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
-                    self.bucket.answer(step, &element, sent, chances).0
+                    self.bucket.answer(step, &element, chances).0
                 };
                 let mut back = self.random.below(QUARTER / 20);
                 if !self.is_calm() && self.random.one_in(8) {

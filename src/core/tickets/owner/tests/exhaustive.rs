@@ -176,7 +176,7 @@ fn no_history_of_two_clients_and_a_fault_grants_to_both_or_to_none() {
 
 #[test]
 fn no_history_of_a_reader_a_writer_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 8_000);
+    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 7_900);
 }
 
 #[test]

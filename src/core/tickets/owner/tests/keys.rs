@@ -11,7 +11,7 @@ fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
     let keys_at = |owner: &mut TicketOwner, now| {
         let Step::WriteAndList(at, None, ..) = owner.next(now) else { panic!("it is written") };
         assert_eq!(at, Revision(0));
-        owner.handle(Input::Written(Written::Unknown("no answer".to_owned()), now), now);
+        owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
         owner.handle(Input::Rested, now.after(Duration::from_millis(500)));
         owner.key_element()
     };
@@ -23,7 +23,7 @@ fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
     assert_ne!(first, next);
     // Nor does the answer to a write count that comes too late.
     let late = begin.after(validity * 2);
-    owner.handle(Input::Written(Written::Stored(Revision(7)), begin.after(validity)), late);
+    owner.handle(Input::Written(Written::Stored(Revision(7))), late);
     ends_and_begins_anew(&mut owner, 7, late);
 }
 
@@ -32,7 +32,7 @@ fn ends_and_begins_anew(owner: &mut TicketOwner, revision: u64, now: Instant) {
     let key = owner.key_element();
     let Step::End(at, ..) = owner.next(now) else { panic!("{:?}", owner.phase) };
     assert_eq!(at, Revision(revision));
-    owner.handle(Input::Written(Written::Stored(Revision(revision + 1)), now), now);
+    owner.handle(Input::Written(Written::Stored(Revision(revision + 1))), now);
     owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
     let now = now.after(Duration::from_secs(1));
     owner.handle(Input::Listed(Ok((Vec::new(), Revision(revision + 1)))), now);
@@ -54,7 +54,7 @@ fn a_renewal_whose_answer_comes_after_v_of_the_one_before_does_not_count() {
         let (sent, now) = (begin.after(sent), begin.after(answered));
         owner.handle(Input::Rested, sent);
         assert!(matches!(owner.next(sent), Step::WriteAndList(..)));
-        owner.handle(Input::Written(Written::Stored(Revision(9)), sent), now);
+        owner.handle(Input::Written(Written::Stored(Revision(9))), now);
         match is_late {
             true => ends_and_begins_anew(&mut owner, 9, now),
             false => assert!(matches!(owner.next(now), Step::List(..))),
@@ -70,7 +70,7 @@ fn a_holder_has_lost_its_lock_if_a_renewal_is_answered_after_v_of_the_one_before
         let sent = begin.after(timing.renewal());
         (owner.goal, owner.phase) = (Goal::Keep, Phase::Writing);
         assert!(matches!(owner.next(sent), Step::Write(..)));
-        owner.handle(Input::Written(Written::Stored(Revision(9)), sent), begin.after(after));
+        owner.handle(Input::Written(Written::Stored(Revision(9))), begin.after(after));
         let told = owner.take_messages().pop();
         assert_eq!(matches!(told, Some(ToFront::Lost(_))), is_late, "{told:?}");
     }
@@ -83,7 +83,7 @@ fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
         let (mut owner, begin) = opened();
         owner.last = Revision(8);
         assert!(matches!(owner.next(begin), Step::WriteAndList(..)));
-        owner.handle(Input::Written(Written::Stored(Revision(revision)), begin), begin);
+        owner.handle(Input::Written(Written::Stored(Revision(revision))), begin);
         let refused = matches!(owner.goal, Goal::End(End::Refused(..), _));
         assert_eq!(refused, is_refused, "{:?}", owner.goal);
     }
@@ -96,11 +96,19 @@ fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
     let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
-    owner.handle(Input::Written(Written::Moved(None), later), later);
+    moves(&mut owner, later);
     let others = Ticket { incarnation: Incarnation(9), ..sent };
     owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
     assert_eq!(owner.own, None);
     assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
+}
+
+/// The write that is under way has no answer, and is refused when it is repeated.
+fn moves(owner: &mut TicketOwner, now: Instant) {
+    owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
+    owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
+    assert!(matches!(owner.next(now), Step::WriteAndList(..)));
+    owner.handle(Input::Written(Written::Moved(None)), now);
 }
 
 #[test]
@@ -121,10 +129,10 @@ fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
     let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
-    owner.handle(Input::Written(Written::Moved(None), later), later);
+    moves(&mut owner, later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     let before = Ticket { attempt: sent.attempt - 1, ..sent };
     owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
-    assert!(owner.attempt.is_some(), "it is not decided");
+    assert!(owner.write.is_some(), "it is not decided");
     assert_eq!(owner.own.as_ref().map(|own| own.sent), Some(begin), "V does not move");
 }

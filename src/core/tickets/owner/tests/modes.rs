@@ -19,7 +19,7 @@ fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], n
         ticket: Ok(ticket),
     };
     let listed = Ok(([others, &[own]].concat(), revision));
-    owner.handle(Input::WrittenAndListed(Written::Stored(revision), now, listed), now);
+    owner.handle(Input::WrittenAndListed(Written::Stored(revision), listed), now);
 }
 
 /// Returns a ticket of another with this number, which differs from that of `owner` so.
@@ -123,7 +123,7 @@ fn a_soft_ticket_that_is_not_granted_at_once_is_withdrawn() {
     let (reader, key) = (other(&owner, 6, |_| ()), owner.key_element());
     write_beside(&mut owner, 7, std::slice::from_ref(&reader), begin);
     assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
-    owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
+    owner.handle(Input::Written(Written::Stored(Revision(8))), begin);
     let now = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, now);
     assert!(matches!(owner.next(now), Step::List(EarlierKeys(None), _)));
@@ -178,7 +178,7 @@ fn a_soft_ticket_removes_a_dead_holder_and_probes_again() {
     let later = begin.after(owner.timing.removal_wait(owner.timing.lifetime()));
     probe(&mut owner, std::slice::from_ref(&dead), later);
     assert!(matches!(owner.next(later), Step::Remove(removed, _) if removed == dead));
-    owner.handle(Input::Written(Written::Stored(Revision(6)), later), later);
+    owner.handle(Input::Written(Written::Stored(Revision(6))), later);
     probe(&mut owner, &[], later);
     assert!(matches!(owner.next(later), Step::WriteAndList(..)));
 }

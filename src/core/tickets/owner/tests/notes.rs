@@ -20,7 +20,7 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
     };
     let listed = Ok((vec![holder.clone(), own], at));
-    owner.handle(Input::WrittenAndListed(Written::Stored(at), now, listed), now);
+    owner.handle(Input::WrittenAndListed(Written::Stored(at), listed), now);
     assert!(matches!(owner.next(now), Step::ReadNotes(_)), "{:?}", owner.next(now));
     (owner, holder)
 }
@@ -33,7 +33,7 @@ fn noted(mut owner: TicketOwner, found: (Revision, Seen), now: Instant) -> Seen 
         panic!("{:?}", owner.next(now))
     };
     assert_eq!(expected, at);
-    owner.handle(Input::Written(Written::Unknown("no answer".to_owned()), now), now);
+    owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
     assert!(matches!(owner.next(now), Step::End(..)), "its ticket is ended");
     seen
 }
@@ -54,7 +54,7 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     third.handle(Input::Notes(Ok((Revision(13), seen))), later);
     let Step::Remove(removed, _) = third.next(later) else { panic!("{:?}", third.next(later)) };
     assert_eq!(removed, holder);
-    third.handle(Input::Written(Written::Stored(Revision(16)), later), later);
+    third.handle(Input::Written(Written::Stored(Revision(16))), later);
     let Step::List(..) = third.next(later) else { panic!("{:?}", third.next(later)) };
     let key = format!("lock.a.{}", third.key_element());
     let (number, ticket) = (Revision(15), Ok(third.ticket().clone()));
@@ -123,7 +123,7 @@ fn a_process_that_does_not_wait_ends_where_the_mark_may_not_be_written() {
     (owner.goal, owner.phase) = (Goal::Get(Some(now)), Phase::Young(now, mark));
     owner.take_messages();
     assert!(matches!(owner.next(now), Step::WriteMark(..)));
-    owner.handle(Input::Written(Written::Denied("no right".to_owned()), now), now);
+    owner.handle(Input::Written(Written::Denied("no right".to_owned())), now);
     let refused = End::Refused(StoreErrorKind::Unreachable, "no right".to_owned());
     assert_eq!(owner.take_messages(), [ToFront::Ended(refused)]);
     assert_eq!(owner.next(now), Step::Exit);

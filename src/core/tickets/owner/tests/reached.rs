@@ -31,7 +31,8 @@ fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
 #[test]
 fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
     let (mut owner, begin) = opened();
-    owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
+    assert!(matches!(owner.next(begin), Step::WriteAndList(..)));
+    owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     owner.granted();
     owner.handle(Input::Gone("lost".to_owned()), begin);
     let id = owner.bucket.clone().expect("it was opened");

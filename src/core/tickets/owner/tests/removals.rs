@@ -13,7 +13,7 @@ fn behind_dead(nonce: u128, count: u64) -> (TicketOwner, Instant) {
     for now in [begin, begin.after(wait / 2), dead_at] {
         owner.phase = Phase::Writing;
         assert!(matches!(owner.next(now), Step::WriteAndList(..)));
-        owner.handle(Input::Written(Written::Stored(revision), now), now);
+        owner.handle(Input::Written(Written::Stored(revision)), now);
         owner.handle(listed(&owner, (number, revision), count), now);
         revision = Revision(revision.0 + 1);
     }
@@ -40,7 +40,7 @@ fn removed(owner: &mut TicketOwner, now: Instant) -> Vec<u64> {
     let mut removed = Vec::new();
     while let Step::Remove(other, _) = owner.next(now) {
         removed.push(other.number.0);
-        owner.handle(Input::Written(Written::Stored(Revision(200)), now), now);
+        owner.handle(Input::Written(Written::Stored(Revision(200))), now);
     }
     removed
 }
@@ -70,7 +70,7 @@ fn the_own_ticket_is_renewed_in_time_however_many_are_to_be_removed() {
     let (mut owner, now) = behind_dead(3, 40);
     assert!(matches!(owner.next(now), Step::Remove(..)));
     let due = now.after(owner.timing.renewal());
-    owner.handle(Input::Written(Written::Moved(None), due), due);
+    owner.handle(Input::Written(Written::Moved(None)), due);
     assert!(matches!(owner.next(due), Step::WriteAndList(..)));
 }
 
@@ -80,7 +80,7 @@ fn the_own_ticket_is_renewed_in_time_however_many_are_to_be_removed() {
 fn what_has_moved_is_not_removed_again_because_an_old_listing_shows_it_unmoved() {
     let (mut owner, now) = behind_dead(3, 1);
     assert!(matches!(owner.next(now), Step::Remove(..)));
-    owner.handle(Input::Written(Written::Moved(None), now), now);
+    owner.handle(Input::Written(Written::Moved(None)), now);
     assert!(matches!(owner.next(now), Step::List(..)));
     owner.handle(listed(&owner, (Revision(100), Revision(102)), 1), now);
     assert!(!matches!(owner.next(now), Step::Remove(..)));

@@ -30,7 +30,7 @@ enum Event {
     /// The client looks again.
     Wake(usize, u32),
     /// A request reaches a bucket, perhaps another than that which the client has opened.
-    Arrive(usize, u64, Step, String, Instant, u64),
+    Arrive(usize, u64, Step, String, u64),
     /// An answer, or the end of the time for one, reaches the client.
     Reply(usize, u64, Option<Input>),
     /// The command ends by itself, or is killed.
@@ -262,7 +262,7 @@ impl Simulation {
         }
         if self.is_calm() || !self.random.one_in(12) {
             let opened = self.clients[client].opened;
-            self.at(self.now + there, Event::Arrive(client, request, step, element, now, opened));
+            self.at(self.now + there, Event::Arrive(client, request, step, element, opened));
         }
     }
 
@@ -295,14 +295,14 @@ impl Simulation {
     }
 
     /// A request reaches the bucket; returns the answer.
-    fn serve(&mut self, step: Step, element: &str, sent: Instant) -> Input {
+    fn serve(&mut self, step: Step, element: &str) -> Input {
         if self.random.one_in(4) {
             self.bucket.keep_listing();
         }
         self.bucket.now = self.now;
         let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
         let chances = Chances { is_old, is_before };
-        let (answer, changed) = self.bucket.answer(step, element, sent, chances);
+        let (answer, changed) = self.bucket.answer(step, element, chances);
         let Some((key, revision)) = changed else { return answer };
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
@@ -320,7 +320,7 @@ impl Simulation {
 
     /// A listing says of which bucket it is.
     fn refuse_listing(&mut self, client: usize, answer: &mut Input) {
-        if let Input::Listed(listed) | Input::WrittenAndListed(_, _, listed) = answer {
+        if let Input::Listed(listed) | Input::WrittenAndListed(_, listed) = answer {
             *listed = Err("another bucket".to_owned());
             let at = self.now + self.random.below(R / 10);
             self.at(at, Event::Gone(client));
@@ -334,8 +334,8 @@ impl Simulation {
                     self.act(client);
                 }
             }
-            Event::Arrive(client, request, step, element, sent, opened) => {
-                let mut answer = self.serve(step, &element, sent);
+            Event::Arrive(client, request, step, element, opened) => {
+                let mut answer = self.serve(step, &element);
                 if opened != self.bucket.id {
                     self.refuse_listing(client, &mut answer);
                 }
@@ -404,7 +404,7 @@ impl Simulation {
             return self.at(paused_until, Event::Reply(client, request, answer));
         }
         let now = self.clients[client].local(self.now);
-        let input = answer.unwrap_or_else(|| no_result(&step, now));
+        let input = answer.unwrap_or_else(|| no_result(&step));
         if let Input::Opened(Ok(info)) = &input {
             self.clients[client].opened = info.id.epoch.parse().expect("a number");
         }

@@ -388,15 +388,13 @@ impl Form<'_> {
                 self.add(1);
                 self.option(mark.as_ref().ok(), Self::mark);
             }
-            Input::Written(written, sent) => {
+            Input::Written(written) => {
                 self.add(2);
                 self.written(written);
-                self.instant(*sent);
             }
-            Input::WrittenAndListed(written, sent, listed) => {
+            Input::WrittenAndListed(written, listed) => {
                 self.add(3);
                 self.written(written);
-                self.instant(*sent);
                 self.option(listed.as_ref().ok(), Self::listing);
             }
             Input::Own(own) => {

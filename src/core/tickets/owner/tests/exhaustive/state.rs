@@ -188,7 +188,7 @@ impl State {
             let (revision, epoch) = (Revision(0), bucket.id.to_string());
             let mark = Mark { revision, epoch, lifetime: timing.lifetime() };
             let now = Instant::from_boot(Duration::ZERO);
-            bucket.answer(Step::WriteMark(mark, now), "", now, Chances::default());
+            bucket.answer(Step::WriteMark(mark, now), "", Chances::default());
         }
         State {
             now: BEGIN,
@@ -236,8 +236,7 @@ impl State {
             bucket.listed = (*self.past[writes_old - 1]).clone();
         }
         let chances = Chances { is_old: writes_old > 0, is_before };
-        let (mut input, changed) =
-            bucket.answer(request.step.clone(), &request.element, request.sent, chances);
+        let (mut input, changed) = bucket.answer(request.step.clone(), &request.element, chances);
         bucket.listed = (Vec::new(), Revision(0));
         if let Some((last, listing)) = before
             && last != self.bucket.last
@@ -259,7 +258,7 @@ impl State {
             }
         }
         if request.opened != self.bucket.id
-            && let Input::Listed(listed) | Input::WrittenAndListed(_, _, listed) = &mut input
+            && let Input::Listed(listed) | Input::WrittenAndListed(_, listed) = &mut input
         {
             // A listing says of which bucket it is.
             *listed = Err("another bucket".to_owned());
@@ -433,7 +432,7 @@ impl State {
             return Err("no request".to_owned());
         };
         let result = request.result.filter(|_| !is_given_up).map(|(input, _)| input);
-        let input = result.unwrap_or_else(|| no_result(&request.step, request.sent));
+        let input = result.unwrap_or_else(|| no_result(&request.step));
         if let Input::Opened(Ok(info)) = &input {
             it.opened = info.id.epoch.parse().expect("a number");
         }

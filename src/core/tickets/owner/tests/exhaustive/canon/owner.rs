@@ -7,7 +7,7 @@ use crate::core::record::Revision;
 impl Form<'_> {
     pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
         let TicketOwner { timing: _, ticket, nonce: _, began, goal, phase, bucket, .. } = owner;
-        let TicketOwner { own, attempt, last, hinted, watched, soft: _, quiet_since, .. } = owner;
+        let TicketOwner { own, write, last, hinted, watched, soft: _, quiet_since, .. } = owner;
         let TicketOwner { unmoved, last_message, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
         self.ticket(ticket);
@@ -25,10 +25,13 @@ impl Form<'_> {
             form.instant(*sent);
             form.option(earlier_keys.0.as_ref(), |form, keys| form.keys(keys));
         });
-        self.option(*attempt, |form, Attempt { expected, number, first_sent }| {
+        self.option(*write, |form, write| {
+            let PendingWrite { expected, attempt, first_sent, last_sent, is_unknown } = write;
             form.revision_of(key, expected);
-            form.add(ticket.attempt as i64 - number as i64);
+            form.add(ticket.attempt as i64 - attempt as i64);
             form.instant(first_sent);
+            form.instant(last_sent);
+            form.add(i64::from(is_unknown));
         });
         // No bucket goes back.
         self.option(asker.soft.map(|_| *last), Self::revision);

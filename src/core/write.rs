@@ -1,0 +1,138 @@
+//! One write, until it is known what became of it.
+//!
+//! A compare-and-set names the revision that it replaces. One without an answer is repeated
+//! unchanged: of all its copies one is stored at most. When the store says that the key stands
+//! elsewhere, a read tells by the number of the attempt whether that is an earlier copy.
+//!
+//! ```text
+//!  send --> answered --> Held, Refused, Lost
+//!   ^          | Repeat    | Read
+//!   +----------+--- read <-+
+//! ```
+
+use super::event::Written;
+use super::record::Revision;
+use super::time::Instant;
+
+/// A write whose outcome is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingWrite {
+    /// The revision that it replaces.
+    pub(super) expected: Revision,
+    /// The number by which it is known.
+    pub(super) attempt: u64,
+    pub(super) first_sent: Instant,
+    pub(super) last_sent: Instant,
+    /// A copy had no answer: it may be stored, or come yet.
+    pub(super) is_unknown: bool,
+}
+
+/// What is known of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is stored.
+    Held {
+        /// The revision at which it stands.
+        revision: Revision,
+        /// When it was sent, at the earliest.
+        sent: Instant,
+    },
+    /// It is not stored, and never will be: another write has come first.
+    Lost,
+    /// It is not stored, and the store says why: no copy of it is under way.
+    Refused(String),
+    /// Nothing is known, for this reason: the same write is sent again.
+    Repeat(String),
+    /// The key is to be read.
+    Read,
+}
+
+impl PendingWrite {
+    /// Returns a write in the place of this revision, the first copy of which is sent at this
+    /// instant. `attempt` stands in what is written: no other write of the key has this number.
+    pub fn send(expected: Revision, attempt: u64, now: Instant) -> PendingWrite {
+        PendingWrite { expected, attempt, first_sent: now, last_sent: now, is_unknown: false }
+    }
+
+    /// Another copy is sent at this instant.
+    pub fn send_again(&mut self, now: Instant) {
+        self.last_sent = now;
+    }
+
+    /// Takes in the answer to the last copy.
+    pub fn answered(&mut self, written: Written) -> Outcome {
+        match written {
+            Written::Stored(revision) => Outcome::Held { revision, sent: self.last_sent },
+            // The last copy finds what an earlier one has stored.
+            Written::Moved(_) if self.is_unknown => Outcome::Read,
+            Written::Moved(_) => Outcome::Lost,
+            Written::Denied(why) if self.is_unknown => Outcome::Repeat(why),
+            Written::Denied(why) => Outcome::Refused(why),
+            Written::Unknown(why) => {
+                self.is_unknown = true;
+                Outcome::Repeat(why)
+            }
+        }
+    }
+
+    /// Takes in that a read has shown this revision of the key, 0 for none, and the number of the
+    /// attempt in it, if that is one of the same owner.
+    pub fn read(&self, revision: Revision, attempt: Option<u64>) -> Outcome {
+        if attempt == Some(self.attempt) {
+            // Nobody knows which copy that is.
+            Outcome::Held { revision, sent: self.first_sent }
+        } else if revision == self.expected {
+            // The read may be older than the write, which may come yet.
+            Outcome::Repeat("it is not stored".to_owned())
+        } else {
+            Outcome::Lost
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_boot(Duration::from_secs(seconds))
+    }
+
+    fn unknown() -> Written {
+        Written::Unknown("no answer".to_owned())
+    }
+
+    #[test]
+    fn a_write_that_was_answered_counts_from_the_copy_that_the_store_has_answered() {
+        let mut write = PendingWrite::send(Revision(6), 3, at(1));
+        assert!(matches!(write.answered(unknown()), Outcome::Repeat(_)));
+        write.send_again(at(4));
+        let held = write.answered(Written::Stored(Revision(9)));
+        assert_eq!(held, Outcome::Held { revision: Revision(9), sent: at(4) });
+    }
+
+    #[test]
+    fn a_copy_that_was_stored_before_is_recognized_and_counts_from_the_first() {
+        let mut write = PendingWrite::send(Revision(6), 3, at(1));
+        assert_eq!(write.answered(Written::Moved(None)), Outcome::Lost);
+        write.answered(unknown());
+        write.send_again(at(4));
+        assert_eq!(write.answered(Written::Moved(None)), Outcome::Read);
+        let held = Outcome::Held { revision: Revision(9), sent: at(1) };
+        assert_eq!(write.read(Revision(9), Some(3)), held);
+        assert_eq!(write.read(Revision(9), Some(2)), Outcome::Lost);
+        assert_eq!(write.read(Revision(0), None), Outcome::Lost);
+        assert!(matches!(write.read(Revision(6), Some(2)), Outcome::Repeat(_)));
+    }
+
+    #[test]
+    fn a_refusal_tells_nothing_of_a_copy_without_an_answer() {
+        let denied = || Written::Denied("no permission".to_owned());
+        let mut write = PendingWrite::send(Revision(6), 3, at(1));
+        assert!(matches!(write.answered(denied()), Outcome::Refused(_)));
+        write.answered(unknown());
+        assert!(matches!(write.answered(denied()), Outcome::Repeat(_)));
+    }
+}
