@@ -17,10 +17,10 @@ use log::Level;
 
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Grabbed, Grabber, Input, Limits, LockTiming, Mode, Name, Released, Releaser, Seen,
-    Step, StoredTicket, Ticket, Whose,
+    Broken, Grabbed, Grabber, Input, Limits, LockTiming, Mode, Name, Released, Releaser, Step,
+    StoredTicket, Ticket, Whose,
 };
-use crate::core::{Incarnation, Instant, StoreError, Written};
+use crate::core::{Incarnation, Instant, Observed, StoreError, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::{HELD, check_held};
@@ -134,7 +134,7 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         incarnation: incarnation(&request.who),
         attempt,
         is_granted: false,
-        seen: Seen::nothing(&sys::host_clock::name(), ""),
+        seen: Observed::nothing(&sys::host_clock::name(), ""),
         name: request.name.clone(),
     }
 }

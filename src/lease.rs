@@ -15,11 +15,10 @@ use log::Level;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::lease::step::why_young;
 use crate::core::lease::{
-    LeaseCommand, LeaseEnd, LeaseInput, LeaseNotes, LeaseState, LeaseStep, LeaseTask, LeaseView,
-    StoredLease,
+    LeaseCommand, LeaseEnd, LeaseInput, LeaseState, LeaseStep, LeaseTask, LeaseView, StoredLease,
 };
 use crate::core::tickets::Name;
-use crate::core::{Instant, Ms, StoreError, sanitize_field};
+use crate::core::{Instant, Ms, Observed, StoreError, sanitize_field};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::Bucket;
@@ -188,9 +187,9 @@ impl Process<'_> {
     }
 
     /// Notes what this host has seen of a lease.
-    fn note(&mut self, name: &Name, seen: &LeaseNotes) {
+    fn note(&mut self, name: &Name, seen: &Observed) {
         let Some(notes) = &self.notes else { return };
-        if let Err(error) = notes.write(&self.epoch, name, seen) {
+        if let Err(error) = notes.write(name, seen) {
             self.speaker.warn(&no_notes(&error.to_string()));
             self.notes = None;
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::core::lease::{LeaseTime, WriteBounds};
+use crate::core::lease::LeaseTime;
+use crate::core::observed::WriteBounds;
 use crate::core::{ELECTION_T_MIN, Instant, Ms, Percent, SLACK, Timing};
 
 fn row(term: &str, value: Duration, meaning: &str) -> String {

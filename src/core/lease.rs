@@ -21,22 +21,20 @@
 //! | file | part |
 //! |---|---|
 //! | this one | the arithmetic |
-//! | `notes` | what a host has seen of a lease before |
 //! | `command` | how a lease is claimed, extended, expired, and asked for |
 //! | `step` | what such a command does next, what comes of that, and how it ends |
 
 pub mod command;
-pub mod notes;
 pub mod step;
 
 use std::time::Duration;
 
+use super::observed::WriteBounds;
 use super::record::Revision;
 use super::time::Instant;
 use super::timing::{lengthened, shortened};
 
 pub use self::command::LeaseCommand;
-pub use self::notes::LeaseNotes;
 pub use self::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
 
 /// A lease as its entry in the bucket says it.
@@ -67,37 +65,6 @@ impl LeaseEntry {
     /// at this revision.
     pub fn term_at(&self, revision: Revision) -> Revision {
         self.term.unwrap_or(revision)
-    }
-}
-
-/// Between which instants of this host's clock a lease was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteBounds {
-    not_before: Option<Instant>,
-    not_after: Instant,
-}
-
-impl WriteBounds {
-    /// Returns the bounds of an own write: the moment before it was sent, and the one after its
-    /// acknowledgement was received.
-    pub fn of_own(sent: Instant, acknowledged: Instant) -> WriteBounds {
-        WriteBounds { not_before: Some(sent), not_after: acknowledged }
-    }
-
-    /// Returns the bounds of a lease that a read has shown, which ended at this instant.
-    /// `not_there_at` is when the last read began that has not shown it yet, `None` without one:
-    /// that read must be one of the bucket's leader.
-    pub fn of_read(not_there_at: Option<Instant>, ended: Instant) -> WriteBounds {
-        WriteBounds { not_before: not_there_at, not_after: ended }
-    }
-
-    /// Returns what is known by both of these bounds of one lease.
-    #[must_use]
-    pub fn and(self, other: WriteBounds) -> WriteBounds {
-        WriteBounds {
-            not_before: self.not_before.max(other.not_before),
-            not_after: self.not_after.min(other.not_after),
-        }
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
 //! | [`write`] | one write, until it is known what became of it |
+//! | [`observed`] | what this host has seen unmoved in a bucket, and since when |
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
@@ -31,6 +32,7 @@ pub mod guard;
 pub mod lease;
 pub mod level;
 pub mod metrics;
+pub mod observed;
 pub mod priority;
 pub mod protocol;
 pub mod pump;
@@ -59,6 +61,7 @@ pub use self::event::{
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;
 pub use self::metrics::Metrics;
+pub use self::observed::Observed;
 pub use self::priority::Priority;
 pub use self::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,

@@ -11,10 +11,10 @@ use super::{Ended, Speaker, Task};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, Grabbed, Limits, LockTiming, Mode, Name, Released, Seen, StoredTicket,
-    Ticket, of_requester,
+    Broken, Decision, Grabbed, Limits, LockTiming, Mode, Name, Released, StoredTicket, Ticket,
+    of_requester,
 };
-use crate::core::{Incarnation, Instant, Revision};
+use crate::core::{Incarnation, Instant, Observed, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::lock::listener::{Listener, enter};
 use crate::lock::{HELD, check_held};
@@ -85,7 +85,7 @@ impl Local<'_> {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
-            seen: Seen::default(),
+            seen: Observed::default(),
         };
         let wanted = Wanted {
             ticket,

@@ -17,8 +17,8 @@ use super::front::Grant;
 use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
 use super::terminal::Terminal;
 use super::{Request, held};
-use crate::core::tickets::{End, Input, KILL_LEAD, Seen, Step, Ticket, TicketOwner, ToFront};
-use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
+use crate::core::tickets::{End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
+use crate::core::{Incarnation, Instant, Observed, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
 use crate::store::tickets::Tickets;
@@ -149,7 +149,7 @@ impl<'a> Renewer<'a> {
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
             is_granted: false,
-            seen: Seen::default(),
+            seen: Observed::default(),
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);

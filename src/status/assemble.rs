@@ -10,7 +10,8 @@ use super::model::{
     TimingStatus, Waiter, WaiterState,
 };
 use crate::core::agent_status::seconds;
-use crate::core::lease::{LeaseState, LeaseTime, StoredLease, WriteBounds};
+use crate::core::lease::{LeaseState, LeaseTime, StoredLease};
+use crate::core::observed::WriteBounds;
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
 use crate::core::timing::lengthened;
 use crate::core::{

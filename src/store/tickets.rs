@@ -25,8 +25,8 @@ use super::{
     StoreResult,
 };
 use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
-use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
-use crate::core::{Instant, Revision, Written};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket};
+use crate::core::{Instant, Observed, Revision, Written};
 
 /// How long a note stays: a week, longer than the time between two runs of most jobs.
 const NOTED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -222,13 +222,13 @@ impl Tickets {
     /// # Errors
     ///
     /// When there was no answer by the deadline.
-    pub fn notes(&mut self, deadline: Instant) -> StoreResult<(Revision, Seen)> {
+    pub fn notes(&mut self, deadline: Instant) -> StoreResult<(Revision, Observed)> {
         let entry = self.bucket.get(&self.notes_key, deadline)?;
-        Ok(entry.map_or((Revision(0), Seen::default()), to_notes))
+        Ok(entry.map_or((Revision(0), Observed::default()), to_notes))
     }
 
     /// Notes what this host has seen, in the place of this revision of its notes.
-    pub fn note(&mut self, at: Revision, seen: &Seen, deadline: Instant) -> Written {
+    pub fn note(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
         self.bucket.write_for(
             Stays::For(NOTED_FOR),
             &self.notes_key,

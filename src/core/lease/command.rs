@@ -9,8 +9,9 @@
 use std::time::Duration;
 
 use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
-use super::{LeaseEntry, LeaseNotes, LeaseState, LeaseTime, StoredLease, WriteBounds};
+use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::observed::{Observed, WriteBounds};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
@@ -72,7 +73,7 @@ pub struct LeaseCommand {
     /// The mark of the bucket.
     mark: Option<Mark>,
     replicas: u32,
-    notes: LeaseNotes,
+    notes: Observed,
     /// What was read last, and when that read began.
     last_read: (StoredLease, Instant),
     /// The last write of the lease in this bucket.
@@ -104,7 +105,7 @@ impl LeaseCommand {
             bucket: None,
             mark: None,
             replicas: 1,
-            notes: LeaseNotes::default(),
+            notes: Observed::default(),
             last_read: (StoredLease { revision: Revision(0), attempt: 0, lease: None }, now),
             write: None,
             expiring: None,
@@ -118,7 +119,7 @@ impl LeaseCommand {
     }
 
     /// Returns what this host has seen of the lease.
-    pub fn notes(&self) -> &LeaseNotes {
+    pub fn notes(&self) -> &Observed {
         &self.notes
     }
 
@@ -204,7 +205,7 @@ impl LeaseCommand {
         self.end(LeaseEnd::Refused(StoreErrorKind::Unreachable, format!("{why}{doubt}")));
     }
 
-    fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, LeaseNotes)) {
+    fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, Observed)) {
         if self.bucket.as_ref() != Some(&info.id) {
             // What was written to another bucket has another key.
             (self.notes, self.write, self.expiring) = (notes, None, None);
@@ -231,7 +232,7 @@ impl LeaseCommand {
 
     /// What was read last counts, whatever was noted.
     fn read_anew(&mut self, now: Instant) {
-        self.notes.forget();
+        self.notes.forget_all();
         let (StoredLease { revision, attempt, .. }, began) = &self.last_read;
         self.notes.read((*revision, *attempt), (*began, now), true);
         self.decide(now);

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::{LeaseEntry, LeaseNotes, LeaseState, LeaseTime, StoredLease, WriteBounds};
+use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::observed::{Observed, WriteBounds};
 use crate::core::record::Revision;
 use crate::core::tickets::Mark;
 use crate::core::time::{Instant, Ms};
@@ -58,7 +59,7 @@ impl LeaseView {
     pub fn of(
         lease: &LeaseEntry,
         revision: Revision,
-        notes: &LeaseNotes,
+        notes: &Observed,
         drift_ppm: u32,
         now: Instant,
     ) -> LeaseView {
@@ -132,7 +133,7 @@ pub enum LeaseStep {
 pub enum LeaseInput {
     /// The bucket was opened; with its mark, and what this host has seen of the lease in this
     /// bucket.
-    Opened(Result<Box<(BucketInfo, Mark, LeaseNotes)>, StoreError>),
+    Opened(Result<Box<(BucketInfo, Mark, Observed)>, StoreError>),
     /// The lease was read.
     Read(Result<StoredLease, String>),
     /// What has become of a write.

@@ -14,7 +14,7 @@
 //!
 //! 1. In a bucket without the mark the ticket is written too, and not granted: it notes since
 //!    when the bucket is there. So does a ticket that waits: since when the ones before it have
-//!    not moved. See [`Seen`].
+//!    not moved. See [`Observed`].
 //! 2. A ticket that was found and written again is granted by the listing that follows, as a new
 //!    one is. Nobody else was granted the names meanwhile: who removes a ticket names the
 //!    revision that it replaces, and the write would not have found its own.
@@ -40,11 +40,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
-use super::seen::Seen;
 use super::step::{Input, Mark, Step};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::LockTiming;
 use crate::core::event::{BucketInfo, StoreErrorKind};
+use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{COUNT_MAX, R_MAX, REACH_MAX, Refused};
@@ -209,7 +209,7 @@ pub struct Grabber {
     hinted: Revision,
     /// The keys whose hints come.
     watched: BTreeSet<String>,
-    seen: Seen,
+    seen: Observed,
     /// How it ends when what was seen is noted.
     leaving: Option<Grabbed>,
     why_waiting: String,
@@ -425,7 +425,7 @@ impl Grabber {
                 self.take_new_key();
             }
             self.leaving = None;
-            self.seen = Seen::nothing(self.seen.clock(), &info.id.epoch);
+            self.seen = Observed::nothing(self.seen.clock(), &info.id.epoch);
         }
         self.watched.clear();
         self.hinted = Revision(0);

@@ -8,7 +8,6 @@
 //! | `command_end` | when a command is told to end, and when it is killed |
 //! | `grab` | the same without a process that stays: one attempt, or a wait, of `putex grab` |
 //! | `release` | how such a ticket is ended, or that of another is broken |
-//! | `seen` | what a requester has seen before, noted in its ticket |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
 //! | `earlier_keys` | which tickets a listing has to read |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
@@ -20,7 +19,6 @@ pub mod earlier_keys;
 pub mod grab;
 pub mod owner;
 pub mod release;
-pub mod seen;
 #[cfg(test)]
 mod simulated_bucket;
 pub mod step;
@@ -34,7 +32,6 @@ pub use self::grab::deciding::of_requester;
 pub use self::grab::{Grabbed, Grabber, Limits};
 pub use self::owner::{Soft, TicketOwner};
 pub use self::release::{Broken, Released, Releaser, Whose};
-pub use self::seen::Seen;
 pub use self::step::{End, Input, Mark, Step, ToFront};
 pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};

@@ -34,17 +34,17 @@ mod results;
 mod soft;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use self::notes::Waited;
 pub use self::soft::Soft;
 use super::earlier_keys::EarlierKeys;
-use super::seen::Seen;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
 use crate::core::event::StoreErrorKind;
+use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
@@ -94,7 +94,7 @@ enum Phase {
     /// Why the lock is not had in time; another process may have noted more of what is waited for.
     Recalling(String, Waited),
     /// What was seen is noted for another process: this, in the place of that revision.
-    Noting(String, Revision, Seen),
+    Noting(String, Revision, Observed),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
     Done,
@@ -151,11 +151,9 @@ pub struct TicketOwner {
     soft: Option<Soft>,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
-    /// The revisions of the tickets before this one, and since when they have not moved.
-    unmoved: BTreeMap<String, (Revision, Instant)>,
-    /// The name of the clock by which other processes of this host note what they have seen;
-    /// blank if there is none.
-    clock: String,
+    /// Since when the tickets before this one have not moved, and the bucket is there. Without the
+    /// name of a clock, other processes of this host note nothing.
+    seen: Observed,
     /// What was told last.
     last_message: Option<ToFront>,
     /// Why the last renewal failed, if it did.
@@ -188,8 +186,7 @@ impl TicketOwner {
             watched: BTreeSet::new(),
             soft: None,
             quiet_since: None,
-            unmoved: BTreeMap::new(),
-            clock: String::new(),
+            seen: Observed::default(),
             last_message: None,
             why_unrenewed: None,
             messages: Vec::new(),

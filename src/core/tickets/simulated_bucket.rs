@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::grab::ELEMENT_PREFIX;
-use crate::core::tickets::{EarlierKeys, Input, Mark, Seen, Step, StoredTicket, Ticket};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Step, StoredTicket, Ticket};
 
 /// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
 const MARKER_STAYS: u64 = 1_000_000;
@@ -51,7 +52,7 @@ pub(super) struct Bucket {
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
     /// What hosts have noted, by their clocks.
-    pub(super) notes: BTreeMap<String, (Revision, Seen)>,
+    pub(super) notes: BTreeMap<String, (Revision, Observed)>,
     /// An earlier listing.
     pub(super) listed: (Vec<StoredTicket>, Revision),
 }
@@ -184,7 +185,7 @@ impl Bucket {
             }
             Step::ReadNotes(_) => {
                 let notes = self.notes.get(element).cloned();
-                let notes = notes.unwrap_or((Revision(0), Seen::default()));
+                let notes = notes.unwrap_or((Revision(0), Observed::default()));
                 return (Input::Notes(Ok(notes)), None);
             }
             Step::WriteNotes(at, seen, _) => {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::earlier_keys::EarlierKeys;
-use super::seen::Seen;
 use super::ticket::{StoredTicket, Ticket};
 use super::times::LIFETIME_DEFAULT;
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms};
 
@@ -79,7 +79,7 @@ pub enum Step {
     /// Read what processes by the same clock have noted of these names: [`Input::Notes`].
     ReadNotes(Instant),
     /// Note this in the place of that revision: [`Input::Written`].
-    WriteNotes(Revision, Seen, Instant),
+    WriteNotes(Revision, Observed, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
     /// [`Input::Hint`], [`Input::Gone`].
     Rest(Instant),
@@ -140,7 +140,7 @@ pub enum Input {
     /// The tickets were listed, up to this revision of the bucket.
     Listed(TicketsListed),
     /// The notes were read: their revision, 0 without any.
-    Notes(Result<(Revision, Seen), String>),
+    Notes(Result<(Revision, Observed), String>),
     /// The hints of the tickets come from now on.
     Subscribed,
     /// A ticket has changed; its new revision, if that is known.

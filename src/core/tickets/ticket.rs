@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::Seen;
+use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 
 /// Whether others may hold a name at the same time.
@@ -116,7 +116,7 @@ pub struct Ticket {
     /// ended, and was restored by a server that was killed.
     pub is_granted: bool,
     /// What its requester had seen before; of `putex grab`.
-    pub seen: Seen,
+    pub seen: Observed,
 }
 
 impl Ticket {
@@ -214,7 +214,7 @@ impl Ticket {
             incarnation: Incarnation(1),
             attempt: 1,
             is_granted: false,
-            seen: Seen::default(),
+            seen: Observed::default(),
         }
     }
 }

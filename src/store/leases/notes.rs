@@ -5,21 +5,15 @@
 //! not asked for again is forgotten when others need its line. That, and a file that is lost or
 //! damaged, costs time only.
 //!
-//! | line | content |
-//! |---|---|
-//! | first | `clock NAME`, the clock of the instants |
-//! | others | the random id of the bucket, the lease, [`LeaseNotes::to_text`] |
-//! | others | the random id of the bucket, `-`, since when the bucket has been seen |
+//! A line is the name of a lease, or `-` for its bucket, and [`Observed::to_text`].
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::core::Instant;
-use crate::core::lease::LeaseNotes;
 use crate::core::tickets::Name;
+use crate::core::{Instant, Observed};
 use crate::store::StoreResult;
 use crate::store::dir::permissions::open_private;
 use crate::store::dir::text::{checksum, frame, unframe};
@@ -53,28 +47,34 @@ impl NotesFolder {
     }
 
     /// Returns what was noted on a lease of the bucket with this id.
-    pub fn read(&self, epoch: &str, name: &Name, now: Instant) -> LeaseNotes {
-        let of_lease = self.find(epoch, &name.to_string());
-        let of_lease = of_lease.and_then(|text| LeaseNotes::from_text(&text, now));
-        let since = self.find(epoch, OF_BUCKET).and_then(|text| text.parse().ok());
-        let since = since.map(|nanos| Instant::from_boot(Duration::from_nanos(nanos)));
-        let since = since.filter(|since| *since <= now);
-        of_lease.unwrap_or_default().with_bucket_since(since)
+    pub fn read(&self, epoch: &str, name: &Name, now: Instant) -> Observed {
+        let mut observed = Observed::nothing(&self.clock, epoch);
+        for word in [&name.to_string(), OF_BUCKET] {
+            let start = start(word, &observed);
+            let lines = self.lines(&self.file_of(&start));
+            let line = lines.iter().find(|line| line.starts_with(&start));
+            if let Some((_, text)) = line.and_then(|line| line.split_once(' ')) {
+                observed.learn(&Observed::from_text(text), now);
+            }
+        }
+        observed
     }
 
-    /// Notes this on a lease of the bucket with this id.
+    /// Notes this on a lease.
     ///
     /// # Errors
     ///
     /// When the file cannot be written.
-    pub fn write(&self, epoch: &str, name: &Name, notes: &LeaseNotes) -> io::Result<()> {
-        self.replace(epoch, &name.to_string(), &notes.to_text())?;
-        match notes.bucket_since() {
-            Some(since) => {
-                let nanos = since.since_boot().as_nanos();
-                self.replace(epoch, OF_BUCKET, &nanos.to_string())
-            }
-            None => Ok(()),
+    pub fn write(&self, name: &Name, observed: &Observed) -> io::Result<()> {
+        if self.clock.is_empty() {
+            return Ok(());
+        }
+        self.replace(&name.to_string(), observed)?;
+        let mut of_bucket = observed.clone();
+        of_bucket.forget_all();
+        match of_bucket.is_empty() {
+            true => Ok(()),
+            false => self.replace(OF_BUCKET, &of_bucket),
         }
     }
 
@@ -82,38 +82,17 @@ impl NotesFolder {
         self.path.join(format!("{:02x}", checksum(start.as_bytes()) as u8))
     }
 
-    /// Returns how a line begins. Whoever wrote the id of the bucket may have written anything.
-    fn start(epoch: &str, word: &str) -> String {
-        let epoch: String = epoch.chars().filter(char::is_ascii_alphanumeric).collect();
-        format!("{epoch} {word} ")
-    }
-
-    /// Returns the lines of a file by this clock.
     fn lines(&self, file: &Path) -> Vec<String> {
         let content = fs::read(file).unwrap_or_default();
         let text = unframe(&content).ok().and_then(|body| str::from_utf8(body).ok());
-        let mut lines = text.unwrap_or_default().lines();
-        let is_known = lines.next() == Some(&format!("clock {}", self.clock));
-        if is_known { lines.map(str::to_owned).collect() } else { Vec::new() }
+        text.unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    fn find(&self, epoch: &str, word: &str) -> Option<String> {
-        if self.clock.is_empty() {
-            return None;
-        }
-        let start = NotesFolder::start(epoch, word);
-        let lines = self.lines(&self.file_of(&start)).into_iter();
-        lines.into_iter().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
-    }
-
-    fn replace(&self, epoch: &str, word: &str, text: &str) -> io::Result<()> {
-        if self.clock.is_empty() {
-            return Ok(());
-        }
-        let start = NotesFolder::start(epoch, word);
+    fn replace(&self, word: &str, observed: &Observed) -> io::Result<()> {
+        let start = start(word, observed);
         let file = self.file_of(&start);
         let others = self.lines(&file).into_iter().filter(|line| !line.starts_with(&start));
-        let first = [format!("clock {}", self.clock), format!("{start}{text}")];
+        let first = [format!("{word} {}", observed.to_text())];
         let lines: Vec<String> = first.into_iter().chain(others.take(LINES_MAX - 1)).collect();
         // Two commands at once: the line of one of them may be lost.
         let new = self.path.join(format!("new.{}", std::process::id()));
@@ -129,8 +108,15 @@ impl NotesFolder {
     }
 }
 
+/// Returns how the line of this word begins.
+fn start(word: &str, observed: &Observed) -> String {
+    format!("{word} {} ", observed.heading())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::core::Revision;
 
@@ -154,18 +140,19 @@ mod tests {
     #[test]
     fn notes_are_of_one_bucket_one_lease_and_one_clock() {
         let notes = folder("kept", "boot");
-        let mut seen = LeaseNotes::default();
+        let mut seen = Observed::nothing("boot", "8c3e");
         seen.write((Revision(7), 5), (at(3), at(4)));
         seen.see_bucket(at(2));
-        notes.write("8c3e", &name("db/x"), &seen).expect("it is written");
+        notes.write(&name("db/x"), &seen).expect("it is written");
         assert_eq!(notes.read("8c3e", &name("db/x"), at(9)), seen);
-        let of_bucket = LeaseNotes::default().with_bucket_since(Some(at(2)));
+        let mut of_bucket = Observed::nothing("boot", "8c3e");
+        of_bucket.see_bucket(at(2));
         assert_eq!(notes.read("8c3e", &name("db"), at(9)), of_bucket);
-        assert_eq!(notes.read("8c3f", &name("db/x"), at(9)), LeaseNotes::default());
-        assert_eq!(notes.read("8c3e", &name("db/x"), at(1)), LeaseNotes::default());
+        assert!(notes.read("8c3f", &name("db/x"), at(9)).is_empty());
+        assert!(notes.read("8c3e", &name("db/x"), at(1)).is_empty());
         for other in ["other", ""] {
             let other = folder("kept", other);
-            assert_eq!(other.read("8c3e", &name("db/x"), at(9)), LeaseNotes::default());
+            assert!(other.read("8c3e", &name("db/x"), at(9)).is_empty());
         }
         remove(&notes);
     }
@@ -173,30 +160,30 @@ mod tests {
     #[test]
     fn the_folder_stays_small_and_keeps_what_was_noted_last() {
         let notes = folder("small", "boot");
-        let mut seen = LeaseNotes::default();
+        let mut seen = Observed::nothing("boot", "8c3e");
         seen.write((Revision(7), 5), (at(3), at(4)));
         for number in 0..6_000 {
-            notes.write("8c3e", &name(&format!("job-{number}")), &seen).expect("it is written");
+            notes.write(&name(&format!("job-{number}")), &seen).expect("it is written");
         }
         let files: Vec<_> = fs::read_dir(&notes.path).expect("a folder").flatten().collect();
         assert!(files.len() <= 256, "{}", files.len());
         assert!(files.iter().all(|file| file.metadata().is_ok_and(|it| it.len() < 4096)));
         assert_eq!(notes.read("8c3e", &name("job-5999"), at(9)), seen);
-        assert_eq!(notes.read("8c3e", &name("job-0"), at(9)), LeaseNotes::default());
+        assert!(notes.read("8c3e", &name("job-0"), at(9)).is_empty());
         remove(&notes);
     }
 
     #[test]
     fn a_damaged_file_says_nothing_and_is_replaced() {
         let notes = folder("damaged", "boot");
-        let (mut seen, name) = (LeaseNotes::default(), name("db"));
+        let (mut seen, name) = (Observed::nothing("boot", "8c3e"), name("db"));
         seen.write((Revision(7), 5), (at(3), at(4)));
-        let file = notes.file_of(&NotesFolder::start("8c3e", "db"));
-        for damaged in ["", "clock boot\n8c3e db 7 5 1 2 7 1", "\0"] {
+        let file = notes.file_of(&start("db", &seen));
+        for damaged in ["", "db boot 8c3e 7.5:4:3", "\0"] {
             fs::write(&file, damaged).expect("it is written");
-            assert_eq!(notes.read("8c3e", &name, at(9)), LeaseNotes::default(), "{damaged:?}");
+            assert!(notes.read("8c3e", &name, at(9)).is_empty(), "{damaged:?}");
         }
-        notes.write("8c3e", &name, &seen).expect("it is written");
+        notes.write(&name, &seen).expect("it is written");
         assert_eq!(notes.read("8c3e", &name, at(9)), seen);
         remove(&notes);
     }

@@ -8,15 +8,15 @@
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
-//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` and of notes |
+//! | `Putex-Seen` | what the owner had seen before: [`Observed`]; of `putex grab` and of notes |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
 //! The payload is the token.
 
 use super::super::lifetime::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
-use crate::core::tickets::{Mode, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable};
-use crate::core::{Incarnation, Revision, sanitize, sanitize_field};
+use crate::core::tickets::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+use crate::core::{Incarnation, Observed, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
 const MODE: &str = "Putex-Mode";
@@ -30,12 +30,12 @@ const SEEN: &str = "Putex-Seen";
 const YES: &str = "yes";
 
 /// Converts the entry of notes into its revision and the notes.
-pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
-    (entry.revision, entry.content.header(SEEN).map(Seen::from_text).unwrap_or_default())
+pub(super) fn to_notes(entry: Entry) -> (Revision, Observed) {
+    (entry.revision, entry.content.header(SEEN).map(Observed::from_text).unwrap_or_default())
 }
 
 /// Converts notes into the content of an entry.
-pub(super) fn notes_to_content(seen: &Seen) -> Content {
+pub(super) fn notes_to_content(seen: &Observed) -> Content {
     Content::new([(SEEN, seen.to_text())], b"")
 }
 
@@ -110,7 +110,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
         is_granted: content.header(GRANTED) == Some(YES),
-        seen: content.header(SEEN).map(Seen::from_text).unwrap_or_default(),
+        seen: content.header(SEEN).map(Observed::from_text).unwrap_or_default(),
     })
 }
 
@@ -146,7 +146,7 @@ mod tests {
             incarnation: Incarnation(0xfeed),
             attempt: 7,
             is_granted: true,
-            seen: Seen::from_text("boot 8c3e 3:9"),
+            seen: Observed::from_text("boot 8c3e 3:9"),
         }
     }
 

@@ -41,7 +41,7 @@ fn mark() -> Mark {
 
 /// Returns a command, begun at second 100 on a bucket of so many copies, to which this lease was
 /// shown.
-fn begun(task: LeaseTask, replicas: u32, stored: StoredLease, notes: LeaseNotes) -> LeaseCommand {
+fn begun(task: LeaseTask, replicas: u32, stored: StoredLease, notes: Observed) -> LeaseCommand {
     let mut command = LeaseCommand::new(task, 10_000, 77, true, at(100));
     open(&mut command, replicas, notes, 100);
     assert!(matches!(command.next(at(100)), LeaseStep::Read(_)));
@@ -50,7 +50,7 @@ fn begun(task: LeaseTask, replicas: u32, stored: StoredLease, notes: LeaseNotes)
 }
 
 /// The bucket is opened.
-fn open(command: &mut LeaseCommand, replicas: u32, notes: LeaseNotes, now: u64) {
+fn open(command: &mut LeaseCommand, replicas: u32, notes: Observed, now: u64) {
     assert!(matches!(command.next(at(now)), LeaseStep::Open(_)));
     let opened = Box::new((info(replicas, 9), mark(), notes));
     command.handle(LeaseInput::Opened(Ok(opened)), at(now));
@@ -66,9 +66,9 @@ fn extend() -> LeaseTask {
 
 const CHECK: LeaseTask = LeaseTask::Check { holder: None };
 
-/// Seen at second 20, and not there at second 10.
-fn seen_long_ago(revision: u64) -> LeaseNotes {
-    let mut notes = LeaseNotes::default();
+/// Observed at second 20, and not there at second 10.
+fn seen_long_ago(revision: u64) -> Observed {
+    let mut notes = Observed::default();
     notes.read((Revision(0), 0), (at(10), at(11)), true);
     notes.read((Revision(revision), OTHER), (at(19), at(20)), true);
     notes
@@ -85,7 +85,7 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
         (Written::Stored(Revision(10)), true),
         (Written::Stored(Revision(10)), false),
     ] {
-        let mut command = begun(claiming(), 1, NONE, LeaseNotes::default());
+        let mut command = begun(claiming(), 1, NONE, Observed::default());
         let LeaseStep::Write(Revision(0), Some(entry), _) = command.next(at(102)) else {
             panic!("it is written")
         };
@@ -94,7 +94,7 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
         if matches!(answer, Written::Unknown(_)) {
             assert!(matches!(command.next(at(104)), LeaseStep::Rest(_)));
             command.handle(LeaseInput::Rested, at(105));
-            open(&mut command, 1, LeaseNotes::default(), 105);
+            open(&mut command, 1, Observed::default(), 105);
         }
         assert!(matches!(command.next(at(105)), LeaseStep::Read(_)));
         if is_stored {
@@ -122,7 +122,7 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
 fn a_claim_that_has_run_out_again_is_none() {
     let tombstone = StoredLease { revision: Revision(7), attempt: OTHER, lease: None };
     for (now, is_had) in [(161, true), (163, false)] {
-        let mut command = begun(claiming(), 1, tombstone.clone(), LeaseNotes::default());
+        let mut command = begun(claiming(), 1, tombstone.clone(), Observed::default());
         assert!(matches!(command.next(at(102)), LeaseStep::Write(..)));
         command.handle(LeaseInput::Written(Written::Stored(Revision(10))), at(now));
         assert_eq!(matches!(command.ended(), Some(LeaseEnd::Had { .. })), is_had, "{now}");
@@ -135,7 +135,7 @@ fn a_claim_that_has_run_out_again_is_none() {
 #[test]
 fn what_stands_is_not_claimed_whoever_has_it_and_whether_it_has_run_out() {
     for (holder, notes, state) in [
-        ("alpha", LeaseNotes::default(), LeaseState::Unsure),
+        ("alpha", Observed::default(), LeaseState::Unsure),
         ("beta", seen_long_ago(7), LeaseState::RunOut),
     ] {
         let command = begun(claiming(), 3, standing(holder), notes);
@@ -147,7 +147,7 @@ fn what_stands_is_not_claimed_whoever_has_it_and_whether_it_has_run_out() {
 #[test]
 fn a_holder_extends_what_stands_and_nothing_else() {
     // Without notes: whatever was left.
-    let mut command = begun(extend(), 3, standing("alpha"), LeaseNotes::default());
+    let mut command = begun(extend(), 3, standing("alpha"), Observed::default());
     let LeaseStep::Write(Revision(7), Some(entry), _) = command.next(at(102)) else {
         panic!("{command:?}")
     };
@@ -161,7 +161,7 @@ fn a_holder_extends_what_stands_and_nothing_else() {
     command.handle(LeaseInput::Written(Written::Stored(Revision(11))), at(105));
     assert!(matches!(command.ended(), Some(LeaseEnd::NotHad(Some(view))) if view.holder == "beta"));
     // What lasts for so long anyway is not written.
-    let mut notes = LeaseNotes::default();
+    let mut notes = Observed::default();
     notes.write((Revision(7), OTHER), (at(99), at(100)));
     let task = LeaseTask::Extend { holder: "alpha".to_owned(), at_least: 50 * SECOND };
     let command = begun(task, 1, standing("alpha"), notes);
@@ -174,10 +174,10 @@ fn a_holder_extends_what_stands_and_nothing_else() {
 #[test]
 fn a_lease_is_expired_when_this_host_has_seen_it_for_so_long_and_not_before() {
     let expire = |wait| LeaseTask::Expire { wait };
-    let too_early = begun(expire(Duration::ZERO), 1, standing("beta"), LeaseNotes::default());
+    let too_early = begun(expire(Duration::ZERO), 1, standing("beta"), Observed::default());
     assert!(matches!(too_early.ended(), Some(LeaseEnd::TooEarly(_))), "{too_early:?}");
     // It is waited for, and extended meanwhile.
-    let mut command = begun(expire(150 * SECOND), 1, standing("beta"), LeaseNotes::default());
+    let mut command = begun(expire(150 * SECOND), 1, standing("beta"), Observed::default());
     let LeaseStep::Rest(until) = command.next(at(102)) else { panic!("{command:?}") };
     let life = lease("beta").duration;
     assert!(until.since(at(101)) >= life.mul_f64(1.01), "{until:?}");
@@ -185,7 +185,7 @@ fn a_lease_is_expired_when_this_host_has_seen_it_for_so_long_and_not_before() {
     command.handle(LeaseInput::Rested, until);
     let reopen = |command: &mut LeaseCommand, now| {
         assert!(matches!(command.next(now), LeaseStep::Open(_)));
-        let opened = Box::new((info(1, 9), mark(), LeaseNotes::default()));
+        let opened = Box::new((info(1, 9), mark(), Observed::default()));
         command.handle(LeaseInput::Opened(Ok(opened)), now);
         assert!(matches!(command.next(now), LeaseStep::Read(_)));
     };
@@ -208,9 +208,9 @@ fn a_check_has_three_answers_and_confirms_a_no() {
         Some(LeaseEnd::Checked(state, _)) => Some(*state),
         _ => None,
     };
-    let unsure = begun(CHECK, 3, standing("beta"), LeaseNotes::default());
+    let unsure = begun(CHECK, 3, standing("beta"), Observed::default());
     assert_eq!(state(&unsure), Some(LeaseState::Unsure));
-    let mut notes = LeaseNotes::default();
+    let mut notes = Observed::default();
     notes.read((Revision(0), 0), (at(90), at(91)), true);
     let held = begun(CHECK, 3, standing("beta"), notes.clone());
     assert_eq!(state(&held), Some(LeaseState::Held));
@@ -219,8 +219,8 @@ fn a_check_has_three_answers_and_confirms_a_no() {
     let of_alpha = || LeaseTask::Check { holder: Some("alpha".to_owned()) };
     for (task, shown) in [(CHECK, NONE), (CHECK, standing("beta")), (of_alpha(), standing("beta"))]
     {
-        let notes = if task == CHECK { seen_long_ago(7) } else { LeaseNotes::default() };
-        let notes = if shown == NONE { LeaseNotes::default() } else { notes };
+        let notes = if task == CHECK { seen_long_ago(7) } else { Observed::default() };
+        let notes = if shown == NONE { Observed::default() } else { notes };
         let alone = begun(task.clone(), 1, shown.clone(), notes.clone());
         assert_eq!(state(&alone), Some(LeaseState::RunOut));
         for (answer, expected) in [
@@ -252,7 +252,7 @@ fn a_key_that_was_purged_is_free_and_a_server_that_is_behind_is_not_believed() {
 #[test]
 fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_out() {
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-    let find_nobody = |command: &mut LeaseCommand, mark: &Mark, notes: &LeaseNotes, now: u64| {
+    let find_nobody = |command: &mut LeaseCommand, mark: &Mark, notes: &Observed, now: u64| {
         command.next(at(now));
         let opened = Box::new((info(1, 9), mark.clone(), notes.clone()));
         command.handle(LeaseInput::Opened(Ok(opened)), at(now));
@@ -260,9 +260,9 @@ fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_ou
         command.handle(LeaseInput::Read(Ok(NONE)), at(now));
     };
     let mut check = LeaseCommand::new(CHECK, 10_000, 77, true, at(100));
-    find_nobody(&mut check, &none, &LeaseNotes::default(), 100);
+    find_nobody(&mut check, &none, &Observed::default(), 100);
     assert_eq!(check.ended(), Some(&LeaseEnd::Checked(LeaseState::Unsure, None)));
-    let mut notes = LeaseNotes::default();
+    let mut notes = Observed::default();
     for (now, is_believed) in [(100, false), (161, false), (163, true)] {
         let mut command = LeaseCommand::new(claiming(), 10_000, 77, true, at(now));
         find_nobody(&mut command, &none, &notes, now);
@@ -281,7 +281,7 @@ fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_ou
 
 #[test]
 fn a_store_that_does_not_answer_is_given_up_and_what_may_be_stored_is_said() {
-    let mut command = begun(claiming(), 1, NONE, LeaseNotes::default());
+    let mut command = begun(claiming(), 1, NONE, Observed::default());
     command.next(at(102));
     command.handle(LeaseInput::Written(Written::Unknown("no answer".to_owned())), at(107));
     for now in 108..112 {

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use super::super::*;
 use super::counts::Counts;
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::BucketId;
 use crate::core::tickets::Mark;
@@ -72,7 +73,7 @@ struct Client {
     waits_for: u64,
     keeps_notes: bool,
     /// Its notes, and the bucket that they are about.
-    notes: (u64, LeaseNotes),
+    notes: (u64, Observed),
 }
 
 /// Until when somebody relies on it that a lease is not given to another.
@@ -145,7 +146,7 @@ impl Simulation {
             extends: false,
             waits_for: 0,
             keeps_notes: !random.one_in(3),
-            notes: (0, LeaseNotes::default()),
+            notes: (0, Observed::default()),
         });
         let clients = clients.collect();
         let replicas = if random.one_in(2) { 1 } else { 3 };
@@ -241,7 +242,7 @@ impl Simulation {
                 let end = command.ended().expect("it has ended").clone();
                 self.clients[id].notes = match self.clients[id].keeps_notes {
                     true => (self.clients[id].opened, command.notes().clone()),
-                    false => (0, LeaseNotes::default()),
+                    false => (0, Observed::default()),
                 };
                 self.judge(id, end, began);
                 let rest = self.random.below(LONGEST);
@@ -309,7 +310,7 @@ impl Simulation {
                     retires: Ok(()),
                 };
                 let (epoch, notes) = self.clients[client].notes.clone();
-                let notes = if epoch == self.epoch { notes } else { LeaseNotes::default() };
+                let notes = if epoch == self.epoch { notes } else { Observed::default() };
                 LeaseInput::Opened(Ok(Box::new((info, self.read_mark(), notes))))
             }
             LeaseStep::Read(_) => LeaseInput::Read(self.read_state(epoch)),

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Grabbed, Grabber, Own, Phase};
+use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
-use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::ticket::{StoredTicket, Ticket};
 use crate::core::tickets::{EarlierKeys, Mark};
 use crate::core::time::Instant;
@@ -116,7 +116,7 @@ impl Grabber {
         watched: BTreeSet<String>,
         now: Instant,
     ) {
-        self.seen.note(blockers.iter().map(|other| other.revision), now);
+        self.seen.see(blockers.iter().map(|other| other.revision), now);
         let dead = blockers.iter().filter(|it| self.may_remove(it, now)).cloned().collect();
         if let Some(dead) = some_of_dead(dead, u128::from(self.ticket.attempt)) {
             self.phase = Phase::Removing(dead);
@@ -173,7 +173,7 @@ impl Grabber {
 
     /// The notes were read that other processes of this host have left, or could not be. What they
     /// know of the tickets that come first may be enough to remove one.
-    pub(super) fn recalled(&mut self, notes: Option<(Revision, Seen)>, now: Instant) {
+    pub(super) fn recalled(&mut self, notes: Option<(Revision, Observed)>, now: Instant) {
         self.phase = match notes {
             Some((_, noted)) if self.seen.is_told_more(&noted, now) => Phase::Listing,
             Some((revision, _)) => Phase::Noting(revision),
@@ -196,8 +196,7 @@ impl Grabber {
             return None;
         }
         let wait = self.timing.removal_wait(self.missing_mark.as_ref()?.lifetime);
-        self.seen.note_bucket(now);
-        self.seen.since(BUCKET).map(|since| since.after(wait))
+        Some(self.seen.see_bucket(now).after(wait))
     }
 
     /// Returns when this ticket of another may be removed; `None` if it is not noted.

@@ -20,7 +20,7 @@ fn ticket() -> Ticket {
         lifetime: 10 * SECOND,
         token: "one".to_owned(),
         attempt: 100,
-        seen: Seen::nothing("boot", ""),
+        seen: Observed::nothing("boot", ""),
         ..Ticket::sample("a")
     }
 }
@@ -147,7 +147,7 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
     let noted = write(&mut first, 21, 22, at(2));
     assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
     let after = |clock: &str, revision: u64, now: Instant| {
-        let ticket = Ticket { attempt: 200, seen: Seen::nothing(clock, ""), ..ticket() };
+        let ticket = Ticket { attempt: 200, seen: Observed::nothing(clock, ""), ..ticket() };
         let mut later = process(ticket, false, 10, now);
         let own = standing("ge", 22, 21, noted.clone());
         list(&mut later, &[other(revision), own.clone()], 30, now);
@@ -208,7 +208,7 @@ fn a_ticket_that_was_granted_is_granted_whatever_is_restored_before_it() {
 /// It leaves no ticket in which it could note what it has seen.
 #[test]
 fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
-    let attempt = |noted: (Revision, Seen), now: Instant| {
+    let attempt = |noted: (Revision, Observed), now: Instant| {
         let mut grabber = process(ticket(), true, 10, now);
         list(&mut grabber, &[other(6)], 20, now);
         let written = write(&mut grabber, 0, 21, now);
@@ -221,7 +221,7 @@ fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
         }
         grabber
     };
-    let mut first = attempt((Revision(0), Seen::default()), at(1));
+    let mut first = attempt((Revision(0), Observed::default()), at(1));
     let Step::WriteNotes(Revision(0), seen, _) = first.next(at(1)) else { panic!("not noted") };
     first.handle(Input::Written(Written::Stored(Revision(22))), at(1));
     assert!(matches!(first.next(at(1)), Step::End(Revision(21), ..)));

@@ -5,8 +5,8 @@
 //! what it has seen, as `putex grab` does in its ticket, and the next process goes on from there.
 
 use super::{Goal, Phase, TicketOwner};
+use crate::core::observed::Observed;
 use crate::core::record::Revision;
-use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::{End, Mark, StoredTicket};
 use crate::core::time::Instant;
 
@@ -15,8 +15,8 @@ use crate::core::time::Instant;
 pub(super) enum Waited {
     /// These tickets come first.
     ForTickets(Vec<StoredTicket>),
-    /// This mark may be written at this instant.
-    ForBucket(Instant, Mark),
+    /// This mark may be written later.
+    ForBucket(Mark),
 }
 
 impl Waited {
@@ -29,12 +29,12 @@ impl TicketOwner {
     /// Has the owner read and write notes with others that have this clock.
     #[must_use]
     pub fn with_notes(self, clock: String) -> TicketOwner {
-        TicketOwner { clock, ..self }
+        TicketOwner { seen: Observed::nothing(&clock, ""), ..self }
     }
 
     /// Leaves the wait if its time is over; says so. The notes are read before.
     pub(super) fn leaves(&mut self, why: &str, waited: Waited, now: Instant) -> bool {
-        if self.clock.is_empty() {
+        if self.seen.clock().is_empty() {
             return self.gave_up(why, now);
         }
         let is_over = matches!(self.goal, Goal::Get(Some(limit)) if now >= limit);
@@ -46,35 +46,25 @@ impl TicketOwner {
 
     /// The notes were read, or could not be. What has been seen for long enough by all processes
     /// together ends the wait; otherwise the notes are written anew.
-    pub(super) fn recalled(&mut self, notes: Option<(Revision, Seen)>, now: Instant) {
+    pub(super) fn recalled(&mut self, notes: Option<(Revision, Observed)>, now: Instant) {
         let Phase::Recalling(why, waited) = &self.phase else { return };
         let (why, waited) = (why.clone(), waited.clone());
         let Some((revision, noted)) = notes else { return self.end(End::NotHad(why), now) };
-        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
-        let mut seen = Seen::nothing(&self.clock, epoch);
+        self.seen.is_told_more(&noted, now);
         match waited {
             Waited::ForTickets(blockers) => {
-                for (at, since) in blockers.iter().filter_map(|it| self.unmoved.get(&it.key)) {
-                    seen.add(*at, *since);
-                }
-                seen.is_told_more(&noted, now);
-                for (at, since) in self.unmoved.values_mut() {
-                    *since = seen.since(*at).unwrap_or(*since);
-                }
                 if self.removes_dead(&blockers, now) {
                     return;
                 }
             }
-            Waited::ForBucket(until, mark) => {
+            Waited::ForBucket(mark) => {
                 let wait = self.timing.removal_wait(mark.lifetime);
-                seen.add(BUCKET, until.before(wait));
-                seen.is_told_more(&noted, now);
-                if seen.since(BUCKET).is_some_and(|since| since.after(wait) <= now) {
+                if self.seen.see_bucket(now).after(wait) <= now {
                     self.phase = Phase::Young(now, mark);
                     return;
                 }
             }
         }
-        self.phase = Phase::Noting(why, revision, seen);
+        self.phase = Phase::Noting(why, revision, self.seen.clone());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, End, HAS_GONE_BACK, Mark, Ticket, ToFront};
 use crate::core::time::Instant;
@@ -20,6 +21,9 @@ impl TicketOwner {
         }
         let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
         let has_gone_back = is_same && info.last < self.last;
+        if self.bucket.is_none() || !is_same || has_gone_back {
+            self.seen = Observed::nothing(self.seen.clock(), &info.id.epoch);
+        }
         self.watched.clear();
         self.quiet_since = None;
         self.hinted = Revision(0);
@@ -73,6 +77,7 @@ impl TicketOwner {
         };
         let wait = self.timing.removal_wait(mark.lifetime);
         let why = Mark::why_missing(wait);
+        self.seen.see_bucket(now);
         self.phase = Phase::Young(now.after(wait), mark);
         self.tell(ToFront::Waiting { ahead: 0, why });
     }
@@ -95,8 +100,8 @@ impl TicketOwner {
                 self.end(End::NotHad(why), now);
             }
             (Phase::Removing(dead), _) => {
-                let key = dead.last().map(|dead| dead.key.clone()).unwrap_or_default();
-                self.removed(&key, written, now);
+                let at = dead.last().map(|dead| dead.revision).unwrap_or_default();
+                self.removed(at, written, now);
             }
             (Phase::Withdrawing, Goal::Get(_)) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),
@@ -146,18 +151,18 @@ impl TicketOwner {
         }
     }
 
-    /// Takes the answer to the removal of a dead ticket.
-    fn removed(&mut self, key: &str, written: Written, now: Instant) {
+    /// Takes the answer to the removal of a dead ticket, which was seen at this revision.
+    fn removed(&mut self, at: Revision, written: Written, now: Instant) {
         match written {
             Written::Stored(_) => self.next_removal(now),
             // It was renewed, or others have removed it. What has shown it unmoved was old.
             Written::Moved(_) => {
-                self.unmoved.remove(key);
+                self.seen.forget(at);
                 self.next_removal(now);
             }
             // Others may remove it, or this owner later: the store says the same again soon.
             Written::Denied(why) => {
-                self.unmoved.remove(key);
+                self.seen.forget(at);
                 if !self.gave_up(&why, now) {
                     self.rest(now, self.listing_phase());
                 }

@@ -11,8 +11,8 @@ mod simulation;
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::{BucketInfo, Written};
+use crate::core::observed::Observed;
 use crate::core::record::Incarnation;
-use crate::core::tickets::Seen;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
 
 /// Returns how often a lock was granted, and how many kills of the server have restored a ticket.

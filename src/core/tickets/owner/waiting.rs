@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::notes::Waited;
-use super::{LONG, Phase, TicketOwner};
+use super::{Phase, TicketOwner};
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::{StoredTicket, ToFront};
@@ -58,7 +58,7 @@ impl TicketOwner {
         {
             return;
         }
-        let removals = blockers.iter().map(|other| self.removal_at(other));
+        let removals = blockers.iter().filter_map(|other| self.removal_at(other));
         let renew_at = self.own.as_ref().map_or(now, |own| own.renew_at(self.timing));
         let until = removals.fold(renew_at, Instant::min);
         self.phase = if watched.is_subset(&self.watched) {
@@ -71,8 +71,8 @@ impl TicketOwner {
 
     /// Begins to remove tickets that have not moved for too long, if there are some.
     pub(super) fn removes_dead(&mut self, blockers: &[StoredTicket], now: Instant) -> bool {
-        self.note_unmoved(blockers, now);
-        let is_dead = |other: &&StoredTicket| self.removal_at(other) <= now;
+        self.seen.see(blockers.iter().map(|other| other.revision), now);
+        let is_dead = |other: &&StoredTicket| self.removal_at(other).is_some_and(|at| at <= now);
         let dead = blockers.iter().filter(is_dead).cloned().collect();
         let Some(dead) = some_of_dead(dead, self.nonce.0) else { return false };
         self.phase = Phase::Removing(dead);
@@ -92,26 +92,14 @@ impl TicketOwner {
         }
     }
 
-    /// Notes since when the tickets before this one have not moved.
-    fn note_unmoved(&mut self, blockers: &[StoredTicket], now: Instant) {
-        let known = std::mem::take(&mut self.unmoved);
-        self.unmoved = blockers
-            .iter()
-            .map(|other| {
-                let before = known.get(&other.key).filter(|known| known.0 == other.revision);
-                (other.key.clone(), before.copied().unwrap_or((other.revision, now)))
-            })
-            .collect();
-    }
-
-    /// Returns when this ticket of another may be removed.
-    pub(super) fn removal_at(&self, other: &StoredTicket) -> Instant {
+    /// Returns when this ticket of another may be removed; `None` if it was not seen.
+    fn removal_at(&self, other: &StoredTicket) -> Option<Instant> {
         let lifetime = match &other.ticket {
             Ok(ticket) => ticket.lifetime,
             Err(unreadable) => unreadable.lifetime.unwrap_or(self.timing.lifetime()),
         };
-        let wait = self.timing.removal_wait(lifetime);
-        self.unmoved.get(&other.key).map_or_else(|| self.began.after(LONG), |it| it.1.after(wait))
+        let since = self.seen.since(other.revision)?;
+        Some(since.after(self.timing.removal_wait(lifetime)))
     }
 
     /// A wait is over.
@@ -120,7 +108,7 @@ impl TicketOwner {
             && now < *until
         {
             let why = "the bucket is new: nobody is granted a lock yet";
-            self.leaves(why, Waited::ForBucket(*until, mark.clone()), now);
+            self.leaves(why, Waited::ForBucket(mark.clone()), now);
         } else if let Phase::Resting(until, then) = &self.phase
             && now >= self.earlier(*until)
         {

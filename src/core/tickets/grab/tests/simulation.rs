@@ -132,7 +132,7 @@ impl Simulation {
                 incarnation: Incarnation(requester as u128),
                 attempt: 0,
                 is_granted: false,
-                seen: Seen::default(),
+                seen: Observed::default(),
             };
             Client {
                 requester,
@@ -223,7 +223,7 @@ impl Simulation {
             let whose = Whose::Own(client.ticket.incarnation);
             Process::Release(Box::new(Releaser::new(client.ticket.name.clone(), whose, now)))
         } else {
-            let seen = Seen::nothing(&format!("{id}.{}", client.boot), "");
+            let seen = Observed::nothing(&format!("{id}.{}", client.boot), "");
             let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
             let limits = Limits { wait: Duration::from_micros(wait), withdraws };
             let grabber = Grabber::new(client.timing, ticket, nonce, limits, now);

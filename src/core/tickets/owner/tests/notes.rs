@@ -1,7 +1,7 @@
 //! Processes of one host that do not wait: together they see that a holder is dead.
 
 use super::*;
-use crate::core::tickets::seen::BUCKET;
+use crate::core::observed::BUCKET;
 
 /// Lets a process by this clock ask once, with a ticket of this number, behind a holder that
 /// stands at this revision; returns it when the notes of its host are to be read.
@@ -26,7 +26,7 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
 }
 
 /// Returns what a process notes that found these notes, and ends.
-fn noted(mut owner: TicketOwner, found: (Revision, Seen), now: Instant) -> Seen {
+fn noted(mut owner: TicketOwner, found: (Revision, Observed), now: Instant) -> Observed {
     let at = found.0;
     owner.handle(Input::Notes(Ok(found)), now);
     let Step::WriteNotes(expected, seen, _) = owner.next(now) else {
@@ -43,7 +43,7 @@ fn noted(mut owner: TicketOwner, found: (Revision, Seen), now: Instant) -> Seen 
 fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     let (_, begin) = opened();
     let (first, _) = attempt("clock", 7, 5, begin);
-    let seen = noted(first, (Revision(0), Seen::default()), begin);
+    let seen = noted(first, (Revision(0), Observed::default()), begin);
     assert_eq!(seen.since(Revision(5)), Some(begin));
     let wait = opened().0.timing.removal_wait(opened().0.timing.lifetime());
     let soon = begin.after(wait - Duration::from_millis(1));
@@ -68,7 +68,7 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
 fn notes_of_a_holder_that_has_moved_or_of_another_clock_count_for_nothing() {
     let (_, begin) = opened();
     let (first, _) = attempt("clock", 7, 5, begin);
-    let seen = noted(first, (Revision(0), Seen::default()), begin);
+    let seen = noted(first, (Revision(0), Observed::default()), begin);
     let later = begin.after(Duration::from_secs(3600));
     for (clock, holder) in [("clock", 8), ("another", 5)] {
         let (second, _) = attempt(clock, 11, holder, later);
@@ -102,7 +102,7 @@ fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it(
         owner
     };
     let mut first = asked(begin);
-    first.handle(Input::Notes(Ok((Revision(0), Seen::default()))), begin);
+    first.handle(Input::Notes(Ok((Revision(0), Observed::default()))), begin);
     let Step::WriteNotes(_, seen, _) = first.next(begin) else { panic!("{:?}", first.next(begin)) };
     assert_eq!(seen.since(BUCKET), Some(begin));
     let wait = first.timing.removal_wait(LIFETIME_DEFAULT);

@@ -10,10 +10,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
+use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::Incarnation;
 use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
-use crate::core::tickets::{Mode, Name, Seen, Soft};
+use crate::core::tickets::{Mode, Name, Soft};
 
 /// Microseconds of true time.
 pub(super) type Time = u64;
@@ -137,7 +138,7 @@ impl Simulation {
                 incarnation: Incarnation(u128::from(number)),
                 attempt: 0,
                 is_granted: false,
-                seen: Seen::default(),
+                seen: Observed::default(),
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
             let offset = random.below(1_000 * R);
@@ -231,7 +232,7 @@ impl Simulation {
         let step = self.clients[client].owner.next(now);
         let owner = &self.clients[client].owner;
         let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
-        let element = if is_of_notes { owner.clock.clone() } else { owner.key_element() };
+        let element = if is_of_notes { owner.seen.clock().to_owned() } else { owner.key_element() };
         self.show(format_args!("{client} {step:?}"));
         self.listen(client);
         let by = match &step {
@@ -276,7 +277,7 @@ impl Simulation {
             return;
         }
         let (wait, later) = (self.random.below(2 * R), self.random.below(2 * LIFE));
-        let TicketOwner { timing, mut ticket, nonce, soft, clock, .. } =
+        let TicketOwner { timing, mut ticket, nonce, soft, seen, .. } =
             self.clients[client].owner.clone();
         ticket.slot = None;
         let wait = Some(Duration::from_micros(wait));
@@ -287,7 +288,7 @@ impl Simulation {
             wait,
             begin.after(Duration::from_micros(later)),
         );
-        self.clients[client].owner = owner.with_soft(soft).with_notes(clock);
+        self.clients[client].owner = owner.with_soft(soft).with_notes(seen.clock().to_owned());
         self.clients[client].watched.clear();
         self.clients[client].outcome = None;
         self.clients[client].paused_until = self.now + later;

@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::*;
+use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
-use crate::core::tickets::{Mark, Seen, StoredTicket};
+use crate::core::tickets::{Mark, StoredTicket};
 
 /// How many earlier listings are kept, for those that are old.
 const LISTINGS: usize = 2;
@@ -124,7 +125,7 @@ impl Client {
             incarnation: Incarnation(number as u128),
             attempt: 0,
             is_granted: false,
-            seen: Seen::default(),
+            seen: Observed::default(),
         };
         let wait = asker.wait.map(Duration::from_micros);
         let begin = BEGIN + asker.begins;

@@ -2,13 +2,14 @@
 
 use super::super::*;
 use super::{Form, owner_of};
+use crate::core::observed::{BUCKET, Observed};
 use crate::core::record::Revision;
 
 impl Form<'_> {
     pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
         let TicketOwner { timing: _, ticket, nonce: _, began, goal, phase, bucket, .. } = owner;
         let TicketOwner { own, write, last, hinted, watched, soft: _, quiet_since, .. } = owner;
-        let TicketOwner { unmoved, last_message, messages, .. } = owner;
+        let TicketOwner { seen, last_message, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
         self.ticket(ticket);
         // It matters whether these times since it have passed, no more.
@@ -38,16 +39,26 @@ impl Form<'_> {
         self.hinted(*hinted);
         self.keys(watched);
         self.option(*quiet_since, Self::instant);
-        let mut unmoved: Vec<_> = unmoved.iter().collect();
-        unmoved.sort_by_key(|(key, _)| (self.places[owner_of(key).0], key.len(), *key));
-        self.add(unmoved.len() as i64);
-        for (key, (revision, since)) in unmoved {
-            self.key(key);
-            if self.revision_of(key, *revision) {
-                self.instant(*since);
-            }
-        }
+        self.seen(seen);
         self.message(last_message.as_ref());
+    }
+
+    /// What stands, and what may be met again in an old listing.
+    fn seen(&mut self, seen: &Observed) {
+        let entries = &self.state.bucket.entries;
+        let key_of = |at| entries.iter().find(|(_, entry)| entry.revision == at).map(|it| it.0);
+        let mut known: Vec<_> = seen.all().map(|(at, since)| (key_of(at.0), at, since)).collect();
+        known.retain(|(key, at, _)| key.is_some() || *at == BUCKET || !self.is_calm);
+        known.sort_by_key(|(key, at, _)| (key.map(|key| self.places[owner_of(key).0]), *at));
+        self.add(known.len() as i64);
+        for (key, at, since) in known {
+            self.option(key, |form, key| form.key(key));
+            if !self.is_calm {
+                self.revision(at);
+            }
+            self.newest = self.newest.max(at.0);
+            self.instant(since);
+        }
     }
 
     /// A listing has to reach this revision.

@@ -1,0 +1,407 @@
+//! What this host has seen unmoved in a bucket, and since when.
+//!
+//! Nobody removes the ticket of another, or expires a lease, who has not seen it unmoved for long
+//! enough, and a process that makes one attempt sees it for a moment only. So it notes what it has
+//! seen: in its ticket, in the bucket, or in a file of its host. The next process reads that back.
+//! Instants are those of one clock, and revisions those of one bucket: on another clock, and in a
+//! bucket that was made anew, the notes tell nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::record::Revision;
+use super::time::Instant;
+
+/// Most entries in a text. The earliest come first: once they have ended, the others are noted.
+pub const NOTES_MAX: usize = 32;
+
+/// Stands for the bucket itself, which may be too young to be believed.
+pub const BUCKET: Revision = Revision(0);
+
+/// Between which instants of this host's clock an entry was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBounds {
+    /// When a read began, or the write itself, before which it was not there; `None` if none is
+    /// known.
+    pub not_before: Option<Instant>,
+    /// When it was there.
+    pub not_after: Instant,
+}
+
+impl WriteBounds {
+    /// Returns the bounds of an own write: the moment before it was sent, and the one after its
+    /// acknowledgement was received.
+    pub fn of_own(sent: Instant, acknowledged: Instant) -> WriteBounds {
+        WriteBounds { not_before: Some(sent), not_after: acknowledged }
+    }
+
+    /// Returns the bounds of an entry that a read has shown, which ended at this instant.
+    /// `not_there_at` is when the last read began that has not shown it yet, `None` without one:
+    /// that read must be one of the bucket's leader.
+    pub fn of_read(not_there_at: Option<Instant>, ended: Instant) -> WriteBounds {
+        WriteBounds { not_before: not_there_at, not_after: ended }
+    }
+
+    /// Returns what is known by both of these bounds of one entry.
+    #[must_use]
+    pub fn and(self, other: WriteBounds) -> WriteBounds {
+        WriteBounds {
+            not_before: self.not_before.max(other.not_before),
+            not_after: self.not_after.min(other.not_after),
+        }
+    }
+}
+
+/// A write: which attempt has made it, and when. A store that has gone back gives a revision
+/// again, to another attempt. 0 where no attempt is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SeenWrite {
+    attempt: u64,
+    bounds: WriteBounds,
+}
+
+/// The revisions of a bucket that were seen. No two entries have one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The name of the clock; blank for one that tells nothing later.
+    clock: String,
+    /// The random id of the bucket. Notes may be under way while the bucket is deleted and made
+    /// anew: the same revision is that of another entry then.
+    epoch: String,
+    writes: BTreeMap<Revision, SeenWrite>,
+    /// When the last read of a key began that was certain to show its last revision, and that.
+    exact: Option<(Revision, Instant)>,
+}
+
+impl Observed {
+    /// Returns nothing seen, by this clock, in the bucket of this id.
+    pub fn nothing(clock: &str, epoch: &str) -> Observed {
+        // It is one word in the text.
+        let epoch = epoch.chars().filter(char::is_ascii_graphic).collect();
+        Observed { clock: clock.to_owned(), epoch, ..Observed::default() }
+    }
+
+    /// Returns the name of its clock.
+    pub fn clock(&self) -> &str {
+        &self.clock
+    }
+
+    /// Returns whether nothing was seen.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.exact.is_none()
+    }
+
+    /// Adds notes of this clock and bucket, which are read at this instant.
+    pub fn learn(&mut self, noted: &Observed, now: Instant) {
+        if self.clock != noted.clock || self.epoch != noted.epoch {
+            return;
+        }
+        // A clock that has gone back has seen nothing in the future.
+        for (revision, seen) in noted.writes.iter().filter(|(_, it)| it.bounds.not_after <= now) {
+            self.add_write(*revision, *seen);
+        }
+        self.exact = self.exact.or(noted.exact.filter(|(_, began)| *began <= now));
+    }
+
+    /// Takes over from notes of this clock and bucket, read at this instant, what was seen earlier
+    /// of what was seen here; says whether there was something.
+    pub fn is_told_more(&mut self, noted: &Observed, now: Instant) -> bool {
+        let (before, mut noted) = (self.clone(), noted.clone());
+        noted.writes.retain(|revision, _| before.writes.contains_key(revision));
+        self.learn(&noted, now);
+        *self != before
+    }
+
+    /// Returns since when this revision, or the bucket, has been seen.
+    pub fn since(&self, revision: Revision) -> Option<Instant> {
+        self.written(revision).map(|bounds| bounds.not_after)
+    }
+
+    /// Returns what was seen, and since when.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = (Revision, Instant)> {
+        self.writes.iter().map(|(revision, seen)| (*revision, seen.bounds.not_after))
+    }
+
+    /// Returns when this revision was written.
+    pub fn written(&self, revision: Revision) -> Option<WriteBounds> {
+        self.writes.get(&revision).map(|seen| seen.bounds)
+    }
+
+    /// These revisions are seen now, and no others but the bucket.
+    pub fn see(&mut self, revisions: impl IntoIterator<Item = Revision>, now: Instant) {
+        let known = std::mem::take(&mut self.writes);
+        let bounds = WriteBounds::of_read(None, now);
+        let new = SeenWrite { attempt: 0, bounds };
+        let kept = [BUCKET].into_iter().filter(|bucket| known.contains_key(bucket));
+        let all = kept.chain(revisions);
+        self.writes = all.map(|it| (it, known.get(&it).copied().unwrap_or(new))).collect();
+    }
+
+    /// Returns since when the bucket has been seen, which is now at the latest.
+    pub fn see_bucket(&mut self, now: Instant) -> Instant {
+        let bounds = WriteBounds::of_read(None, now);
+        self.writes.entry(BUCKET).or_insert(SeenWrite { attempt: 0, bounds }).bounds.not_after
+    }
+
+    /// What has shown this revision was old.
+    pub fn forget(&mut self, revision: Revision) {
+        self.writes.remove(&revision);
+    }
+
+    /// A read of one key, from `began` to `ended`, has shown this revision, 0 for no entry, written
+    /// by this attempt. `is_exact`: it cannot have been an old one. Returns `false` if a later one
+    /// is known: then the read tells nothing.
+    pub fn read(
+        &mut self,
+        (revision, attempt): (Revision, u64),
+        (began, ended): (Instant, Instant),
+        is_exact: bool,
+    ) -> bool {
+        let known = self.writes.last_key_value().map_or(BUCKET, |(known, _)| *known);
+        let known = known.max(self.exact.map_or(BUCKET, |(known, _)| known));
+        if revision < known {
+            return false;
+        }
+        let not_there_at = self.exact.filter(|(shown, _)| *shown < revision).map(|(_, at)| at);
+        self.read_last(revision, attempt, WriteBounds::of_read(not_there_at, ended));
+        if is_exact {
+            self.exact = Some((revision, began));
+        }
+        true
+    }
+
+    /// A read which began then and has shown this revision was no old one.
+    pub fn confirm(&mut self, revision: Revision, began: Instant) {
+        self.exact = Some((revision, began));
+    }
+
+    /// A write of this host, sent at `sent` and acknowledged by `ended`, has this revision and is of
+    /// this attempt.
+    pub fn write(
+        &mut self,
+        (revision, attempt): (Revision, u64),
+        (sent, ended): (Instant, Instant),
+    ) {
+        self.read_last(revision, attempt, WriteBounds::of_own(sent, ended));
+        self.exact = Some((revision, sent));
+    }
+
+    /// Forgets all but the bucket: somebody has removed the entries of the key.
+    pub fn forget_all(&mut self) {
+        self.writes.retain(|revision, _| *revision == BUCKET);
+        self.exact = None;
+    }
+
+    /// This is the last write of a key.
+    fn read_last(&mut self, revision: Revision, attempt: u64, bounds: WriteBounds) {
+        self.writes.retain(|known, _| [BUCKET, revision].contains(known));
+        if revision != BUCKET {
+            self.add_write(revision, SeenWrite { attempt, bounds });
+        }
+    }
+
+    fn add_write(&mut self, revision: Revision, seen: SeenWrite) {
+        let known = self.writes.get(&revision).filter(|known| known.attempt == seen.attempt);
+        let bounds = known.map_or(seen.bounds, |known| known.bounds.and(seen.bounds));
+        self.writes.insert(revision, SeenWrite { bounds, ..seen });
+    }
+
+    /// Returns its clock and its bucket, with which the text begins.
+    pub fn heading(&self) -> String {
+        format!("{} {}", self.clock, self.epoch)
+    }
+
+    /// Returns what was seen as a text of one line: the clock, the epoch, `REVISION:NOT-AFTER` of
+    /// each entry, with the attempt and the earlier bound `REVISION.ATTEMPT:NOT-AFTER:NOT-BEFORE`,
+    /// and `=REVISION:BEGAN` of the last exact read. Times are milliseconds, which are rounded so
+    /// that nothing counts as seen for longer, or as written later, than it was.
+    pub fn to_text(&self) -> String {
+        let mut text = self.heading();
+        let down = |at: Instant| at.since_boot().as_millis();
+        for (revision, SeenWrite { attempt, bounds }) in self.writes.iter().take(NOTES_MAX + 1) {
+            let attempt = Some(attempt).filter(|it| **it != 0).map(|it| format!(".{it}"));
+            let up = bounds.not_after.since_boot().as_nanos().div_ceil(1_000_000);
+            let not_before = bounds.not_before.map(|at| format!(":{}", down(at)));
+            let (attempt, not_before) =
+                (attempt.unwrap_or_default(), not_before.unwrap_or_default());
+            let _ = write!(text, " {revision}{attempt}:{up}{not_before}");
+        }
+        if let Some((revision, began)) = self.exact {
+            let _ = write!(text, " ={revision}:{}", down(began));
+        }
+        text
+    }
+
+    /// Reads such a text. What is damaged is left out: that costs time only.
+    pub fn from_text(text: &str) -> Observed {
+        let mut words = text.split_ascii_whitespace();
+        let mut name = || words.next().filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic()));
+        let (Some(clock), Some(epoch)) = (name(), name()) else { return Observed::default() };
+        let mut observed = Observed::nothing(clock, epoch);
+        for word in words.take(NOTES_MAX + 2) {
+            match word.strip_prefix('=') {
+                Some(word) => observed.exact = observed.exact.or(exact_of(word)),
+                None => observed.writes.extend(write_of(word)),
+            }
+        }
+        if observed.is_empty() { Observed::default() } else { observed }
+    }
+}
+
+fn instant_of(word: &str) -> Option<Instant> {
+    Some(Instant::from_boot(Duration::from_millis(word.parse().ok()?)))
+}
+
+fn exact_of(word: &str) -> Option<(Revision, Instant)> {
+    let (revision, began) = word.split_once(':')?;
+    Some((Revision(revision.parse().ok()?), instant_of(began)?))
+}
+
+fn write_of(word: &str) -> Option<(Revision, SeenWrite)> {
+    let (name, times) = word.split_once(':')?;
+    let (revision, attempt) = name.split_once('.').unwrap_or((name, "0"));
+    let (not_after, not_before) = match times.split_once(':') {
+        Some((not_after, not_before)) => (not_after, Some(instant_of(not_before)?)),
+        None => (times, None),
+    };
+    let bounds = WriteBounds { not_before, not_after: instant_of(not_after)? };
+    let seen = SeenWrite { attempt: attempt.parse().ok()?, bounds };
+    Some((Revision(revision.parse().ok()?), seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_boot(Duration::from_millis(ms))
+    }
+
+    fn read(seen: &mut Observed, entry: (u64, u64), times: [u64; 2], is_exact: bool) -> bool {
+        let (revision, attempt) = entry;
+        seen.read((Revision(revision), attempt), (at(times[0]), at(times[1])), is_exact)
+    }
+
+    fn write(seen: &mut Observed, entry: (u64, u64), times: [u64; 2]) {
+        seen.write((Revision(entry.0), entry.1), (at(times[0]), at(times[1])));
+    }
+
+    #[test]
+    fn what_was_seen_is_kept_by_one_clock_only_and_never_made_earlier() {
+        let mut seen = Observed::nothing("boot", "8c3e");
+        let odd = Instant::from_boot(Duration::from_nanos(1_000_001));
+        seen.see([Revision(7)], odd);
+        seen.see_bucket(at(5));
+        assert_eq!(seen.to_text(), "boot 8c3e 0:5 7:2");
+        let read = Observed::from_text(&seen.to_text());
+        let learnt = |clock: &str, noted: &Observed, now| {
+            let mut seen = Observed::nothing(clock, "8c3e");
+            seen.learn(noted, now);
+            seen
+        };
+        let mut later = learnt("boot", &read, at(9));
+        assert_eq!((later.since(Revision(7)), later.since(BUCKET)), (Some(at(2)), Some(at(5))));
+        assert!(learnt("other", &read, at(9)).is_empty());
+        assert!(learnt("", &Observed::from_text(" 8c3e 7:2"), at(9)).is_empty());
+        assert!(learnt("boot", &Observed::from_text("boot 8c3f 7:2"), at(9)).is_empty());
+        // The clock has gone back.
+        assert_eq!(learnt("boot", &read, at(4)).since(BUCKET), None);
+        // What was seen by this process is not forgotten, and the earlier time counts.
+        later.learn(&Observed::from_text("boot 8c3e 7:1 8:6"), at(9));
+        later.learn(&Observed::from_text("boot 8c3e 7:3"), at(9));
+        assert_eq!(later.to_text(), "boot 8c3e 0:5 7:1 8:6");
+    }
+
+    #[test]
+    fn what_was_not_seen_here_tells_no_more() {
+        let mut seen = Observed::from_text("boot 8c3e 7:5");
+        assert!(!seen.is_told_more(&Observed::from_text("boot 8c3e 6:1 7:5"), at(9)));
+        assert!(seen.is_told_more(&Observed::from_text("boot 8c3e 6:1 7:4"), at(9)));
+        assert_eq!(seen.to_text(), "boot 8c3e 7:4");
+    }
+
+    #[test]
+    fn a_revision_that_is_seen_again_keeps_its_time_and_one_that_moved_is_forgotten() {
+        let mut seen = Observed::nothing("boot", "8c3e");
+        seen.see_bucket(at(1));
+        seen.see([Revision(7), Revision(8)], at(2));
+        seen.see([Revision(7), Revision(9)], at(5));
+        assert_eq!(seen.to_text(), "boot 8c3e 0:1 7:2 9:5");
+        seen.see((10..100).map(Revision), at(6));
+        assert_eq!(seen.to_text().split(' ').count(), 2 + 1 + NOTES_MAX);
+        assert!(seen.since(Revision(99)).is_some(), "this process has seen it");
+    }
+
+    #[test]
+    fn a_revision_was_written_after_the_last_exact_read_that_lacks_it() {
+        let mut seen = Observed::default();
+        assert!(read(&mut seen, (0, 0), [1, 2], true));
+        // A server that is behind may not have shown what was there already.
+        assert!(read(&mut seen, (0, 0), [3, 4], false));
+        assert!(read(&mut seen, (7, 1), [5, 6], true));
+        assert!(read(&mut seen, (7, 1), [8, 9], true));
+        assert_eq!(seen.written(Revision(7)), Some(WriteBounds::of_read(Some(at(1)), at(6))));
+        assert_eq!(seen.written(Revision(8)), None);
+        assert!(read(&mut seen, (9, 2), [10, 11], true));
+        assert_eq!(seen.written(Revision(9)), Some(WriteBounds::of_read(Some(at(8)), at(11))));
+        assert!(!read(&mut seen, (7, 1), [12, 13], true), "it is behind");
+        assert_eq!(seen.written(Revision(9)), Some(WriteBounds::of_read(Some(at(8)), at(11))));
+        write(&mut seen, (12, 3), [14, 15]);
+        assert!(read(&mut seen, (12, 3), [16, 17], false));
+        assert_eq!(seen.written(Revision(12)), Some(WriteBounds::of_own(at(14), at(15))));
+        assert!(read(&mut seen, (13, 4), [18, 19], false));
+        assert_eq!(seen.written(Revision(13)), Some(WriteBounds::of_read(Some(at(14)), at(19))));
+    }
+
+    /// A store that was put back gave the revision again, and the lease was expired by what had
+    /// been noted of another one.
+    #[test]
+    fn a_revision_that_is_given_again_is_another_write() {
+        let mut seen = Observed::default();
+        write(&mut seen, (12, 3), [14, 15]);
+        assert!(read(&mut seen, (12, 4), [30, 31], true));
+        assert_eq!(seen.written(Revision(12)), Some(WriteBounds::of_read(None, at(31))));
+    }
+
+    #[test]
+    fn what_was_seen_survives_the_way_through_text() {
+        let mut seen = Observed::nothing("boot", "8c3e");
+        seen.see_bucket(at(1));
+        read(&mut seen, (7, 5), [1, 2], false);
+        assert_eq!(seen.to_text(), "boot 8c3e 0:1 7.5:2");
+        assert_eq!(Observed::from_text(&seen.to_text()), seen);
+        let micros = |micros| Instant::from_boot(Duration::from_micros(micros));
+        seen.write((Revision(8), 6), (micros(3_999), micros(4_001)));
+        assert_eq!(seen.to_text(), "boot 8c3e 0:1 8.6:5:3 =8:3");
+        let mut rounded = Observed::nothing("boot", "8c3e");
+        rounded.see_bucket(at(1));
+        write(&mut rounded, (8, 6), [3, 5]);
+        assert_eq!(Observed::from_text(&seen.to_text()), rounded);
+        let mut learnt = Observed::nothing("boot", "8c3e");
+        learnt.learn(&rounded, at(5));
+        assert_eq!(learnt, rounded);
+        // The clock has gone back.
+        let mut learnt = Observed::nothing("boot", "8c3e");
+        learnt.learn(&rounded, at(2));
+        assert_eq!(learnt.to_text(), "boot 8c3e 0:1");
+    }
+
+    #[test]
+    fn damaged_notes_are_left_out() {
+        for text in [
+            "",
+            "boot",
+            "b\u{1}t 8c3e 7:1",
+            "boot 8\u{1} 7:1",
+            "boot 7:1",
+            "boot 8c3e x:1 7: :5 7 7.:5 7.x:5 7:5:x =7 =:1 =7:",
+            "boot 8c3e 7:-1",
+            "boot 8c3e 7:99999999999999999999",
+        ] {
+            assert_eq!(Observed::from_text(text), Observed::default(), "{text}");
+        }
+        assert_eq!(Observed::from_text("boot 8c3e x:1 7:4").since(Revision(7)), Some(at(4)));
+    }
+}
