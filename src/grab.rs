@@ -17,10 +17,10 @@ use log::Level;
 
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Grabbed, Grabber, Input, Limits, LockTiming, Mode, Name, Released, Releaser, Step,
-    StoredTicket, Ticket, Whose,
+    Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, StoredTicket, Ticket,
+    TicketOwner, ToFront, Whose,
 };
-use crate::core::{Incarnation, Instant, Observed, StoreError, Written};
+use crate::core::{Incarnation, Instant, StoreError, StoreErrorKind, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::{HELD, check_held};
@@ -31,6 +31,15 @@ use crate::sys::{self, Alarm, Waker};
 
 /// Long enough that no two requesters ever have the same.
 const DIGEST_BYTES: usize = 16;
+
+/// How long the name is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So long.
+    pub wait: Duration,
+    /// The ticket is withdrawn if it is not granted.
+    pub withdraws: bool,
+}
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +107,7 @@ pub fn run(
     let ticket = ticket(request, number as u64);
     let process = Process {
         speaker: Speaker { request, destination },
-        tickets: Tickets::new(bucket, &ticket).with_notes_of(ticket.seen.clock()),
+        tickets: Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name()),
         is_open: false,
         alarm: Alarm::new().map_err(&no_wait)?,
         nothing: Waker::new().map_err(&no_wait)?,
@@ -106,8 +115,10 @@ pub fn run(
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
             check_held(&ticket.name, env::var_os(HELD).as_deref())?;
-            let grabber = Grabber::new(*timing, ticket, number, *limits, sys::now());
-            process.grab(grabber, *busy_status)
+            let wait = Some(limits.wait);
+            let owner = TicketOwner::new(*timing, ticket, number, wait, sys::now());
+            let owner = owner.for_script(limits.withdraws).with_notes(&sys::host_clock::name());
+            process.grab(owner, *busy_status)
         }
         Task::Release => {
             let whose = Whose::Own(ticket.incarnation);
@@ -134,7 +145,6 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         incarnation: incarnation(&request.who),
         attempt,
         is_granted: false,
-        seen: Observed::nothing(&sys::host_clock::name(), ""),
         name: request.name.clone(),
     }
 }
@@ -157,6 +167,20 @@ pub fn run_local(
 fn incarnation(who: &str) -> Incarnation {
     let digest = digest(&format!("requester {who}"), DIGEST_BYTES);
     Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
+}
+
+/// How a grab has ended.
+enum Grabbed {
+    /// The name is had, until V.
+    Granted { term: u64, valid_until: Instant },
+    /// So many tickets come first. The ticket keeps its place until V.
+    Queued { term: u64, ahead: u64, valid_until: Instant, why: String },
+    /// Others come first, and the ticket was withdrawn.
+    Withdrawn(String),
+    /// The requester has another ticket that overlaps.
+    Overlaps(String),
+    /// The store does not serve it.
+    Refused(StoreErrorKind, String),
 }
 
 /// What says how it has ended.
@@ -268,16 +292,23 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    fn grab(mut self, mut grabber: Grabber, busy_status: u8) -> Result<Ended, Refusal> {
-        let mut shown = String::new();
+    fn grab(mut self, mut owner: TicketOwner, busy_status: u8) -> Result<Ended, Refusal> {
+        let (mut shown, mut last) = (String::new(), None);
         loop {
-            let step = grabber.next(sys::now());
-            let input = self.perform(step, &grabber.key_element());
-            grabber.handle(input, sys::now());
-            if let Some(grabbed) = grabber.ended() {
-                return self.speaker.grabbed(grabbed.clone(), busy_status);
+            let step = owner.next(sys::now());
+            let is_over = step == Step::Exit;
+            for message in owner.take_messages() {
+                if let (ToFront::Waiting { why, .. }, false) = (&message, is_over) {
+                    self.speaker.show_wait(why, &mut shown);
+                }
+                last = Some(message);
             }
-            self.speaker.show_wait(grabber.why_waiting(), &mut shown);
+            if is_over {
+                let grabbed = grabbed(last, &owner);
+                return self.speaker.grabbed(grabbed, busy_status);
+            }
+            let input = self.perform(step, &owner.key_element());
+            owner.handle(input, sys::now());
         }
     }
 
@@ -324,6 +355,26 @@ impl Process<'_> {
                 self.is_open = false;
                 Input::Gone(why)
             }
+        }
+    }
+}
+
+/// Returns how a grab has ended that was told this last.
+fn grabbed(last: Option<ToFront>, owner: &TicketOwner) -> Grabbed {
+    let (term, until) = (owner.term().unwrap_or_default(), owner.valid_until());
+    match last {
+        Some(ToFront::Granted { term, valid_until, .. }) => Grabbed::Granted { term, valid_until },
+        Some(ToFront::Waiting { ahead, why }) => {
+            // A bucket that is too young counts as one.
+            let (ahead, valid_until) = (ahead.max(1), until.unwrap_or_else(sys::now));
+            Grabbed::Queued { term, ahead, valid_until, why }
+        }
+        Some(ToFront::Ended(End::NotHad(why))) => Grabbed::Withdrawn(why),
+        Some(ToFront::Ended(End::Overlaps(other))) => Grabbed::Overlaps(other),
+        Some(ToFront::Ended(End::Refused(kind, why))) => Grabbed::Refused(kind, why),
+        // These are told a command only.
+        Some(ToFront::Ended(End::Released) | ToFront::Lost(_)) | None => {
+            Grabbed::Withdrawn("released".to_owned())
         }
     }
 }

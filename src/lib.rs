@@ -67,10 +67,10 @@
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
-//! | Is a ticket begun anew? | `has_run_out` | `src/core/tickets/owner/results.rs` |
+//! | Is a ticket begun anew? | `has_run_out` | `src/core/tickets/owner.rs` |
 //! | Is a ticket granted? | `decide` | `src/core/tickets/decision.rs` |
 //! | Does a ticket in a directory stand? | `locked` | `src/store/lock_file.rs` |
-//! | Is a script told that it has a lock? | `decide` | `src/core/tickets/grab/deciding.rs` |
+//! | Is a script told that it has a lock? | `come_first` | `src/core/tickets/owner/waiting.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |

@@ -8,9 +8,9 @@ use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
 use super::value::{drift_ppm, long_time, seconds, status};
 use super::{BucketArgs, Environment, Invocation, lock, resolve, usage};
-use crate::core::tickets::{self, Limits, LockTiming, Mode, grab};
+use crate::core::tickets::{self, LockTiming, Mode, grab};
 use crate::exit::{Exit, Refusal};
-use crate::grab::{Request, Task};
+use crate::grab::{Limits, Request, Task};
 
 /// The arguments of `putex grab` or `putex release`, each of them valid.
 #[derive(Debug)]

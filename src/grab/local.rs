@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ended, Speaker, Task};
+use super::{Ended, Grabbed, Limits, Speaker, Task};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, Grabbed, Limits, LockTiming, Mode, Name, Released, StoredTicket, Ticket,
-    of_requester,
+    Broken, Decision, LockTiming, Mode, Name, Released, StoredTicket, Ticket, of_requester,
 };
-use crate::core::{Incarnation, Instant, Observed, Revision};
+use crate::core::{Incarnation, Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::lock::listener::{Listener, enter};
 use crate::lock::{HELD, check_held};
@@ -85,7 +84,6 @@ impl Local<'_> {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         let wanted = Wanted {
             ticket,

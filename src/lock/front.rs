@@ -199,7 +199,8 @@ impl Front<'_> {
                 let text = format!("{}: {RENEWER_ENDED}", self.account.name);
                 Err(Refusal::new(Exit::System, text))
             }
-            End::NotHad(text) => {
+            // Only a script has another ticket.
+            End::NotHad(text) | End::Overlaps(text) => {
                 Ok(Waited::Over(self.account.not_had(&text, self.request.busy_status)))
             }
             End::Refused(kind, text) => Err(StoreError { kind, text }.into()),

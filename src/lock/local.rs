@@ -20,7 +20,7 @@ use super::signals::Signals;
 use super::{Request, Wait};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Mode, Ticket};
-use crate::core::{Incarnation, Instant, Observed, Revision, StoreError};
+use crate::core::{Incarnation, Instant, Revision, StoreError};
 use crate::exit::Refusal;
 use crate::store::lock_file::{Added, LockFile};
 use crate::sys::{self, raw};
@@ -119,7 +119,6 @@ impl Local<'_> {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         let added = match self.get_softly(&file, &ticket)? {
             Some(added) => added,

@@ -18,7 +18,7 @@ use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
 use super::terminal::Terminal;
 use super::{Request, held};
 use crate::core::tickets::{End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
-use crate::core::{Incarnation, Instant, Observed, StoreErrorKind, Written};
+use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
 use crate::store::tickets::Tickets;
@@ -149,12 +149,11 @@ impl<'a> Renewer<'a> {
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
-            .with_notes(clock);
+            .with_notes(&clock);
         let mut children = Children::adopt()?;
         children.note_older();
         let child_signals = raw::take_signals(&[SIGCHLD])?;

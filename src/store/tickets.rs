@@ -8,8 +8,7 @@
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
 //! or loses, never both. The server removes the tombstone after a time. A server that is killed
-//! after that may restore the ticket: see the rules of [`crate::core::tickets::owner`] and
-//! [`crate::core::tickets::grab`].
+//! after that may restore the ticket: see the rules of [`crate::core::tickets::owner`].
 
 pub(crate) mod entry;
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{assert_one_line, printable};
-use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::{Decision, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, decide};
 use crate::core::timing::{COUNT_MAX, R_MAX};
@@ -72,7 +71,6 @@ fn blocks_all(found: &StoredTicket) {
         incarnation: Incarnation(1),
         attempt: 1,
         is_granted: false,
-        seen: Observed::default(),
     };
     for number in [1, 100] {
         let decision = decide(&own, Revision(number), std::slice::from_ref(found));

@@ -3,10 +3,10 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | `owner` | the renewer's decisions: how a ticket is written, waited for, renewed and ended |
-//! | `step` | what the renewer does next, what comes of that, and what it tells the front |
+//! | `owner` | how a ticket is written, found, waited for, renewed and ended |
+//! | `step` | what an owner does next, what comes of that, and what it tells the asker |
 //! | `command_end` | when a command is told to end, and when it is killed |
-//! | `grab` | the same without a process that stays: one attempt, or a wait, of `putex grab` |
+//! | `grab` | the times of a ticket without a process that stays |
 //! | `release` | how such a ticket is ended, or that of another is broken |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
 //! | `earlier_keys` | which tickets a listing has to read |
@@ -19,8 +19,6 @@ pub mod earlier_keys;
 pub mod grab;
 pub mod owner;
 pub mod release;
-#[cfg(test)]
-mod simulated_bucket;
 pub mod step;
 pub mod ticket;
 pub mod times;
@@ -28,13 +26,8 @@ pub mod times;
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
 pub use self::earlier_keys::EarlierKeys;
-pub use self::grab::deciding::of_requester;
-pub use self::grab::{Grabbed, Grabber, Limits};
-pub use self::owner::{Soft, TicketOwner};
+pub use self::owner::{Soft, TicketOwner, of_requester};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::step::{End, Input, Mark, Step, ToFront};
 pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};
-
-/// Why a ticket is refused whose number is not above all revisions that were seen before.
-const HAS_GONE_BACK: &str = "the bucket has gone back";

@@ -1,24 +1,27 @@
-//! The renewer's decisions: how a ticket is written, waited for, renewed, lost and ended.
+//! One request for a lock: how its ticket is written, found, waited for, renewed, lost and ended.
 //!
 //! ```text
-//!             opened              no mark: wait T      stored
-//!  Closed ------------> Marking ----------------> Writing ------> Listing
-//!    ^ the store is lost                           ^  |  unknown     | blockers
-//!    |                                    renewal  |  v              v
-//!    +-------------------------------------------- Resting <---- Watching, Removing
+//!             opened               write it, or look for one     stored
+//!  Closed ------------> ReadingMark --------------> Writing ------------> Listing
+//!    ^ the store is lost                            ^  |  unknown          | others come first
+//!    |                                     renewal  |  v                   v
+//!    +--------------------------------------------- Resting <---- Watching, Removing, WritingMark
 //! ```
 //!
 //! [`TicketOwner::next`] says what is done next, [`TicketOwner::handle`] takes its result in. One
 //! request is under way at a time. What the ticket is for stands in the goal: it is to be
 //! granted, kept, or ended.
 //!
+//! The asker is a command, for as long as which this process stays, or a script. No process stays
+//! for a script: it is told what stands, and its next process finds the ticket by the requester.
+//!
 //! # Rules
 //!
 //! 1. Nothing is granted in a bucket without the mark. A bucket that was lost and made anew
-//!    looks like one where nobody holds anything: all tickets of the lost one run out first.
+//!    looks like one where nobody holds anything: all tickets of the lost one run out first. So the
+//!    missing mark comes before each ticket, and is written as a dead ticket is removed.
 //! 2. Every write names the revision that it replaces. One without an answer is repeated
-//!    unchanged until its outcome is known; the old V stands until then. If an earlier copy of it
-//!    was stored, V counts from the first copy.
+//!    unchanged until its outcome is known, see [`PendingWrite`]; the old V stands until then.
 //! 3. Only a listing that reaches the last write of the ticket says who is absent.
 //! 4. Another revision of the own key, another bucket, or a bucket that has gone back is the loss
 //!    of a granted ticket at once. A ticket that waits begins anew.
@@ -28,8 +31,25 @@
 //! 6. A ticket of others is removed when its revision was not seen to move for its lifetime, with
 //!    the drift, on this host's clock.
 //! 7. A granted ticket is ended only when its command has ended.
+//! 8. A ticket that says that it was granted is granted as long as it stands, whatever a server
+//!    restores that was before it.
+//!
+//! # Rules of scripts
+//!
+//! 1. A ticket is continued only while it has not run out, by the clock of the store. The marker of
+//!    its end stays for more than twice the lifetime: what a server restores has run out long
+//!    before. Where the clocks of servers differ by more, it may look young: it had ended all the
+//!    same if a later one that conflicts was granted.
+//! 2. What has run out is no ticket of the requester any more: it does not wait for it, and
+//!    removes it when it has the names anew.
+//! 3. Of two tickets of the requester for the same names, the first one stays. The process that
+//!    has written the other one ends it, and goes on with the first.
+//! 4. A ticket says that it was granted before its requester is told so.
+//! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
+//!    and relies on what the one before has said.
+//! 6. Another process of the same requester is the same requester. What it writes is taken over.
 
-mod notes;
+mod finding;
 mod results;
 mod soft;
 mod waiting;
@@ -37,9 +57,11 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use self::notes::Waited;
+pub use self::finding::of_requester;
 pub use self::soft::Soft;
+use self::waiting::Leaving;
 use super::earlier_keys::EarlierKeys;
+use super::grab::{ELEMENT_PREFIX, STEP_MAX};
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
@@ -58,16 +80,25 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Longer than anything is waited for.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Who asks for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// A command runs under the lock, and this process stays as long. It may let others go first.
+    Command(Option<Soft>),
+    /// A script, for which no process stays. `withdraws`: nor does a ticket that is not granted.
+    Script { withdraws: bool },
+}
+
 /// What the ticket is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Goal {
     /// It is to be granted, until this instant at the latest; `None` for ever.
     Get(Option<Instant>),
-    /// It was granted.
+    /// It was granted to a command.
     Keep,
     /// It was lost. The command is being ended.
     Lost(KillTimes),
-    /// It is to end, and why; since when. The front waits for that for R.
+    /// It is to end, and why; since when. The asker waits for that for R.
     End(End, Instant),
 }
 
@@ -77,24 +108,23 @@ enum Phase {
     /// The bucket is to be opened.
     Closed,
     ReadingMark,
-    /// The mark is written at this instant: tickets of a lost bucket have run out then.
-    Young(Instant, Mark),
-    /// The own ticket is written, renewed or ended.
+    WritingMark,
+    /// The own ticket is written or renewed.
     Writing,
     ReadingOwn,
+    /// The tickets of others are listed. Without an own ticket, one is written after that at the
+    /// earliest.
     Listing,
-    /// The names are probed: there is no own ticket.
-    Probing,
-    /// The own ticket, which is not granted, is ended; another one follows.
-    Withdrawing,
+    /// The own ticket is ended. Another one follows if the lock is still wanted.
+    Ending,
     /// These are to be heard of.
     Watching(BTreeSet<String>),
     /// The last of these is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
-    /// Why the lock is not had in time; another process may have noted more of what is waited for.
-    Recalling(String, Waited),
-    /// What was seen is noted for another process: this, in the place of that revision.
-    Noting(String, Revision, Observed),
+    /// The lock is not had in time; another process may have noted more of what is waited for.
+    Recalling(Leaving),
+    /// What was seen is noted for another process, in the place of this revision.
+    Noting(Leaving, Revision),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
     Done,
@@ -103,28 +133,21 @@ enum Phase {
 /// The own ticket in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
+    /// The last element of its key.
+    element: String,
     number: Revision,
     revision: Revision,
-    /// The moment before the last stored write of it was sent.
-    sent: Instant,
+    /// V. Nobody else removes the ticket before.
+    valid_until: Instant,
+    renew_at: Instant,
     earlier_keys: EarlierKeys,
 }
 
 impl Own {
-    /// Returns V.
-    fn valid_until(&self, timing: LockTiming) -> Instant {
-        self.sent.after(timing.validity())
-    }
-
     /// Returns whether a listing up to this revision shows all that was stored before the last
     /// write of the ticket.
     fn is_reached_by(&self, last: Revision) -> bool {
         last.0 + 1 >= self.revision.0
-    }
-
-    /// Returns when the ticket is renewed next.
-    fn renew_at(&self, timing: LockTiming) -> Instant {
-        self.sent.after(timing.renewal())
     }
 }
 
@@ -135,20 +158,25 @@ pub struct TicketOwner {
     ticket: Ticket,
     /// A number that no other owner has, and how often the ticket was begun anew.
     nonce: (u128, u32),
+    asker: Asker,
+    /// When the wait for others has begun.
     began: Instant,
     goal: Goal,
     phase: Phase,
     bucket: Option<BucketId>,
+    /// The mark that the bucket lacks for this ticket.
+    missing_mark: Option<Mark>,
     own: Option<Own>,
     /// The write of it that is under way.
     write: Option<PendingWrite>,
+    /// When the request that is under way was made.
+    requested: Instant,
     /// The highest revision of the bucket that is known.
     last: Revision,
     /// A listing has to reach this revision to tell anything new.
     hinted: Revision,
     /// The keys whose hints come.
     watched: BTreeSet<String>,
-    soft: Option<Soft>,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
@@ -162,8 +190,8 @@ pub struct TicketOwner {
 }
 
 impl TicketOwner {
-    /// Returns an owner with this ticket. `nonce` is a number that no other owner has; `wait` is
-    /// how long the lock may be waited for, `None` for ever.
+    /// Returns an owner with this ticket, for a command. `nonce` is a number that no other owner
+    /// has; `wait` is how long the lock may be waited for, `None` for ever.
     pub fn new(
         timing: LockTiming,
         ticket: Ticket,
@@ -175,16 +203,18 @@ impl TicketOwner {
             timing,
             ticket,
             nonce: (nonce, 0),
+            asker: Asker::Command(None),
             began: now,
             goal: Goal::Get(wait.map(|wait| now.after(wait))),
             phase: Phase::Closed,
             bucket: None,
+            missing_mark: None,
             own: None,
             write: None,
+            requested: now,
             last: Revision(0),
             hinted: Revision(0),
             watched: BTreeSet::new(),
-            soft: None,
             quiet_since: None,
             seen: Observed::default(),
             last_message: None,
@@ -193,10 +223,33 @@ impl TicketOwner {
         }
     }
 
+    /// Has the ticket keep out of the way of others.
+    #[must_use]
+    pub fn with_soft(self, soft: Option<Soft>) -> TicketOwner {
+        TicketOwner { asker: Asker::Command(soft), ..self }
+    }
+
+    /// Has the lock be asked for by a script. The attempt of the ticket is a number that no other
+    /// process has. `withdraws`: a ticket that is not granted does not stay.
+    #[must_use]
+    pub fn for_script(self, withdraws: bool) -> TicketOwner {
+        TicketOwner { asker: Asker::Script { withdraws }, ..self }
+    }
+
+    /// Has the owner read and write notes with others that have this clock.
+    #[must_use]
+    pub fn with_notes(self, clock: &str) -> TicketOwner {
+        TicketOwner { seen: Observed::nothing(clock, ""), ..self }
+    }
+
     /// Returns the last element of the key of the own ticket.
     pub fn key_element(&self) -> String {
         let (nonce, times) = self.nonce;
-        format!("{nonce:032x}{times:x}")
+        match (&self.own, self.asker) {
+            (Some(own), _) => own.element.clone(),
+            (None, Asker::Command(_)) => format!("{nonce:032x}{times:x}"),
+            (None, Asker::Script { .. }) => format!("{ELEMENT_PREFIX}{nonce:032x}{times:x}"),
+        }
     }
 
     /// Returns the ticket, as it is written next.
@@ -214,38 +267,52 @@ impl TicketOwner {
         }
     }
 
-    /// Returns what the front is to be told.
+    /// Returns what the asker is to be told.
     pub fn take_messages(&mut self) -> Vec<ToFront> {
         std::mem::take(&mut self.messages)
     }
 
     /// Returns V; `None` without a ticket.
     pub fn valid_until(&self) -> Option<Instant> {
-        self.own.as_ref().map(|own| own.valid_until(self.timing))
+        self.own.as_ref().map(|own| own.valid_until)
+    }
+
+    /// Returns the number of the ticket; `None` without one.
+    pub fn term(&self) -> Option<u64> {
+        self.own.as_ref().map(|own| own.number.0)
+    }
+
+    /// Returns how often a ticket is renewed, which is how long a request may take.
+    fn step(&self) -> Duration {
+        match self.asker {
+            Asker::Command(_) => self.timing.renewal(),
+            Asker::Script { .. } => self.timing.renewal().min(STEP_MAX),
+        }
+    }
+
+    /// Returns how long a write of the ticket is valid after the moment before it was sent.
+    fn validity(&self) -> Duration {
+        self.timing.validity_of(self.ticket.lifetime)
     }
 
     /// Returns when the ticket has run out, also one that may have been stored.
     fn runs_out_at(&self) -> Option<Instant> {
-        let pending = self.write.map(|write| write.first_sent.after(self.timing.lifetime()));
+        let pending = self.write.map(|write| write.first_sent.after(self.ticket.lifetime));
         self.valid_until().into_iter().chain(pending).max()
+    }
+
+    /// Returns whether others may have removed the ticket since its last acknowledged write, or
+    /// since a first write that may have been stored. Then a later write may find its revision all
+    /// the same: that was restored, or the key has no entry any more.
+    fn has_run_out(&self, now: Instant) -> bool {
+        let pending = self.write.map(|write| write.first_sent.after(self.validity()));
+        self.valid_until().or(pending).is_some_and(|until| now >= until)
     }
 
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
-        if self.goal == Goal::Keep && self.kill_times().is_some_and(|at| now >= at.terminate_at) {
-            let why = self.why_unrenewed.iter().map(|why| format!(": {why}"));
-            let why = format!("it was not renewed in time{}", why.collect::<String>());
-            self.lose(&why, now);
-        }
-        if let Goal::End(end, since) = self.goal.clone() {
-            if self.runs_out_at().is_none_or(|until| now >= until) {
-                // It runs out by itself.
-                self.finish();
-            } else if now >= since.after(self.timing.renewal()) {
-                // What is left to be done holds nobody up.
-                self.tell(ToFront::Ended(end));
-            }
-        }
+        self.requested = now;
+        self.act_in_time(now);
         let by = self.answer_by(now);
         match &self.phase {
             Phase::Closed if self.bucket.is_none() => {
@@ -253,47 +320,80 @@ impl TicketOwner {
             }
             Phase::Closed => Step::Open(by),
             Phase::ReadingMark => Step::ReadMark(by),
-            Phase::Young(until, _) if now < *until => Step::Rest(self.earlier(*until)),
-            Phase::Young(_, mark) => Step::WriteMark(mark.clone(), by),
+            Phase::WritingMark => match self.missing_mark.clone() {
+                Some(mark) => Step::WriteMark(mark, by),
+                None => Step::ReadMark(by),
+            },
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(self.earlier_keys(), by),
-            Phase::Probing => Step::List(EarlierKeys::default(), by),
-            Phase::Withdrawing => self.next_end(by),
+            Phase::Ending if self.write.is_some() => Step::ReadOwn(by),
+            Phase::Ending => {
+                let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
+                Step::End(at, self.ticket.lifetime, by)
+            }
             Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(dead) => match dead.last() {
                 Some(dead) => Step::Remove(dead.clone(), by),
                 None => Step::Rest(now),
             },
-            Phase::Recalling(..) => Step::ReadNotes(by),
-            Phase::Noting(_, at, seen) => Step::WriteNotes(*at, seen.clone(), by),
+            Phase::Recalling(_) => Step::ReadNotes(by),
+            Phase::Noting(_, at) => Step::WriteNotes(*at, self.seen.clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
             Phase::Done => Step::Exit,
         }
     }
 
+    /// Does what is due because time has passed.
+    fn act_in_time(&mut self, now: Instant) {
+        if self.goal == Goal::Keep && self.kill_times().is_some_and(|at| now >= at.terminate_at) {
+            let why = self.why_unrenewed.iter().map(|why| format!(": {why}"));
+            let why = format!("it was not renewed in time{}", why.collect::<String>());
+            self.lose(&why, now);
+        }
+        if self.phase == Phase::Writing && self.has_run_out(now) {
+            match (&self.goal, &self.own, &self.write) {
+                (Goal::Get(_), Some(_), None) => self.phase = Phase::Ending,
+                (Goal::Get(_), None, Some(_)) => self.take_new_key(),
+                (_, _, _) => {}
+            }
+        }
+        let Goal::End(end, since) = self.goal.clone() else { return };
+        if self.runs_out_at().is_none_or(|until| now >= until) {
+            // It runs out by itself.
+            return self.finish();
+        }
+        if now < since.after(self.step()) {
+            return;
+        }
+        // What is left to be done holds nobody up.
+        match self.asker {
+            Asker::Command(_) => self.tell(ToFront::Ended(end)),
+            Asker::Script { .. } => {
+                let why = self.why_unrenewed.take().unwrap_or_default();
+                let why = format!("its ticket may stand until it runs out: {why}");
+                self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
+            }
+        }
+    }
+
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
-        if matches!(self.goal, Goal::End(..)) {
-            return match self.write {
-                Some(_) => Step::ReadOwn(by),
-                None => self.next_end(by),
-            };
+        let own = self.own.as_ref();
+        let (expected, number) =
+            (own.map_or(Revision(0), |own| own.revision), own.map(|own| own.number));
+        if own.is_none() && self.write.is_none() {
+            self.ticket.lifetime = self.timing.lifetime();
         }
-        if self.own.is_none() && self.has_run_out(now) {
-            self.take_new_key();
-        }
-        let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
-        let number = self.ticket.attempt + 1;
-        let write = self.write.get_or_insert(PendingWrite::send(expected, number, now));
+        let attempt = self.ticket.attempt.wrapping_add(1);
+        let write = self.write.get_or_insert(PendingWrite::send(expected, attempt, now));
         write.send_again(now);
         self.ticket.attempt = write.attempt;
-        let at = write.expected;
-        let known = self.own.as_ref().map(|own| own.number);
-        let ticket = self.ticket.clone();
-        match self.goal {
-            Goal::Get(_) => Step::WriteAndList(at, known, ticket, self.earlier_keys(), by),
-            Goal::Keep | Goal::Lost(_) | Goal::End(..) => Step::Write(at, known, ticket, by),
+        let (at, ticket) = (write.expected, self.ticket.clone());
+        // Whoever was granted the lock need not know who waits.
+        match ticket.is_granted {
+            true => Step::Write(at, number, ticket, by),
+            false => Step::WriteAndList(at, number, ticket, self.earlier_keys(), by),
         }
     }
 
@@ -301,36 +401,36 @@ impl TicketOwner {
         self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
     }
 
-    fn next_end(&self, by: Instant) -> Step {
-        let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
-        Step::End(at, self.timing.lifetime(), by)
+    /// Returns when a store that fails is given up.
+    fn store_limit(&self) -> Option<Instant> {
+        match (&self.goal, self.asker) {
+            (Goal::Get(limit), Asker::Command(_)) => *limit,
+            // One that asks once makes no further attempt if the first has no answer.
+            (Goal::Get(limit), Asker::Script { .. }) => {
+                limit.map(|limit| limit.max(self.began.after(self.step())))
+            }
+            (Goal::Keep, _) => self.kill_times().map(|times| times.terminate_at),
+            (Goal::Lost(_) | Goal::End(..), _) => None,
+        }
     }
 
-    /// Returns the earlier of this instant and the deadline of the goal.
+    /// Returns the earlier of this instant and when the store is given up.
     fn earlier(&self, until: Instant) -> Instant {
-        let limit = match &self.goal {
-            Goal::Get(limit) => *limit,
-            Goal::Keep => self.kill_times().map(|times| times.terminate_at),
-            Goal::Lost(_) | Goal::End(..) => None,
-        };
-        limit.map_or(until, |limit| limit.min(until))
+        self.store_limit().map_or(until, |limit| limit.min(until))
     }
 
-    /// Returns when a request is given up: after R, in time for what comes after it, and when
-    /// the command has to be killed, which nobody does during a request.
+    /// Returns when a request is given up: in time for what comes after it, and when the command
+    /// has to be killed, which nobody does during a request.
     fn answer_by(&self, now: Instant) -> Instant {
-        let r = self.timing.renewal();
-        let by = self.earlier(now.after(r)).max(now.after(r / 4));
+        let step = self.step();
+        let by = self.earlier(now.after(step)).max(now.after(step / 4));
         self.kill_times().map_or(by, |times| by.min(times.kill_at))
     }
 
-    /// How long to wait before a request is repeated.
-    fn pause(&self) -> Duration {
-        (self.timing.renewal() / 16).clamp(PAUSE_MIN, PAUSE_MAX)
-    }
-
+    /// A request is repeated after a pause.
     fn rest(&mut self, now: Instant, then: Phase) {
-        self.phase = Phase::Resting(now.after(self.pause()), Box::new(then));
+        let pause = (self.timing.renewal() / 16).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.phase = Phase::Resting(now.after(pause), Box::new(then));
     }
 
     fn tell(&mut self, message: ToFront) {
@@ -360,9 +460,9 @@ impl TicketOwner {
             }
             Input::Notes(notes) => self.recalled(notes.ok(), now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
-            Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
+            Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
-            Input::Listed(Err(why)) => self.failed(why, self.listing_phase(), now),
+            Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Subscribed => {
                 if let Phase::Watching(keys) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
@@ -394,22 +494,32 @@ impl TicketOwner {
         }
     }
 
-    /// The ticket is to end, if there is one.
-    fn end(&mut self, end: End, now: Instant) {
-        self.goal = Goal::End(end, now);
-        match (&self.own, &self.write, &self.phase) {
-            (None, None, _) => self.finish(),
-            (_, _, Phase::Closed | Phase::Done) => {}
-            (_, _, _) => self.phase = Phase::Writing,
+    /// A wait is over.
+    fn rested(&mut self, now: Instant) {
+        let Phase::Resting(until, then) = &self.phase else { return };
+        if now >= self.earlier(*until) {
+            let is_listing = **then == Phase::Listing;
+            self.phase = if is_listing { self.listing_or_renewal(now) } else { (**then).clone() };
         }
     }
 
     /// Returns the phase of a ticket that waits when something may have changed. However often that
     /// is said, the ticket is renewed in time.
     fn listing_or_renewal(&self, now: Instant) -> Phase {
-        let renew_at = self.own.as_ref().map(|own| own.renew_at(self.timing));
-        let is_due = renew_at.is_some_and(|at| now >= at);
-        if is_due { Phase::Writing } else { self.listing_phase() }
+        let is_due = self.own.as_ref().is_some_and(|own| now >= own.renew_at);
+        if is_due { Phase::Writing } else { Phase::Listing }
+    }
+
+    /// The ticket is to end, if there is one. A script that is refused may hold it.
+    fn end(&mut self, end: End, now: Instant) {
+        let stays = matches!((self.asker, &end), (Asker::Script { .. }, End::Refused(..)));
+        self.goal = Goal::End(end, now);
+        match (&self.own, &self.write, &self.phase) {
+            (None, None, _) => self.finish(),
+            (_, _, _) if stays => self.finish(),
+            (_, _, Phase::Closed | Phase::Done) => {}
+            (_, _, _) => self.phase = Phase::Ending,
+        }
     }
 
     fn finish(&mut self) {
@@ -422,17 +532,21 @@ impl TicketOwner {
         }
     }
 
-    /// Returns the phase in which the tickets of others are listed.
-    fn listing_phase(&self) -> Phase {
-        if self.own.is_some() { Phase::Listing } else { Phase::Probing }
-    }
-
     /// A granted ticket is lost. Nothing is done until its command has ended.
     fn lose(&mut self, why: &str, now: Instant) {
         let until = self.valid_until().unwrap_or(now);
         self.goal = Goal::Lost(self.timing.kill_times_after_loss(now, until));
         self.phase = Phase::Resting(now.after(LONG), Box::new(Phase::Done));
         self.tell(ToFront::Lost(why.to_owned()));
+    }
+
+    /// Begins to get the lock in a bucket that is open.
+    fn begin(&mut self, now: Instant) {
+        let writes = self.own.is_none() && !self.is_soft(now);
+        self.phase = match self.asker {
+            Asker::Command(_) if writes => Phase::Writing,
+            Asker::Command(_) | Asker::Script { .. } => Phase::Listing,
+        };
     }
 
     /// The next ticket has another key. A key is used once: its tombstone is the last entry that
@@ -459,19 +573,10 @@ impl TicketOwner {
         }
     }
 
-    /// Ends the wait if its time is over; says so.
-    fn gave_up(&mut self, why: &str, now: Instant) -> bool {
-        let is_over = matches!(self.goal, Goal::Get(Some(limit)) if now >= limit);
-        if is_over {
-            self.end(End::NotHad(why.to_owned()), now);
-        }
-        is_over
-    }
-
     /// A request had no result: it is made again after a pause.
     fn failed(&mut self, why: String, then: Phase, now: Instant) {
-        if let Goal::Get(limit) = self.goal {
-            if limit.is_some_and(|limit| now >= limit) {
+        if let Goal::Get(_) = self.goal {
+            if self.store_limit().is_some_and(|limit| now >= limit) {
                 return self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
             }
             self.tell(ToFront::Waiting { ahead: 0, why });

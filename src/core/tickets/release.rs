@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
-use super::grab::deciding::of_requester;
+use super::owner::of_requester;
 use super::step::{Input, Step};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
 use crate::core::event::{StoreErrorKind, Written};

@@ -1,4 +1,5 @@
-//! What the renewer of a ticket does next, what comes of that, and what it tells the front.
+//! What the owner of a ticket does next, what comes of that, and what it tells the asker: the front
+//! of a command, or a script.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,17 +14,20 @@ use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms};
 
-/// What the renewer tells the front.
+/// What the asker is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToFront {
     /// The lock is waited for; why, for people. Repeated when that changes.
     Waiting {
-        /// Number of tickets that are granted before this one; 0 while the store is not reached.
+        /// Number of tickets that are granted before this one; 0 while the store is not reached,
+        /// or the bucket is too young to be believed. The last message of all to a script whose
+        /// ticket keeps its place.
         ahead: u64,
         /// Who holds the lock, or why it is waited.
         why: String,
     },
-    /// The lock is held until this instant, V. Repeated after each renewal, later each time.
+    /// The lock is held until this instant, V. Repeated after each renewal, later each time; the
+    /// last message of all to a script.
     Granted {
         /// V: the command is dead by then.
         valid_until: Instant,
@@ -49,6 +53,9 @@ pub enum End {
     NotHad(String),
     /// The lock cannot be had: exit status and reason.
     Refused(StoreErrorKind, String),
+    /// A script has this ticket for some of the names already, with other names or in another
+    /// mode: it would wait for itself.
+    Overlaps(String),
 }
 
 /// What is done next. The result is told by [`TicketOwner::handle`](super::TicketOwner::handle).

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 
 /// Whether others may hold a name at the same time.
@@ -115,8 +114,6 @@ pub struct Ticket {
     /// It was granted, and is as long as it stands: an earlier ticket that stands all the same had
     /// ended, and was restored by a server that was killed.
     pub is_granted: bool,
-    /// What its requester had seen before; of `putex grab`.
-    pub seen: Observed,
 }
 
 impl Ticket {
@@ -214,7 +211,6 @@ impl Ticket {
             incarnation: Incarnation(1),
             attempt: 1,
             is_granted: false,
-            seen: Observed::default(),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::core::sanitize;
 use crate::core::tickets::{Mode, Name, SLOTS_MAX, Ticket};
-use crate::core::{Incarnation, Instant, Observed};
+use crate::core::{Incarnation, Instant};
 use crate::store::dir::text::checksum;
 
 /// The size of the header.
@@ -272,7 +272,6 @@ impl Record {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         let until = (ends_at != 0).then(|| instant(ends_at));
         let record = Record { number: u64::from_le_bytes(number(bytes, 8)?), until, ticket };
@@ -319,7 +318,6 @@ mod tests {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         Record { number, until: None, ticket }
     }

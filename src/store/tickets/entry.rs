@@ -8,10 +8,9 @@
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
-//! | `Putex-Seen` | what the owner had seen before: [`Observed`]; of `putex grab` and of notes |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
-//! The payload is the token.
+//! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
 
 use super::super::lifetime::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
@@ -66,9 +65,6 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     if ticket.is_granted {
         headers.push((GRANTED, YES.to_owned()));
     }
-    if !ticket.seen.is_empty() {
-        headers.push((SEEN, ticket.seen.to_text()));
-    }
     Content::new(headers, ticket.token.as_bytes())
 }
 
@@ -110,7 +106,6 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
         is_granted: content.header(GRANTED) == Some(YES),
-        seen: content.header(SEEN).map(Observed::from_text).unwrap_or_default(),
     })
 }
 
@@ -146,7 +141,6 @@ mod tests {
             incarnation: Incarnation(0xfeed),
             attempt: 7,
             is_granted: true,
-            seen: Observed::from_text("boot 8c3e 3:9"),
         }
     }
 
@@ -168,7 +162,7 @@ mod tests {
     fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
         let whole = to_content(&ticket("a"), Some(Revision(5)));
         // What the owner had seen before costs time only, as does a grant that nobody knows of.
-        let is_needed = |at: &usize| ![SEEN, GRANTED].contains(&&*whole.headers[*at].0);
+        let is_needed = |at: &usize| whole.headers[*at].0 != GRANTED;
         for at in (0..whole.headers.len()).filter(is_needed) {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();

@@ -1,27 +1,32 @@
 //! What the store has answered: the bucket, the mark, and the own ticket.
 
-use super::{Goal, Own, Phase, TicketOwner};
+use super::{Asker, Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
-use crate::core::tickets::{EarlierKeys, End, HAS_GONE_BACK, Mark, Ticket, ToFront};
+use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
 use crate::core::time::Instant;
 use crate::core::write::Outcome;
+
+/// Why a ticket is refused whose number is not above all revisions that were seen before.
+const HAS_GONE_BACK: &str = "the bucket has gone back";
 
 impl TicketOwner {
     pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
         if let Err(why) = info.retires {
             return self.refuse(StoreErrorKind::Unsafe, why, now);
         }
-        if self.bucket.is_none()
-            && let Goal::Get(Some(limit)) = &mut self.goal
-        {
+        if self.bucket.is_none() {
             // The wait for others begins now.
-            *limit = limit.after(now.since(self.began));
+            if let Goal::Get(Some(limit)) = &mut self.goal {
+                *limit = limit.after(now.since(self.began));
+            }
+            self.began = now;
         }
-        let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
+        let is_same = self.bucket.as_ref() == Some(&info.id);
         let has_gone_back = is_same && info.last < self.last;
-        if self.bucket.is_none() || !is_same || has_gone_back {
+        let (was_open, is_another) = (self.bucket.is_some(), !is_same || has_gone_back);
+        if is_another {
             self.seen = Observed::nothing(self.seen.clock(), &info.id.epoch);
         }
         self.watched.clear();
@@ -29,17 +34,19 @@ impl TicketOwner {
         self.hinted = Revision(0);
         self.last = info.last;
         self.bucket = Some(info.id);
-        self.phase = match (&self.own, &self.write) {
-            (None, None) => Phase::ReadingMark,
-            (_, _) => Phase::Writing,
-        };
-        if !is_same || has_gone_back {
+        if was_open && is_another {
             let why = if is_same { HAS_GONE_BACK } else { "the bucket was made anew" };
             self.gone(why, now);
-            if matches!(self.goal, Goal::Get(_)) {
+            if let Goal::Get(_) = self.goal {
                 self.phase = Phase::ReadingMark;
             }
+            return;
         }
+        self.phase = match (&self.goal, &self.own, &self.write) {
+            (_, None, None) => Phase::ReadingMark,
+            (Goal::End(..), _, _) => Phase::Ending,
+            (Goal::Get(_) | Goal::Keep | Goal::Lost(_), _, _) => Phase::Writing,
+        };
     }
 
     /// A store that was never reached is tried for T. One that was will be reached again.
@@ -62,7 +69,7 @@ impl TicketOwner {
         self.earlier(self.began.after(self.timing.lifetime())) <= now
     }
 
-    pub(super) fn refuse(&mut self, kind: StoreErrorKind, why: String, now: Instant) {
+    fn refuse(&mut self, kind: StoreErrorKind, why: String, now: Instant) {
         match self.goal {
             Goal::Get(_) => self.end(End::Refused(kind, why), now),
             // The bucket may become fit again before the ticket has run out.
@@ -72,51 +79,40 @@ impl TicketOwner {
 
     pub(super) fn marked(&mut self, mark: Mark, now: Instant) {
         let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
-        let Some(mark) = mark.missing(epoch, self.timing.lifetime()) else {
-            return self.begin(now);
-        };
-        let wait = self.timing.removal_wait(mark.lifetime);
-        let why = Mark::why_missing(wait);
-        self.seen.see_bucket(now);
-        self.phase = Phase::Young(now.after(wait), mark);
-        self.tell(ToFront::Waiting { ahead: 0, why });
+        self.missing_mark = mark.missing(epoch, self.timing.lifetime());
+        self.begin(now);
     }
 
     pub(super) fn written(&mut self, written: Written, now: Instant) {
-        match (&self.phase, &self.goal) {
-            (Phase::Young(..), _) => match written {
+        match self.phase.clone() {
+            Phase::WritingMark => match written {
+                // Whatever became of it, the mark that stands counts.
+                Written::Stored(_) | Written::Moved(_) => self.phase = Phase::ReadingMark,
                 Written::Denied(why) if self.tried_enough(now) => {
                     self.refuse(StoreErrorKind::Unreachable, why, now);
                 }
-                // Whatever became of it, the mark that stands counts.
-                Written::Stored(_)
-                | Written::Moved(_)
-                | Written::Denied(_)
-                | Written::Unknown(_) => self.rest(now, Phase::ReadingMark),
-            },
-            (Phase::Noting(why, ..), Goal::Get(_)) => {
-                // Whether it is noted or not: the next attempt begins anew at worst.
-                let why = why.clone();
-                self.end(End::NotHad(why), now);
-            }
-            (Phase::Removing(dead), _) => {
-                let at = dead.last().map(|dead| dead.revision).unwrap_or_default();
-                self.removed(at, written, now);
-            }
-            (Phase::Withdrawing, Goal::Get(_)) => match written {
-                Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),
                 Written::Denied(why) | Written::Unknown(why) => {
-                    self.failed(why, Phase::Withdrawing, now);
+                    self.failed(why, Phase::ReadingMark, now);
                 }
             },
-            (_, Goal::End(..)) => match written {
-                Written::Stored(_) | Written::Moved(_) => {
+            // Whether it is noted or not: the next attempt begins anew at worst.
+            Phase::Noting(leaving, _) => self.leave(leaving, now),
+            Phase::Removing(dead) => self.removed(dead, written, now),
+            Phase::Ending => match (written, &self.goal) {
+                (Written::Stored(_) | Written::Moved(_), Goal::End(..)) => {
                     self.own = None;
                     self.finish();
                 }
-                Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Writing),
+                (Written::Stored(_) | Written::Moved(_), _) => {
+                    self.take_new_key();
+                    self.quiet_since = None;
+                    self.rest(now, Phase::Listing);
+                }
+                (Written::Denied(why) | Written::Unknown(why), _) => {
+                    self.failed(why, Phase::Ending, now);
+                }
             },
-            (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => {
+            _ => {
                 if let Some(write) = &mut self.write {
                     let outcome = write.answered(written);
                     self.learned(outcome, now);
@@ -151,85 +147,6 @@ impl TicketOwner {
         }
     }
 
-    /// Takes the answer to the removal of a dead ticket, which was seen at this revision.
-    fn removed(&mut self, at: Revision, written: Written, now: Instant) {
-        match written {
-            Written::Stored(_) => self.next_removal(now),
-            // It was renewed, or others have removed it. What has shown it unmoved was old.
-            Written::Moved(_) => {
-                self.seen.forget(at);
-                self.next_removal(now);
-            }
-            // Others may remove it, or this owner later: the store says the same again soon.
-            Written::Denied(why) => {
-                self.seen.forget(at);
-                if !self.gave_up(&why, now) {
-                    self.rest(now, self.listing_phase());
-                }
-            }
-            Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
-        }
-    }
-
-    /// Returns whether others may have removed the ticket since its last acknowledged write, or
-    /// since a first write that may have been stored. Then a later write may find its revision all
-    /// the same: that was restored, or the key has no entry any more.
-    pub(super) fn has_run_out(&self, now: Instant) -> bool {
-        let own = self.own.as_ref().map(|own| own.sent);
-        let sent = own.or(self.write.map(|write| write.first_sent));
-        sent.is_some_and(|sent| now >= sent.after(self.timing.validity()))
-    }
-
-    /// A write of the own ticket that was sent at this instant stands.
-    pub(super) fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
-        self.why_unrenewed = None;
-        let has_run_out = self.has_run_out(now);
-        let first_sent = self.write.take().map_or(sent, |write| write.first_sent);
-        let own = self.own.get_or_insert_with(|| Own {
-            number: revision,
-            revision,
-            sent: first_sent,
-            earlier_keys: EarlierKeys::default(),
-        });
-        own.revision = revision;
-        if !has_run_out {
-            own.sent = sent;
-        }
-        self.last = self.last.max(revision);
-        // A hint of a later revision than this was false.
-        self.hinted = self.hinted.min(revision);
-        match self.goal {
-            Goal::Get(_) if has_run_out => self.phase = Phase::Withdrawing,
-            Goal::Get(_) => self.phase = Phase::Listing,
-            Goal::Keep if has_run_out => self.lose("it was renewed too late", now),
-            Goal::Keep => self.granted(),
-            Goal::Lost(_) => {}
-            Goal::End(..) => self.phase = Phase::Writing,
-        }
-    }
-
-    /// The ticket is granted, and renewed from now on.
-    pub(super) fn granted(&mut self) {
-        let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
-        let (valid_until, epoch) = (own.valid_until(self.timing), id.epoch.clone());
-        self.goal = Goal::Keep;
-        self.ticket.is_granted = true;
-        self.phase = Phase::Resting(own.renew_at(self.timing), Box::new(Phase::Writing));
-        let (term, slot) = (own.number.0, self.ticket.slot);
-        self.tell(ToFront::Granted { valid_until, term, epoch, slot });
-    }
-
-    /// The own key was read after a write that was refused or had no answer.
-    pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
-        let Some(write) = &self.write else {
-            self.phase = Phase::Writing;
-            return;
-        };
-        let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
-        let outcome = write.read(revision, own.map(|ticket| ticket.attempt));
-        self.learned(outcome, now);
-    }
-
     /// It is not known yet whether the pending write is stored.
     fn unresolved(&mut self, why: String, now: Instant) {
         match self.goal {
@@ -237,11 +154,66 @@ impl TicketOwner {
             Goal::End(..) if self.own.is_none() => self.finish(),
             Goal::End(..) => {
                 self.write = None;
-                self.phase = Phase::Writing;
+                self.phase = Phase::Ending;
             }
-            Goal::Get(_) | Goal::Keep | Goal::Lost(_) => {
-                self.failed(why, Phase::Writing, now);
-            }
+            Goal::Get(_) | Goal::Keep | Goal::Lost(_) => self.failed(why, Phase::Writing, now),
         }
+    }
+
+    /// The own key was read after a write that was refused or had no answer.
+    pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
+        if let Some(write) = &self.write {
+            let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
+            let outcome = write.read(revision, own.map(|ticket| ticket.attempt));
+            self.learned(outcome, now);
+        }
+    }
+
+    /// A write of the own ticket that was sent at this instant stands.
+    fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
+        self.why_unrenewed = None;
+        let has_run_out = self.has_run_out(now);
+        let first_sent = self.write.take().map_or(sent, |write| write.first_sent);
+        let (element, validity, step) = (self.key_element(), self.validity(), self.step());
+        let own = self.own.get_or_insert_with(|| Own {
+            element,
+            number: revision,
+            revision,
+            valid_until: first_sent.after(validity),
+            renew_at: first_sent.after(step),
+            earlier_keys: EarlierKeys::default(),
+        });
+        own.revision = revision;
+        if !has_run_out {
+            (own.valid_until, own.renew_at) = (sent.after(validity), sent.after(step));
+        }
+        self.last = self.last.max(revision);
+        // A hint of a later revision than this was false.
+        self.hinted = self.hinted.min(revision);
+        match self.goal {
+            Goal::Get(_) if has_run_out => self.phase = Phase::Ending,
+            Goal::Get(_) if self.ticket.is_granted => self.granted(),
+            Goal::Get(_) => self.phase = Phase::Listing,
+            Goal::Keep if has_run_out => self.lose("it was renewed too late", now),
+            Goal::Keep => self.granted(),
+            Goal::Lost(_) => {}
+            Goal::End(..) => self.phase = Phase::Ending,
+        }
+    }
+
+    /// The ticket is granted. That of a command is renewed from now on.
+    pub(super) fn granted(&mut self) {
+        let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
+        let (term, epoch, slot) = (own.number.0, id.epoch.clone(), self.ticket.slot);
+        let (valid_until, renew_at) = (own.valid_until, own.renew_at);
+        match self.asker {
+            Asker::Command(_) => {
+                self.goal = Goal::Keep;
+                self.ticket.is_granted = true;
+                self.phase = Phase::Resting(renew_at, Box::new(Phase::Writing));
+            }
+            Asker::Script { .. } => self.phase = Phase::Done,
+        }
+        self.tell(ToFront::Granted { valid_until, term, epoch, slot });
     }
 }

@@ -6,12 +6,14 @@ mod modes;
 mod notes;
 mod reached;
 mod removals;
+mod script_simulation;
+mod scripts;
+mod simulated_bucket;
 mod simulation;
 
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::{BucketInfo, Written};
-use crate::core::observed::Observed;
 use crate::core::record::Incarnation;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
 
@@ -49,7 +51,11 @@ fn a_copy_that_was_stored_before_is_recognized() {
     owner.handle(Input::Written(Written::Moved(None)), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(first)))), later);
-    assert_eq!(owner.own.as_ref().map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
+    let valid_until = begin.after(owner.validity());
+    assert_eq!(
+        owner.own.as_ref().map(|own| (own.number, own.valid_until)),
+        Some((Revision(7), valid_until))
+    );
 }
 
 /// Returns an owner whose ticket has the number 7 and waits behind another one, and the instant
@@ -87,6 +93,12 @@ fn waiting() -> (TicketOwner, Instant) {
     listing(&mut owner, &first, Revision(8), &ticket);
     assert!(matches!(owner.next(begin), Step::Rest(_)));
     (owner, begin)
+}
+
+/// The last write of the own ticket was sent then.
+fn sent_at(owner: &mut TicketOwner, sent: Instant) {
+    let (valid_until, renew_at) = (sent.after(owner.validity()), sent.after(owner.step()));
+    owner.own = owner.own.take().map(|own| Own { valid_until, renew_at, ..own });
 }
 
 /// Returns an owner in an open bucket that has written nothing, and the time.
@@ -253,7 +265,7 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
         owner.goal = Goal::Get(limit.map(|limit| begin.after(limit)));
         let dead_at = begin.after(owner.timing.removal_wait(owner.timing.lifetime()));
         // It was renewed since.
-        owner.own = owner.own.map(|own| Own { sent: dead_at, ..own });
+        sent_at(&mut owner, dead_at);
         let (mut now, mut removals, ticket) = (dead_at, Vec::new(), owner.ticket.clone());
         let first = StoredTicket {
             key: "lock.a.first".to_owned(),
@@ -310,12 +322,32 @@ fn who_gives_up_waiting_for_a_new_bucket_writes_no_mark() {
     owner.phase = Phase::ReadingMark;
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
     owner.handle(Input::Mark(Ok(none)), begin);
+    write_first(&mut owner, begin);
     assert_eq!(owner.next(begin), Step::Rest(limit));
-    assert_eq!(owner.next(limit), Step::Rest(limit));
     owner.handle(Input::Rested, limit);
+    list_own(&mut owner, limit);
+    assert!(matches!(owner.next(limit), Step::End(..)));
+    owner.handle(Input::Written(Written::Stored(Revision(9))), limit);
     assert_eq!(owner.next(limit), Step::Exit);
     let ended = owner.take_messages().pop();
     assert!(matches!(ended, Some(ToFront::Ended(End::NotHad(_)))), "{ended:?}");
+}
+
+/// The ticket is written, and no other stands.
+fn write_first(owner: &mut TicketOwner, now: Instant) {
+    assert!(matches!(owner.next(now), Step::WriteAndList(_, None, ..)));
+    owner.handle(Input::Written(Written::Stored(Revision(7))), now);
+    list_own(owner, now);
+}
+
+/// A listing shows the own ticket alone.
+fn list_own(owner: &mut TicketOwner, now: Instant) {
+    assert!(matches!(owner.next(now), Step::List(..)));
+    let key = format!("lock.a.{}", owner.key_element());
+    let own = owner.own.as_ref().expect("it was written");
+    let (revision, number, ticket) = (own.revision, own.number, Ok(owner.ticket.clone()));
+    let own = StoredTicket { key, revision, number, age: None, ticket };
+    owner.handle(Input::Listed(Ok((vec![own], revision))), now);
 }
 
 #[test]
@@ -337,7 +369,8 @@ fn a_request_of_a_holder_ends_when_its_command_has_to_be_killed() {
     let timing = LockTiming::new(Duration::from_secs(20), 3, DRIFT_PPM as u32, Duration::ZERO);
     owner.timing = timing.expect("times");
     owner.goal = Goal::Keep;
-    owner.own = owner.own.map(|own| Own { sent: begin, ..own });
+    sent_at(&mut owner, begin);
+    owner.ticket.is_granted = true;
     let times = owner.kill_times().expect("a command may run");
     for phase in [Phase::Writing, Phase::Closed] {
         owner.phase = phase;
@@ -401,10 +434,19 @@ fn a_bucket_is_waited_for_unless_it_has_a_mark_of_its_own_and_of_this_lifetime()
         let mark = Mark { revision: Revision(3), epoch: epoch.to_owned(), lifetime: marked };
         owner.phase = Phase::ReadingMark;
         owner.handle(Input::Mark(Ok(mark)), begin);
-        let step = owner.next(begin);
-        match wait {
-            None => assert!(matches!(step, Step::WriteAndList(..)), "{epoch} {marked:?}: {step:?}"),
-            Some(wait) => assert_eq!(step, Step::Rest(begin.after(wait)), "{epoch} {marked:?}"),
+        write_first(&mut owner, begin);
+        let told = owner.take_messages().pop();
+        let granted = matches!(told, Some(ToFront::Granted { .. }));
+        assert_eq!(granted, wait.is_none(), "{epoch} {marked:?}: {told:?}");
+        let believed_at = owner.believed_at(begin);
+        assert_eq!(believed_at, wait.map(|wait| begin.after(wait)), "{epoch} {marked:?}");
+        if let Some(at) = believed_at {
+            (owner.phase, owner.own) = (Phase::Listing, owner.own.take());
+            list_own(&mut owner, at.before(Duration::from_millis(1)));
+            assert!(matches!(owner.phase, Phase::Resting(..)));
+            owner.phase = Phase::Listing;
+            list_own(&mut owner, at);
+            assert!(matches!(owner.next(at), Step::WriteMark(..)), "{epoch} {marked:?}");
         }
     }
 }

@@ -2,94 +2,127 @@
 
 use std::collections::BTreeSet;
 
-use super::notes::Waited;
-use super::{Phase, TicketOwner};
+use super::{Asker, Goal, Phase, TicketOwner};
+use crate::core::event::Written;
+use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
-use crate::core::tickets::{StoredTicket, ToFront};
+use crate::core::tickets::{End, Mark, StoredTicket, ToFront};
 use crate::core::time::Instant;
+
+/// Why a lock is not had in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaving {
+    /// These come first.
+    blockers: Vec<StoredTicket>,
+    why: String,
+}
 
 impl TicketOwner {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
-        if self.phase == Phase::Probing {
-            return self.probed(standing, last, now);
-        }
-        let key = self.key_element();
-        let Some(own) = &mut self.own else {
-            self.phase = Phase::ReadingMark;
-            return;
-        };
-        if !own.is_reached_by(last) || last < self.hinted {
+        let reaches = self.own.as_ref().map_or(last >= self.last, |own| own.is_reached_by(last));
+        if !reaches || last < self.hinted {
             // Of a hint that the next listing does not reach either, nobody knows who sent it.
             self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
-        let is_own = |other: &StoredTicket| other.key.ends_with(&key);
-        if last >= own.revision && !standing.iter().any(is_own) {
+        let element = self.key_element();
+        if let Some(own) = &mut self.own {
+            own.earlier_keys.learn(&element, own.number, &standing);
+        }
+        let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
+        let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
+        let (mine, others) = rest.into_iter().partition(|other| self.is_of_requester(other));
+        let (run_out, mine) = self.standing(mine, &others);
+        let Some(own) = &self.own else {
+            return match self.asker {
+                Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
+                Asker::Command(_) => self.phase = Phase::Writing,
+                Asker::Script { .. } => self.find(mine, now),
+            };
+        };
+        if last >= own.revision && owns.is_empty() {
             return self.gone("its ticket was removed", now);
         }
-        own.earlier_keys.learn(&key, own.number, &standing);
-        let number = own.number;
-        let others: Vec<_> = standing.into_iter().filter(|other| !is_own(other)).collect();
-        match decide(&self.ticket, number, &others) {
-            Decision::Granted => {
-                let times = self.timing.kill_times(own.valid_until(self.timing));
-                if times.terminate_at < now.after(self.timing.renewal()) {
-                    self.phase = Phase::Writing;
-                } else {
-                    self.granted();
-                }
+        if let Some(first) = mine.first().filter(|first| first.number < own.number) {
+            return self.give_way(first, now);
+        }
+        match decide(&self.ticket, own.number, &others) {
+            Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Ending,
+            Decision::Wait { blockers, watched } => {
+                let why = describe(&blockers);
+                self.wait_for(&blockers, watched, why, now);
+            }
+            Decision::Granted | Decision::Slot(_) if self.missing_mark.is_some() => {
+                self.wait_for(&[], BTreeSet::new(), String::new(), now);
+            }
+            Decision::Granted | Decision::Slot(_) if !run_out.is_empty() => {
+                self.phase = Phase::Removing(run_out);
             }
             Decision::Slot(slot) => {
                 self.ticket.slot = Some(slot);
                 self.phase = Phase::Writing;
             }
-            Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Withdrawing,
-            Decision::Wait { blockers, watched } => {
-                self.wait_for(&blockers, watched, now);
-            }
+            Decision::Granted => self.come_first(now),
         }
     }
 
-    /// The ticket waits for others, of which the watched ones are heard of.
-    fn wait_for(&mut self, blockers: &[StoredTicket], watched: BTreeSet<String>, now: Instant) {
-        let why = describe(blockers);
-        if self.removes_dead(blockers, now) || self.leaves(&why, Waited::for_tickets(blockers), now)
-        {
+    /// No ticket comes before the own one.
+    fn come_first(&mut self, now: Instant) {
+        let Some(valid_until) = self.valid_until() else { return };
+        let times = self.timing.kill_times(valid_until);
+        match self.asker {
+            Asker::Script { .. } => {
+                self.ticket.is_granted = true;
+                self.phase = Phase::Writing;
+            }
+            Asker::Command(_) if times.terminate_at < now.after(self.timing.renewal()) => {
+                self.phase = Phase::Writing;
+            }
+            Asker::Command(_) => self.granted(),
+        }
+    }
+
+    /// These come first, and the missing mark. Those that are dead are removed.
+    pub(super) fn wait_for(
+        &mut self,
+        blockers: &[StoredTicket],
+        watched: BTreeSet<String>,
+        why: String,
+        now: Instant,
+    ) {
+        self.seen.see(blockers.iter().map(|other| other.revision), now);
+        let dead = blockers.iter().filter(|other| self.is_dead(other, now)).cloned().collect();
+        if let Some(dead) = some_of_dead(dead, self.nonce.0) {
+            self.phase = Phase::Removing(dead);
+            return;
+        }
+        let believed_at = self.believed_at(now);
+        if believed_at.is_some_and(|at| at <= now) {
+            self.phase = Phase::WritingMark;
+            return;
+        }
+        let why = match (&self.missing_mark, blockers) {
+            (Some(mark), []) => Mark::why_missing(self.timing.removal_wait(mark.lifetime)),
+            (_, _) => why,
+        };
+        let limit = if let Goal::Get(limit) = self.goal { limit } else { None };
+        if limit.is_some_and(|limit| now >= limit) {
+            let leaving = Leaving { blockers: blockers.to_vec(), why };
+            match self.seen.clock().is_empty() {
+                true => self.leave(leaving, now),
+                false => self.phase = Phase::Recalling(leaving),
+            }
             return;
         }
         let removals = blockers.iter().filter_map(|other| self.removal_at(other));
-        let renew_at = self.own.as_ref().map_or(now, |own| own.renew_at(self.timing));
-        let until = removals.fold(renew_at, Instant::min);
-        self.phase = if watched.is_subset(&self.watched) {
-            Phase::Resting(until, Box::new(Phase::Listing))
-        } else {
-            Phase::Watching(watched)
+        let next_at = self.own.as_ref().map_or_else(|| self.probe_at(now), |own| own.renew_at);
+        let until = removals.chain(believed_at).chain(limit).fold(next_at, Instant::min);
+        self.phase = match self.own.is_none() || watched.is_subset(&self.watched) {
+            true => Phase::Resting(until, Box::new(Phase::Listing)),
+            false => Phase::Watching(watched),
         };
         self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
-    }
-
-    /// Begins to remove tickets that have not moved for too long, if there are some.
-    pub(super) fn removes_dead(&mut self, blockers: &[StoredTicket], now: Instant) -> bool {
-        self.seen.see(blockers.iter().map(|other| other.revision), now);
-        let is_dead = |other: &&StoredTicket| self.removal_at(other).is_some_and(|at| at <= now);
-        let dead = blockers.iter().filter(is_dead).cloned().collect();
-        let Some(dead) = some_of_dead(dead, self.nonce.0) else { return false };
-        self.phase = Phase::Removing(dead);
-        true
-    }
-
-    /// A ticket was removed, by this owner or another. The next one follows, unless the own ticket
-    /// is to be renewed.
-    pub(super) fn next_removal(&mut self, now: Instant) {
-        if let Phase::Removing(dead) = &mut self.phase {
-            dead.pop();
-            let is_over = dead.is_empty();
-            let next = self.listing_or_renewal(now);
-            if is_over || next == Phase::Writing {
-                self.phase = next;
-            }
-        }
     }
 
     /// Returns when this ticket of another may be removed; `None` if it was not seen.
@@ -102,18 +135,86 @@ impl TicketOwner {
         Some(since.after(self.timing.removal_wait(lifetime)))
     }
 
-    /// A wait is over.
-    pub(super) fn rested(&mut self, now: Instant) {
-        if let Phase::Young(until, mark) = &self.phase
-            && now < *until
-        {
-            let why = "the bucket is new: nobody is granted a lock yet";
-            self.leaves(why, Waited::ForBucket(mark.clone()), now);
-        } else if let Phase::Resting(until, then) = &self.phase
-            && now >= self.earlier(*until)
-        {
-            let is_listing = **then == Phase::Listing;
-            self.phase = if is_listing { self.listing_or_renewal(now) } else { (**then).clone() };
+    fn is_dead(&self, other: &StoredTicket, now: Instant) -> bool {
+        self.removal_at(other).is_some_and(|at| at <= now)
+    }
+
+    /// Returns when the mark may be written that is missing; `None` if none is.
+    pub(super) fn believed_at(&mut self, now: Instant) -> Option<Instant> {
+        let wait = self.timing.removal_wait(self.missing_mark.as_ref()?.lifetime);
+        Some(self.seen.see_bucket(now).after(wait))
+    }
+
+    /// Takes the answer to the removal of the last of these tickets.
+    pub(super) fn removed(&mut self, blockers: Vec<StoredTicket>, written: Written, now: Instant) {
+        let at = blockers.last().map(|dead| dead.revision).unwrap_or_default();
+        match written {
+            Written::Stored(_) => self.next_removal(now),
+            // It was renewed, or others have removed it. What has shown it unmoved was old.
+            Written::Moved(_) => {
+                self.seen.forget(at);
+                self.next_removal(now);
+            }
+            // Others may remove it, or this owner later: the store says the same again soon.
+            Written::Denied(why) => {
+                self.seen.forget(at);
+                match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
+                    true => self.leave(Leaving { blockers, why }, now),
+                    false => self.rest(now, Phase::Listing),
+                }
+            }
+            Written::Unknown(why) => self.failed(why, Phase::Listing, now),
         }
+    }
+
+    /// The next one is removed, unless the own ticket is to be renewed.
+    fn next_removal(&mut self, now: Instant) {
+        if let Phase::Removing(dead) = &mut self.phase {
+            dead.pop();
+            let is_over = dead.is_empty();
+            let next = self.listing_or_renewal(now);
+            if is_over || next == Phase::Writing {
+                self.phase = next;
+            }
+        }
+    }
+
+    /// The notes were read that other processes of this host have left, or could not be. What has
+    /// been seen for long enough by all of them together ends the wait; otherwise the notes are
+    /// written anew.
+    pub(super) fn recalled(&mut self, notes: Option<(Revision, Observed)>, now: Instant) {
+        let Phase::Recalling(leaving) = &self.phase else { return };
+        let leaving = leaving.clone();
+        match notes {
+            Some((_, noted)) if self.is_told_enough(&noted, &leaving.blockers, now) => {
+                self.phase = Phase::Listing;
+            }
+            Some((revision, noted)) if noted != self.seen => {
+                self.phase = Phase::Noting(leaving, revision);
+            }
+            Some(_) | None => self.leave(leaving, now),
+        }
+    }
+
+    /// Takes over what others have noted; returns whether a removal is due by that, or the mark.
+    fn is_told_enough(
+        &mut self,
+        noted: &Observed,
+        blockers: &[StoredTicket],
+        now: Instant,
+    ) -> bool {
+        self.seen.is_told_more(noted, now)
+            && (blockers.iter().any(|other| self.is_dead(other, now))
+                || self.believed_at(now).is_some_and(|at| at <= now))
+    }
+
+    /// The lock is not had in time.
+    pub(super) fn leave(&mut self, Leaving { blockers, why }: Leaving, now: Instant) {
+        if let Asker::Script { withdraws: false } = self.asker {
+            // The ticket keeps its place.
+            self.phase = Phase::Done;
+            return self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
+        }
+        self.end(End::NotHad(why), now);
     }
 }

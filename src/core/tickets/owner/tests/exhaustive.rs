@@ -171,12 +171,12 @@ fn look_through(scope: &Scope, states_min: usize) {
 
 #[test]
 fn no_history_of_two_clients_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { is_tried: true, ..TWO }, 4_200);
+    look_through(&Scope { is_tried: true, ..TWO }, 3_800);
 }
 
 #[test]
 fn no_history_of_a_reader_a_writer_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 7_900);
+    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 6_700);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn no_history_of_slots_gives_one_of_them_to_two() {
 
 #[test]
 fn no_history_of_one_that_lets_others_go_first_has_it_wait_for_ever() {
-    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 15_000);
+    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 13_600);
 }
 
 #[test]

@@ -52,8 +52,14 @@ fn a_slot_is_written_into_the_ticket_before_it_is_granted() {
 fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
     let (mut owner, begin) = opened();
     (owner.ticket.mode, owner.ticket.slot) = (Mode::Slots(2), Some(1));
-    let (revision, earlier_keys) = (Revision(7), EarlierKeys::default());
-    owner.own = Some(Own { number: revision, revision, sent: begin, earlier_keys });
+    owner.own = Some(Own {
+        element: owner.key_element(),
+        number: Revision(7),
+        revision: Revision(7),
+        valid_until: begin.after(owner.validity()),
+        renew_at: begin.after(owner.step()),
+        earlier_keys: EarlierKeys::default(),
+    });
     owner.phase = Phase::Listing;
     owner.handle(Input::Listed(Ok((Vec::new(), Revision(9)))), begin);
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else { panic!("not anew") };

@@ -10,10 +10,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
-use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
+use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mode, Name, Soft};
 
 /// Microseconds of true time.
@@ -138,7 +137,6 @@ impl Simulation {
                 incarnation: Incarnation(u128::from(number)),
                 attempt: 0,
                 is_granted: false,
-                seen: Observed::default(),
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
             let offset = random.below(1_000 * R);
@@ -150,7 +148,7 @@ impl Simulation {
             });
             let owner = TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset));
             Client {
-                owner: owner.with_soft(soft).with_notes(format!("{ppm}.{offset}")),
+                owner: owner.with_soft(soft).with_notes(&format!("{ppm}.{offset}")),
                 timing,
                 ppm,
                 offset,
@@ -277,7 +275,7 @@ impl Simulation {
             return;
         }
         let (wait, later) = (self.random.below(2 * R), self.random.below(2 * LIFE));
-        let TicketOwner { timing, mut ticket, nonce, soft, seen, .. } =
+        let TicketOwner { timing, mut ticket, nonce, asker, seen, .. } =
             self.clients[client].owner.clone();
         ticket.slot = None;
         let wait = Some(Duration::from_micros(wait));
@@ -288,7 +286,8 @@ impl Simulation {
             wait,
             begin.after(Duration::from_micros(later)),
         );
-        self.clients[client].owner = owner.with_soft(soft).with_notes(seen.clock().to_owned());
+        let owner = owner.with_notes(seen.clock());
+        self.clients[client].owner = TicketOwner { asker, ..owner };
         self.clients[client].watched.clear();
         self.clients[client].outcome = None;
         self.clients[client].paused_until = self.now + later;

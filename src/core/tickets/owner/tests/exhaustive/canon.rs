@@ -16,7 +16,7 @@ use std::rc::Rc;
 use super::state::{Client, Command, Late, Request, State, Waits, local};
 use super::*;
 use crate::core::record::Revision;
-use crate::core::tickets::simulated_bucket::Entry;
+use crate::core::tickets::owner::tests::simulated_bucket::Entry;
 use crate::core::tickets::{Mark, StoredTicket};
 
 /// Returns 128 bits of the state, which stand for it.

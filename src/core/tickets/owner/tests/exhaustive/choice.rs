@@ -2,7 +2,7 @@
 
 use super::state::{Counts, Late, State, Waits};
 use super::*;
-use crate::core::tickets::simulated_bucket::Bucket;
+use crate::core::tickets::owner::tests::simulated_bucket::Bucket;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {

@@ -4,9 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::*;
-use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
+use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mark, StoredTicket};
 
 /// How many earlier listings are kept, for those that are old.
@@ -125,7 +124,6 @@ impl Client {
             incarnation: Incarnation(number as u128),
             attempt: 0,
             is_granted: false,
-            seen: Observed::default(),
         };
         let wait = asker.wait.map(Duration::from_micros);
         let begin = BEGIN + asker.begins;

@@ -7,9 +7,10 @@ use crate::core::record::Revision;
 
 impl Form<'_> {
     pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
-        let TicketOwner { timing: _, ticket, nonce: _, began, goal, phase, bucket, .. } = owner;
-        let TicketOwner { own, write, last, hinted, watched, soft: _, quiet_since, .. } = owner;
-        let TicketOwner { seen, last_message, messages, .. } = owner;
+        let TicketOwner { timing: _, ticket, nonce: _, asker: _, began, goal, phase, .. } = owner;
+        let TicketOwner { bucket, missing_mark, own, write, requested: _, last, .. } = owner;
+        let TicketOwner { hinted, watched, quiet_since, seen, last_message, .. } = owner;
+        let TicketOwner { why_unrenewed: _, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
         self.ticket(ticket);
         // It matters whether these times since it have passed, no more.
@@ -20,10 +21,13 @@ impl Form<'_> {
         self.phase(phase);
         self.option(bucket.as_ref(), |form, id| form.epoch(&id.epoch));
         let key = &owner.key_element();
-        self.option(own.as_ref(), |form, Own { number, revision, sent, earlier_keys }| {
+        self.option(missing_mark.as_ref(), Self::mark);
+        self.option(own.as_ref(), |form, own| {
+            let Own { element: _, number, revision, valid_until, renew_at, earlier_keys } = own;
             form.number(*number);
             form.revision_of(key, *revision);
-            form.instant(*sent);
+            form.instant(*valid_until);
+            form.instant(*renew_at);
             form.option(earlier_keys.0.as_ref(), |form, keys| form.keys(keys));
         });
         self.option(*write, |form, write| {
@@ -93,6 +97,7 @@ impl Form<'_> {
             End::Released => 0,
             End::NotHad(_) => 1,
             End::Refused(..) => 2,
+            End::Overlaps(_) => 3,
         });
     }
 
@@ -120,16 +125,11 @@ impl Form<'_> {
         match phase {
             Phase::Closed => self.add(0),
             Phase::ReadingMark => self.add(1),
-            Phase::Young(until, mark) => {
-                self.add(2);
-                self.instant(*until);
-                self.mark(mark);
-            }
+            Phase::WritingMark => self.add(2),
             Phase::Writing => self.add(3),
             Phase::ReadingOwn => self.add(4),
             Phase::Listing => self.add(5),
-            Phase::Probing => self.add(6),
-            Phase::Withdrawing => self.add(7),
+            Phase::Ending => self.add(6),
             Phase::Watching(keys) => {
                 self.add(8);
                 self.keys(keys);

@@ -1,11 +1,9 @@
-//! Rule by rule with inputs by hand, and all together in a simulation.
+//! Scripts: rule by rule with inputs by hand, and all together in a simulation.
 
-mod simulation;
-
-use self::simulation::Simulation;
+use super::script_simulation::Simulation;
 use super::*;
-use crate::core::event::Written;
-use crate::core::record::Incarnation;
+use crate::core::observed::Observed;
+use crate::core::tickets::grab::timing;
 use crate::core::tickets::{Mode, Name};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -14,15 +12,10 @@ fn at(seconds: u64) -> Instant {
     Instant::from_boot(SECOND * seconds as u32)
 }
 
-/// A ticket of the requester 1 for the name `a`, for 10 s, by the clock `boot`.
+/// A ticket of the requester 1 for the name `a`, for 10 s.
 fn ticket() -> Ticket {
-    Ticket {
-        lifetime: 10 * SECOND,
-        token: "one".to_owned(),
-        attempt: 100,
-        seen: Observed::nothing("boot", ""),
-        ..Ticket::sample("a")
-    }
+    let (lifetime, token) = (10 * SECOND, "one".to_owned());
+    Ticket { lifetime, token, attempt: 100, ..Ticket::sample("a") }
 }
 
 fn standing(element: &str, revision: u64, number: u64, ticket: Ticket) -> StoredTicket {
@@ -45,11 +38,22 @@ fn mark(seconds: u32) -> Mark {
 }
 
 /// Returns a process whose bucket is open, and has a mark for so many seconds.
-fn process(ticket: Ticket, withdraws: bool, marked: u32, now: Instant) -> Grabber {
-    let limits = Limits { wait: Duration::ZERO, withdraws };
+fn process(withdraws: bool, marked: u32, now: Instant) -> TicketOwner {
+    process_of(ticket(), "boot", withdraws, marked, now)
+}
+
+/// Returns such a process with this ticket and clock.
+fn process_of(
+    ticket: Ticket,
+    clock: &str,
+    withdraws: bool,
+    marked: u32,
+    now: Instant,
+) -> TicketOwner {
     let timing = timing(10 * SECOND, 10_000).expect("times");
-    let mut grabber = Grabber::new(timing, ticket, 14, limits, now);
-    assert!(matches!(grabber.next(now), Step::Open(_)));
+    let owner = TicketOwner::new(timing, ticket, 14, Some(Duration::ZERO), now);
+    let mut owner = owner.for_script(withdraws).with_notes(clock);
+    assert!(matches!(owner.next(now), Step::Open(_)));
     let info = BucketInfo {
         id: BucketId { epoch: "e".to_owned(), created: String::new() },
         last: Revision(20),
@@ -58,42 +62,29 @@ fn process(ticket: Ticket, withdraws: bool, marked: u32, now: Instant) -> Grabbe
         remarks: Vec::new(),
         retires: Ok(()),
     };
-    grabber.handle(Input::Opened(Ok(info)), now);
-    assert!(matches!(grabber.next(now), Step::ReadMark(_)));
-    grabber.handle(Input::Mark(Ok(mark(marked))), now);
-    grabber
+    owner.handle(Input::Opened(Ok(info)), now);
+    assert!(matches!(owner.next(now), Step::ReadMark(_)));
+    owner.handle(Input::Mark(Ok(mark(marked))), now);
+    owner
 }
 
-/// As in `owner`.
-#[test]
-fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
-    let mut grabber = process(ticket(), false, 15, at(100));
-    let info = BucketInfo {
-        id: grabber.bucket.take().expect("it was opened"),
-        last: Revision(20),
-        age: None,
-        replicas: 1,
-        remarks: Vec::new(),
-        retires: Ok(()),
-    };
-    grabber.phase = Phase::Closed;
-    let limits = (grabber.limit, grabber.store_limit);
-    assert_eq!(grabber.next(at(100)), Step::Open(at(100).after(REACH_MAX)));
-    let took = Duration::from_secs(6);
-    for _ in 0..2 {
-        grabber.handle(Input::Opened(Ok(info.clone())), at(100).after(took));
-        let expected = (limits.0.after(took), limits.1.after(took));
-        assert_eq!((grabber.limit, grabber.store_limit), expected);
-    }
+/// Returns what a process was told last of all, if it has ended.
+fn ended(owner: &TicketOwner) -> Option<ToFront> {
+    let last = owner.last_message.clone();
+    last.filter(|_| owner.phase == Phase::Done)
 }
 
-fn list(grabber: &mut Grabber, standing: &[StoredTicket], last: u64, now: Instant) {
+fn is_granted(owner: &TicketOwner, number: u64) -> bool {
+    matches!(ended(owner), Some(ToFront::Granted { term, .. }) if term == number)
+}
+
+fn list(grabber: &mut TicketOwner, standing: &[StoredTicket], last: u64, now: Instant) {
     assert!(matches!(grabber.next(now), Step::List(..)));
     grabber.handle(Input::Listed(Ok((standing.to_vec(), Revision(last)))), now);
 }
 
 /// Expects a write in the place of this revision, and has it stored; returns the ticket.
-fn write(grabber: &mut Grabber, replaces: u64, stored: u64, now: Instant) -> Ticket {
+fn write(grabber: &mut TicketOwner, replaces: u64, stored: u64, now: Instant) -> Ticket {
     let (Step::Write(at, _, ticket, _) | Step::WriteAndList(at, _, ticket, ..)) = grabber.next(now)
     else {
         panic!("it is not written")
@@ -105,28 +96,36 @@ fn write(grabber: &mut Grabber, replaces: u64, stored: u64, now: Instant) -> Tic
 
 /// Expects that the ticket, which stands at this revision, is written once more as granted before
 /// the process ends.
-fn grant(grabber: &mut Grabber, element: &str, (revision, number): (u64, u64), now: Instant) {
-    assert_eq!(grabber.ended(), None);
+fn grant(grabber: &mut TicketOwner, (revision, number): (u64, u64), now: Instant) {
+    assert_eq!(ended(grabber), None);
     let written = write(grabber, revision, revision + 1, now);
     assert!(written.is_granted);
-    list(grabber, &[standing(element, revision + 1, number, written)], revision + 1, now);
-    match grabber.ended() {
-        Some(Grabbed::Granted { term, .. }) => assert_eq!(*term, number),
+    assert!(is_granted(grabber, number), "{:?}", ended(grabber));
+}
+
+/// Returns the number of a ticket that keeps its place, and how many come first.
+fn queued(grabber: &TicketOwner) -> (u64, u64) {
+    match ended(grabber) {
+        Some(ToFront::Waiting { ahead, .. }) => (grabber.term().expect("a ticket"), ahead),
         other => panic!("{other:?}"),
     }
 }
 
-fn queued(grabber: &Grabber) -> (u64, u64) {
-    match grabber.ended() {
-        Some(Grabbed::Queued { term, ahead, .. }) => (*term, *ahead),
-        other => panic!("{other:?}"),
-    }
+/// Finds these notes, and returns what is noted then.
+fn noted(grabber: &mut TicketOwner, found: (Revision, Observed), now: Instant) -> Observed {
+    assert!(matches!(grabber.next(now), Step::ReadNotes(_)), "{:?}", grabber.next(now));
+    let at = found.0;
+    grabber.handle(Input::Notes(Ok(found)), now);
+    let Step::WriteNotes(expected, seen, _) = grabber.next(now) else { panic!("not noted") };
+    assert_eq!(expected, at);
+    grabber.handle(Input::Written(Written::Stored(Revision(at.0 + 1))), now);
+    seen
 }
 
 #[test]
 fn a_ticket_that_is_found_keeps_its_number_and_is_granted_by_what_is_listed_behind_the_write() {
-    let mut grabber = process(ticket(), false, 10, at(1));
-    let own = standing("ge", 9, 7, Ticket { attempt: 3, is_granted: true, ..ticket() });
+    let mut grabber = process(false, 10, at(1));
+    let own = standing("ge", 9, 7, Ticket { attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
     let Step::WriteAndList(_, number, ..) = grabber.next(at(2)) else {
         panic!("it is not written")
@@ -134,25 +133,43 @@ fn a_ticket_that_is_found_keeps_its_number_and_is_granted_by_what_is_listed_behi
     assert_eq!(number, Some(Revision(7)));
     let written = write(&mut grabber, 9, 21, at(2));
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(3));
+    grant(&mut grabber, (21, 7), at(4));
+}
+
+/// Nobody was granted the names meanwhile: the write has found its own revision.
+#[test]
+fn a_ticket_that_was_granted_and_is_found_is_granted_by_one_write() {
+    let mut grabber = process(false, 10, at(1));
+    let own = standing("ge", 9, 7, Ticket { attempt: 3, is_granted: true, ..ticket() });
+    list(&mut grabber, &[own], 20, at(1));
+    assert!(matches!(grabber.next(at(2)), Step::Write(_, Some(Revision(7)), ..)));
+    write(&mut grabber, 9, 21, at(2));
     let valid_until = at(2).after(Duration::from_millis(9_900));
-    assert_eq!(grabber.ended(), Some(&Grabbed::Granted { term: 7, valid_until }));
+    assert!(is_granted(&grabber, 7));
+    assert_eq!(grabber.valid_until(), Some(valid_until));
 }
 
 #[test]
 fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() {
-    let mut first = process(ticket(), false, 10, at(1));
+    let mut first = process(false, 10, at(1));
     list(&mut first, &[other(6)], 20, at(1));
-    let written = write(&mut first, 0, 21, at(1));
-    list(&mut first, &[other(6), standing(NEW, 21, 21, written)], 21, at(2));
-    let noted = write(&mut first, 21, 22, at(2));
-    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
+    let own = write(&mut first, 0, 21, at(1));
+    list(&mut first, &[other(6), standing(NEW, 21, 21, own.clone())], 21, at(2));
+    let seen = noted(&mut first, (Revision(0), Observed::default()), at(2));
+    assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
     let after = |clock: &str, revision: u64, now: Instant| {
-        let ticket = Ticket { attempt: 200, seen: Observed::nothing(clock, ""), ..ticket() };
-        let mut later = process(ticket, false, 10, now);
-        let own = standing("ge", 22, 21, noted.clone());
+        let ticket = Ticket { attempt: 200, ..ticket() };
+        let mut later = process_of(ticket, clock, false, 10, now);
+        let own = StoredTicket { age: Some(SECOND), ..standing("ge", 22, 21, own.clone()) };
         list(&mut later, &[other(revision), own.clone()], 30, now);
         let written = write(&mut later, 22, 31, now);
-        list(&mut later, &[other(revision), standing("ge", 31, 21, written)], 31, now);
+        let behind = [other(revision), standing("ge", 31, 21, written)];
+        list(&mut later, &behind, 31, now);
+        assert!(matches!(later.next(now), Step::ReadNotes(_)));
+        later.handle(Input::Notes(Ok((Revision(22), seen.clone()))), now);
+        if let Step::List(..) = later.next(now) {
+            list(&mut later, &behind, 31, now);
+        }
         matches!(later.next(now), Step::Remove(..))
     };
     let due = at(2).after(Duration::from_millis(10_100));
@@ -165,51 +182,56 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
 /// The place is kept meanwhile, and the time counts from the first attempt on.
 #[test]
 fn a_bucket_is_believed_when_attempts_have_seen_it_for_long_enough() {
-    let mut first = process(ticket(), false, 9, at(1));
+    let mut first = process(false, 9, at(1));
     list(&mut first, &[], 20, at(1));
-    let written = write(&mut first, 0, 21, at(1));
-    list(&mut first, &[standing(NEW, 21, 21, written)], 21, at(2));
-    let noted = write(&mut first, 21, 22, at(2));
-    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot e 0:2000", (21, 1)));
+    let own = write(&mut first, 0, 21, at(1));
+    list(&mut first, &[standing(NEW, 21, 21, own.clone())], 21, at(2));
+    let seen = noted(&mut first, (Revision(0), Observed::default()), at(2));
+    assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 0:2000", (21, 0)));
     let due = at(2).after(Duration::from_millis(10_100));
     for (now, is_due) in [(due.before(Duration::from_millis(1)), false), (due, true)] {
-        let mut later = process(Ticket { attempt: 200, ..ticket() }, false, 9, now);
-        list(&mut later, &[standing("ge", 22, 21, noted.clone())], 30, now);
+        let mut later = process_of(Ticket { attempt: 200, ..ticket() }, "boot", false, 9, now);
+        list(&mut later, &[standing("ge", 22, 21, own.clone())], 30, now);
         let written = write(&mut later, 22, 31, now);
-        list(&mut later, &[standing("ge", 31, 21, written.clone())], 31, now);
+        let behind = [standing("ge", 31, 21, written)];
+        list(&mut later, &behind, 31, now);
+        assert!(matches!(later.next(now), Step::ReadNotes(_)));
+        later.handle(Input::Notes(Ok((Revision(22), seen.clone()))), now);
         if !is_due {
-            assert_eq!(queued(&later), (21, 1));
+            assert_eq!(queued(&later), (21, 0));
             continue;
         }
+        list(&mut later, &behind, 31, now);
         let Step::WriteMark(mark, _) = later.next(now) else { panic!("no mark is written") };
         assert_eq!(mark.lifetime, 10 * SECOND);
         later.handle(Input::Written(Written::Stored(Revision(32))), now);
         later.handle(Input::Mark(Ok(mark)), now);
-        list(&mut later, &[standing("ge", 31, 21, written)], 32, now);
-        grant(&mut later, "ge", (31, 21), now);
+        list(&mut later, &behind, 32, now);
+        grant(&mut later, (31, 21), now);
     }
 }
 
 /// A server that is killed may restore one that was before it.
 #[test]
 fn a_ticket_that_was_granted_is_granted_whatever_is_restored_before_it() {
-    for is_granted in [true, false] {
-        let mut grabber = process(ticket(), true, 10, at(1));
-        let own = standing("ge", 9, 7, Ticket { attempt: 3, is_granted, ..ticket() });
-        list(&mut grabber, &[other(6), own], 20, at(1));
+    for was_granted in [true, false] {
+        let mut grabber = process(true, 10, at(1));
+        let own = Ticket { attempt: 3, is_granted: was_granted, ..ticket() };
+        list(&mut grabber, &[other(6), standing("ge", 9, 7, own)], 20, at(1));
         let written = write(&mut grabber, 9, 21, at(1));
-        list(&mut grabber, &[other(6), standing("ge", 21, 7, written)], 21, at(2));
-        let ended = grabber.ended();
-        assert_eq!(matches!(ended, Some(Grabbed::Granted { term: 7, .. })), is_granted);
-        assert_eq!(matches!(grabber.next(at(2)), Step::ReadNotes(_)), !is_granted, "withdrawn");
+        if !was_granted {
+            list(&mut grabber, &[other(6), standing("ge", 21, 7, written)], 21, at(2));
+        }
+        assert_eq!(is_granted(&grabber, 7), was_granted);
+        assert_eq!(matches!(grabber.next(at(2)), Step::ReadNotes(_)), !was_granted, "withdrawn");
     }
 }
 
-/// It leaves no ticket in which it could note what it has seen.
+/// It leaves no ticket.
 #[test]
 fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     let attempt = |noted: (Revision, Observed), now: Instant| {
-        let mut grabber = process(ticket(), true, 10, now);
+        let mut grabber = process(true, 10, now);
         list(&mut grabber, &[other(6)], 20, now);
         let written = write(&mut grabber, 0, 21, now);
         let behind = [other(6), standing(NEW, 21, 21, written)];
@@ -228,29 +250,25 @@ fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     let due = at(1).after(Duration::from_millis(10_100));
     let mut later = attempt((Revision(22), seen.clone()), due);
     assert!(matches!(later.next(due), Step::Remove(..)), "{:?}", later.next(due));
-    // It knows more than before, and that is not enough: it reads the same once more, and ends.
+    // It is not long enough yet, and the same is noted already.
     let soon = due.before(Duration::from_millis(1));
-    let mut early = attempt((Revision(22), seen.clone()), soon);
-    assert!(matches!(early.next(soon), Step::ReadNotes(_)), "{:?}", early.next(soon));
-    early.handle(Input::Notes(Ok((Revision(22), seen.clone()))), soon);
-    let Step::WriteNotes(at, again, _) = early.next(soon) else { panic!("not noted") };
-    assert_eq!((at, again), (Revision(22), seen));
+    let mut early = attempt((Revision(22), seen), soon);
+    assert!(matches!(early.next(soon), Step::End(Revision(21), ..)), "{:?}", early.next(soon));
 }
 
 #[test]
 fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
-    let mut grabber = process(ticket(), false, 60, at(1));
+    let mut grabber = process(false, 60, at(1));
     let own = standing("ge", 9, 7, Ticket { lifetime: 60 * SECOND, attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
     let written = write(&mut grabber, 9, 21, at(1));
     assert_eq!(written.lifetime, 60 * SECOND);
     // Nor is that what it is told now.
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
-    write(&mut grabber, 21, 22, at(1));
-    list(&mut grabber, &[standing("ge", 22, 7, ticket())], 22, at(1));
+    grant(&mut grabber, (21, 7), at(1));
     let valid_until = at(1).after(60 * SECOND - 600 * SECOND / 1000);
-    assert_eq!(grabber.ended(), Some(&Grabbed::Granted { term: 7, valid_until }));
-    let mut grabber = process(ticket(), false, 60, at(1));
+    assert_eq!(grabber.valid_until(), Some(valid_until));
+    let mut grabber = process(false, 60, at(1));
     let own = standing("ge", 9, 7, Ticket { lifetime: SECOND, attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
     assert_eq!(write(&mut grabber, 9, 21, at(1)).lifetime, 10 * SECOND);
@@ -263,9 +281,10 @@ fn a_requester_does_not_wait_for_itself() {
         standing("g2", 9, 7, Ticket { name: below, ..ticket() }),
         standing("ge", 9, 7, Ticket { mode: Mode::Shared, ..ticket() }),
     ] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[other], 20, at(1));
-        assert!(matches!(grabber.ended(), Some(Grabbed::Overlaps(_))), "{:?}", grabber.ended());
+        let ended = ended(&grabber);
+        assert!(matches!(ended, Some(ToFront::Ended(End::Overlaps(_)))), "{ended:?}");
     }
 }
 
@@ -273,7 +292,7 @@ fn a_requester_does_not_wait_for_itself() {
 #[test]
 fn a_write_without_an_answer_is_repeated_unchanged_and_recognized_by_its_attempt() {
     for (attempt, is_own) in [(101, true), (777, false)] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
         let Step::WriteAndList(_, _, first, ..) = grabber.next(at(1)) else {
             panic!("not written")
@@ -289,31 +308,40 @@ fn a_write_without_an_answer_is_repeated_unchanged_and_recognized_by_its_attempt
         grabber.handle(Input::Written(Written::Moved(None)), until);
         let stored = Ticket { attempt, ..first };
         grabber.handle(Input::Own(Ok((Revision(21), Some(stored)))), until);
-        let sent = grabber.own.as_ref().map(|own| own.sent);
-        assert_eq!(sent, is_own.then_some(at(1)));
+        let valid_until = at(1).after(grabber.validity());
+        assert_eq!(grabber.valid_until(), is_own.then_some(valid_until));
     }
 }
 
 #[test]
 fn a_listing_that_does_not_reach_the_ticket_grants_nothing() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     write(&mut grabber, 0, 25, at(1));
     list(&mut grabber, &[], 23, at(1));
-    assert!(matches!(grabber.next(at(1)), Step::Rest(_)), "{:?}", grabber.ended());
+    assert!(matches!(grabber.next(at(1)), Step::Rest(_)), "{:?}", ended(&grabber));
 }
 
 /// Others may have removed its ticket, and a server that was killed may have restored it.
 #[test]
 fn a_process_that_was_stopped_until_v_begins_anew() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     let written = write(&mut grabber, 0, 21, at(1));
     let old = aged(standing(NEW, 21, 21, written), 11);
     list(&mut grabber, std::slice::from_ref(&old), 21, at(12));
-    list(&mut grabber, std::slice::from_ref(&old), 21, at(12));
+    assert!(matches!(grabber.next(at(12)), Step::End(Revision(21), ..)));
+    grabber.handle(Input::Written(Written::Stored(Revision(22))), at(12));
+    rest(&mut grabber, at(12));
+    list(&mut grabber, &[], 22, at(12));
     assert_ne!(grabber.key_element(), NEW);
-    write(&mut grabber, 0, 22, at(12));
+    write(&mut grabber, 0, 23, at(12));
+}
+
+/// A pause is over.
+fn rest(grabber: &mut TicketOwner, now: Instant) {
+    let Step::Rest(until) = grabber.next(now) else { panic!("no pause") };
+    grabber.handle(Input::Rested, until);
 }
 
 fn aged(stored: StoredTicket, seconds: u32) -> StoredTicket {
@@ -325,7 +353,7 @@ fn aged(stored: StoredTicket, seconds: u32) -> StoredTicket {
 #[test]
 fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_had() {
     for (age, is_granted, replaces) in [(10, false, 0), (9, false, 9), (9, true, 0)] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         let old = aged(standing("ge", 9, 7, ticket()), age);
         let later = Ticket { incarnation: Incarnation(2), is_granted, ..ticket() };
         list(&mut grabber, &[old, standing("later", 8, 8, later)], 20, at(1));
@@ -333,7 +361,7 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
     }
     // Nobody waits for it who is the same requester. Others may wait for it.
     for other in [None, Some(other(6))] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         let old = aged(standing("ge", 9, 7, ticket()), 10);
         let before: Vec<_> = other.clone().into_iter().chain([old.clone()]).collect();
         list(&mut grabber, &before, 20, at(1));
@@ -341,17 +369,14 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
         let behind: Vec<_> = before.into_iter().chain([new.clone()]).collect();
         list(&mut grabber, &behind, 21, at(1));
         if other.is_some() {
-            assert!(matches!(grabber.next(at(1)), Step::Write(..)), "it notes what it has seen");
+            assert!(matches!(grabber.next(at(1)), Step::ReadNotes(_)), "it waits");
             continue;
         }
-        assert_eq!(grabber.ended(), None);
         let Step::Remove(removed, _) = grabber.next(at(1)) else { panic!("it stays") };
         assert_eq!(removed, old);
         grabber.handle(Input::Written(Written::Stored(Revision(22))), at(1));
         list(&mut grabber, &[new], 22, at(1));
-        let written = write(&mut grabber, 21, 23, at(1));
-        list(&mut grabber, &[standing(NEW, 23, 21, written)], 23, at(1));
-        assert!(matches!(grabber.ended(), Some(Grabbed::Granted { term: 21, .. })));
+        grant(&mut grabber, (21, 21), at(1));
     }
 }
 
@@ -359,24 +384,25 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
 #[test]
 fn a_ticket_that_was_found_is_not_continued_by_a_process_that_was_stopped_since() {
     for (now, continues) in [(at(19), true), (at(20), false)] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         let own = aged(standing("ge", 9, 7, ticket()), 1);
         list(&mut grabber, std::slice::from_ref(&own), 20, at(1));
         let step = grabber.next(now);
         assert_eq!(matches!(step, Step::WriteAndList(Revision(9), ..)), continues, "{step:?}");
-        assert_eq!(matches!(step, Step::List(..)), !continues, "{step:?}");
+        assert_eq!(matches!(step, Step::End(Revision(9), ..)), !continues, "{step:?}");
     }
 }
 
 /// The write had found the ticket that was restored meanwhile.
 #[test]
 fn a_write_that_is_answered_after_v_of_the_one_before_is_undone() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[aged(standing("ge", 9, 7, ticket()), 1)], 20, at(1));
     let Step::WriteAndList(..) = grabber.next(at(2)) else { panic!("it is not written") };
     grabber.handle(Input::Written(Written::Stored(Revision(21))), at(20));
     assert!(matches!(grabber.next(at(20)), Step::End(Revision(21), ..)));
     grabber.handle(Input::Written(Written::Stored(Revision(22))), at(20));
+    rest(&mut grabber, at(20));
     list(&mut grabber, &[], 22, at(20));
     write(&mut grabber, 0, 23, at(20));
 }
@@ -384,7 +410,7 @@ fn a_write_that_is_answered_after_v_of_the_one_before_is_undone() {
 /// Two processes of one requester have found no ticket, and each has written one.
 #[test]
 fn of_two_tickets_of_a_requester_the_first_one_stays() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     let second = standing(NEW, 22, 22, write(&mut grabber, 0, 22, at(1)));
     let first = standing("ge", 21, 21, Ticket { attempt: 7, ..ticket() });
@@ -392,62 +418,65 @@ fn of_two_tickets_of_a_requester_the_first_one_stays() {
     let Step::End(Revision(22), lifetime, _) = grabber.next(at(1)) else { panic!("both stay") };
     assert_eq!(lifetime, 10 * SECOND);
     grabber.handle(Input::Written(Written::Stored(Revision(23))), at(1));
+    rest(&mut grabber, at(1));
     list(&mut grabber, std::slice::from_ref(&first), 23, at(1));
     let written = write(&mut grabber, 21, 24, at(1));
     list(&mut grabber, &[standing("ge", 24, 21, written)], 24, at(1));
-    grant(&mut grabber, "ge", (24, 21), at(1));
+    grant(&mut grabber, (24, 21), at(1));
     // The other one does not care.
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     let first = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
     let second = standing("ge", 22, 22, Ticket { attempt: 7, ..ticket() });
     list(&mut grabber, &[first, second], 22, at(1));
-    let written = write(&mut grabber, 21, 23, at(1));
-    list(&mut grabber, &[standing(NEW, 23, 21, written)], 23, at(1));
-    assert!(matches!(grabber.ended(), Some(Grabbed::Granted { term: 21, .. })));
+    grant(&mut grabber, (21, 21), at(1));
 }
 
 #[test]
 fn a_requester_that_asks_for_both_modes_at_once_is_told_so() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     let own = standing(NEW, 22, 22, write(&mut grabber, 0, 22, at(1)));
     let first = standing("ge", 21, 21, Ticket { mode: Mode::Shared, ..ticket() });
     list(&mut grabber, &[first, own], 22, at(1));
     assert!(matches!(grabber.next(at(1)), Step::End(Revision(22), ..)));
     grabber.handle(Input::Written(Written::Stored(Revision(23))), at(1));
-    assert!(matches!(grabber.ended(), Some(Grabbed::Overlaps(_))), "{:?}", grabber.ended());
+    let ended = ended(&grabber);
+    assert!(matches!(ended, Some(ToFront::Ended(End::Overlaps(_)))), "{ended:?}");
 }
 
 #[test]
 fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
     for (stored, is_refused) in [(20, true), (21, false)] {
-        let mut grabber = process(ticket(), false, 10, at(1));
+        let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
         write(&mut grabber, 0, stored, at(1));
-        assert_eq!(matches!(grabber.ended(), Some(Grabbed::Refused(..))), is_refused);
+        let ended = ended(&grabber);
+        let refused = matches!(ended, Some(ToFront::Ended(End::Refused(..))));
+        assert_eq!(refused, is_refused, "{ended:?}");
     }
 }
 
-/// It may be another bucket, in which nothing is known.
 #[test]
-fn a_ticket_that_has_gone_is_begun_anew_in_a_bucket_that_was_opened_again() {
-    let mut grabber = process(ticket(), false, 10, at(1));
+fn a_ticket_that_has_gone_is_looked_for_again() {
+    let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     write(&mut grabber, 0, 21, at(1));
     list(&mut grabber, &[], 22, at(1));
-    assert!(matches!(grabber.next(at(1)), Step::Open(_)));
+    list(&mut grabber, &[], 22, at(1));
+    write(&mut grabber, 0, 23, at(1));
+    assert_ne!(grabber.key_element(), NEW);
 }
 
 #[test]
 fn a_listing_beside_the_write_decides_only_if_it_reaches_the_ticket() {
-    for (last, is_granted) in [(20, true), (19, false)] {
-        let mut grabber = process(ticket(), false, 10, at(1));
-        list(&mut grabber, &[], 18, at(1));
+    for (last, is_granted) in [(21, true), (20, false)] {
+        let mut grabber = process(false, 10, at(1));
+        list(&mut grabber, &[], 20, at(1));
         let Step::WriteAndList(..) = grabber.next(at(1)) else { panic!("not written") };
-        let (written, listed) = (Written::Stored(Revision(21)), Ok((Vec::new(), Revision(last))));
+        let (written, listed) = (Written::Stored(Revision(22)), Ok((Vec::new(), Revision(last))));
         grabber.handle(Input::WrittenAndListed(written, listed), at(1));
-        let grants = matches!(grabber.next(at(1)), Step::WriteAndList(Revision(21), ..));
+        let grants = matches!(grabber.next(at(1)), Step::Write(Revision(22), ..));
         assert_eq!(grants, is_granted, "{last}");
         let lists = matches!(grabber.next(at(1)), Step::List(..));
         assert_eq!(lists, !is_granted, "it is listed again at once");

@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::*;
+use super::simulated_bucket::{Bucket, Chances, no_result};
+use super::*;
 use crate::core::random::Random;
-use crate::core::record::Incarnation;
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
-use crate::core::tickets::{
-    Input, Mode, Name, Released, Releaser, Step, TicketOwner, ToFront, Whose,
-};
+use crate::core::tickets::grab::timing;
+use crate::core::tickets::{Mode, Name, Released, Releaser, Whose};
 
 /// Microseconds of true time.
 type Time = u64;
@@ -37,7 +35,7 @@ enum Event {
 }
 
 enum Process {
-    Grab(Box<Grabber>),
+    Grab(Box<TicketOwner>),
     Release(Box<Releaser>),
     Lock(Box<TicketOwner>),
 }
@@ -101,8 +99,7 @@ impl Client {
 
     fn element(&self) -> String {
         match &self.process {
-            Some(Process::Lock(owner)) => owner.key_element(),
-            Some(Process::Grab(grabber)) => grabber.key_element(),
+            Some(Process::Lock(owner) | Process::Grab(owner)) => owner.key_element(),
             Some(Process::Release(_)) | None => String::new(),
         }
     }
@@ -132,7 +129,6 @@ impl Simulation {
                 incarnation: Incarnation(requester as u128),
                 attempt: 0,
                 is_granted: false,
-                seen: Observed::default(),
             };
             Client {
                 requester,
@@ -223,11 +219,11 @@ impl Simulation {
             let whose = Whose::Own(client.ticket.incarnation);
             Process::Release(Box::new(Releaser::new(client.ticket.name.clone(), whose, now)))
         } else {
-            let seen = Observed::nothing(&format!("{id}.{}", client.boot), "");
-            let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
-            let limits = Limits { wait: Duration::from_micros(wait), withdraws };
-            let grabber = Grabber::new(client.timing, ticket, nonce, limits, now);
-            Process::Grab(Box::new(grabber))
+            let ticket = Ticket { attempt: number << 20, ..client.ticket.clone() };
+            let wait = Some(Duration::from_micros(wait));
+            let owner = TicketOwner::new(client.timing, ticket, nonce, wait, now);
+            let clock = format!("{id}.{}", client.boot);
+            Process::Grab(Box::new(owner.for_script(withdraws).with_notes(&clock)))
         });
         if matches!(client.process, Some(Process::Release(_))) {
             self.let_go(id);
@@ -269,7 +265,7 @@ impl Simulation {
         let is_over = self.now >= self.clients[id].command_until;
         let holds = self.clients[id].holds.is_some();
         let step = match self.clients[id].process.as_mut() {
-            Some(Process::Grab(grabber)) => grabber.next(now),
+            Some(Process::Grab(owner)) => owner.next(now),
             Some(Process::Release(releaser)) => releaser.next(now),
             Some(Process::Lock(owner)) => {
                 if holds && is_over {
@@ -328,9 +324,8 @@ impl Simulation {
 
     fn handle(&mut self, id: usize, input: Input, now: Instant) {
         match self.clients[id].process.as_mut() {
-            Some(Process::Grab(grabber)) => grabber.handle(input, now),
+            Some(Process::Lock(owner) | Process::Grab(owner)) => owner.handle(input, now),
             Some(Process::Release(releaser)) => releaser.handle(input, now),
-            Some(Process::Lock(owner)) => owner.handle(input, now),
             None => {}
         }
     }
@@ -338,8 +333,8 @@ impl Simulation {
     /// Takes what an owner tells its front.
     fn listen(&mut self, id: usize) {
         let told = match self.clients[id].process.as_mut() {
-            Some(Process::Lock(owner)) => owner.take_messages(),
-            Some(Process::Grab(_) | Process::Release(_)) | None => Vec::new(),
+            Some(Process::Lock(owner) | Process::Grab(owner)) => owner.take_messages(),
+            Some(Process::Release(_)) | None => Vec::new(),
         };
         for message in told {
             match message {
@@ -354,6 +349,7 @@ impl Simulation {
                     let now = self.clients[id].local(self.now);
                     self.handle(id, Input::Done, now);
                 }
+                ToFront::Ended(End::Overlaps(why)) => panic!("{id}: {why}"),
                 ToFront::Waiting { .. } | ToFront::Ended(_) => {}
             }
         }
@@ -398,15 +394,10 @@ impl Simulation {
                 Some(Released::Refused(..)) | None => {}
                 Some(_) => client.is_done |= is_calm,
             },
-            Process::Grab(grabber) => match grabber.ended().cloned() {
-                Some(Grabbed::Granted { term, valid_until }) => {
-                    client.is_done |= is_calm && client.shares_name;
-                    let epoch = grabber.bucket.as_ref().map_or("", |id| &*id.epoch);
-                    self.granted(id, (epoch, term), valid_until);
-                }
-                Some(Grabbed::Overlaps(why)) => panic!("{id}: {why}"),
-                Some(_) | None => {}
-            },
+            Process::Grab(owner) => {
+                let had = matches!(owner.last_message, Some(ToFront::Granted { .. }));
+                client.is_done |= had && is_calm && client.shares_name;
+            }
         }
         let pause = if self.random.one_in(5) { 2 * LIFE } else { QUARTER };
         let later = self.now + self.random.below(pause);

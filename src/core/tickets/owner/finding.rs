@@ -1,0 +1,75 @@
+//! The tickets of one requester: a script has no other memory of its lock.
+
+use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
+use crate::core::tickets::{End, StoredTicket, Ticket};
+use crate::core::time::Instant;
+
+impl TicketOwner {
+    /// Returns whether this is a ticket of the same script for a name that overlaps.
+    pub(super) fn is_of_requester(&self, other: &StoredTicket) -> bool {
+        let is_its = |it: &Ticket| {
+            it.incarnation == self.ticket.incarnation && it.name.overlaps(&self.ticket.name)
+        };
+        matches!(self.asker, Asker::Script { .. }) && other.ticket.as_ref().is_ok_and(is_its)
+    }
+
+    /// Returns those of the requester's tickets that have run out, and those that stand, the first
+    /// one first.
+    pub(super) fn standing(
+        &self,
+        mut mine: Vec<StoredTicket>,
+        others: &[StoredTicket],
+    ) -> (Vec<StoredTicket>, Vec<StoredTicket>) {
+        mine.sort_by_key(|other| other.number);
+        mine.into_iter().partition(|it| it.has_run_out() || it.had_ended(others))
+    }
+
+    /// Returns whether a ticket is for the same name in the same mode.
+    fn is_alike(&self, other: &StoredTicket) -> bool {
+        let own = &self.ticket;
+        let is_like = |it: &Ticket| it.mode == own.mode && it.name == own.name;
+        other.ticket.as_ref().is_ok_and(is_like)
+    }
+
+    /// An earlier ticket of the requester stands: the own one is ended.
+    pub(super) fn give_way(&mut self, first: &StoredTicket, now: Instant) {
+        match self.is_alike(first) {
+            true => self.phase = Phase::Ending,
+            false => self.end(End::Overlaps(of_requester(first)), now),
+        }
+    }
+
+    /// There is no own ticket yet. These of the requester stand, the first one first.
+    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, now: Instant) {
+        if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
+            return self.end(End::Overlaps(of_requester(other)), now);
+        }
+        self.phase = Phase::Writing;
+        let Some(StoredTicket { key, revision, number, age, ticket: Ok(ticket) }) =
+            mine.into_iter().next()
+        else {
+            return;
+        };
+        // Until then no server restores it if it ends, and a write finds it only if it stands.
+        // Then no process of the requester relies on it any more, and it may be ended.
+        let validity = self.timing.validity_of(ticket.lifetime * 2);
+        self.own = Some(Own {
+            element: key.rsplit('.').next().unwrap_or_default().to_owned(),
+            number,
+            revision,
+            valid_until: self.requested.before(age.unwrap_or_default()).after(validity),
+            renew_at: now,
+            earlier_keys: EarlierKeys::default(),
+        });
+        self.ticket.is_granted = ticket.is_granted;
+        self.ticket.lifetime = ticket.lifetime.max(self.timing.lifetime());
+    }
+}
+
+/// Describes another ticket of the requester.
+pub fn of_requester(other: &StoredTicket) -> String {
+    match &other.ticket {
+        Ok(ticket) => format!("{} has {}", other.describe(), ticket.name),
+        Err(_) => other.describe(),
+    }
+}
