@@ -177,8 +177,8 @@ impl Observed {
         self.exact = Some((revision, began));
     }
 
-    /// A write of this host, sent at `sent` and acknowledged by `ended`, has this revision and is of
-    /// this attempt.
+    /// A write of this host, sent at `sent` and acknowledged by `ended`, has this revision, and is
+    /// of this attempt.
     pub fn write(
         &mut self,
         (revision, attempt): (Revision, u64),

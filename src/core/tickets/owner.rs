@@ -52,6 +52,7 @@
 mod finding;
 mod results;
 mod soft;
+mod transitions;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -65,20 +66,12 @@ use super::grab::{ELEMENT_PREFIX, STEP_MAX};
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
-use crate::core::event::StoreErrorKind;
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
 use crate::core::timing::REACH_MAX;
 use crate::core::write::PendingWrite;
-
-/// Bounds of the pause before a request is repeated.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
-
-/// Longer than anything is waited for.
-const LONG: Duration = Duration::from_secs(3600);
 
 /// Who asks for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,39 +337,6 @@ impl TicketOwner {
         }
     }
 
-    /// Does what is due because time has passed.
-    fn act_in_time(&mut self, now: Instant) {
-        if self.goal == Goal::Keep && self.kill_times().is_some_and(|at| now >= at.terminate_at) {
-            let why = self.why_unrenewed.iter().map(|why| format!(": {why}"));
-            let why = format!("it was not renewed in time{}", why.collect::<String>());
-            self.lose(&why, now);
-        }
-        if self.phase == Phase::Writing && self.has_run_out(now) {
-            match (&self.goal, &self.own, &self.write) {
-                (Goal::Get(_), Some(_), None) => self.phase = Phase::Ending,
-                (Goal::Get(_), None, Some(_)) => self.take_new_key(),
-                (_, _, _) => {}
-            }
-        }
-        let Goal::End(end, since) = self.goal.clone() else { return };
-        if self.runs_out_at().is_none_or(|until| now >= until) {
-            // It runs out by itself.
-            return self.finish();
-        }
-        if now < since.after(self.step()) {
-            return;
-        }
-        // What is left to be done holds nobody up.
-        match self.asker {
-            Asker::Command(_) => self.tell(ToFront::Ended(end)),
-            Asker::Script { .. } => {
-                let why = self.why_unrenewed.take().unwrap_or_default();
-                let why = format!("its ticket may stand until it runs out: {why}");
-                self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
-            }
-        }
-    }
-
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
         let own = self.own.as_ref();
@@ -425,19 +385,6 @@ impl TicketOwner {
         let step = self.step();
         let by = self.earlier(now.after(step)).max(now.after(step / 4));
         self.kill_times().map_or(by, |times| by.min(times.kill_at))
-    }
-
-    /// A request is repeated after a pause.
-    fn rest(&mut self, now: Instant, then: Phase) {
-        let pause = (self.timing.renewal() / 16).clamp(PAUSE_MIN, PAUSE_MAX);
-        self.phase = Phase::Resting(now.after(pause), Box::new(then));
-    }
-
-    fn tell(&mut self, message: ToFront) {
-        if self.last_message.as_ref() != Some(&message) {
-            self.last_message = Some(message.clone());
-            self.messages.push(message);
-        }
     }
 
     /// Takes in what happened.
@@ -508,82 +455,6 @@ impl TicketOwner {
     fn listing_or_renewal(&self, now: Instant) -> Phase {
         let is_due = self.own.as_ref().is_some_and(|own| now >= own.renew_at);
         if is_due { Phase::Writing } else { Phase::Listing }
-    }
-
-    /// The ticket is to end, if there is one. A script that is refused may hold it.
-    fn end(&mut self, end: End, now: Instant) {
-        let stays = matches!((self.asker, &end), (Asker::Script { .. }, End::Refused(..)));
-        self.goal = Goal::End(end, now);
-        match (&self.own, &self.write, &self.phase) {
-            (None, None, _) => self.finish(),
-            (_, _, _) if stays => self.finish(),
-            (_, _, Phase::Closed | Phase::Done) => {}
-            (_, _, _) => self.phase = Phase::Ending,
-        }
-    }
-
-    fn finish(&mut self) {
-        if let Goal::End(end, _) = &self.goal
-            && self.phase != Phase::Done
-        {
-            let end = end.clone();
-            self.phase = Phase::Done;
-            self.tell(ToFront::Ended(end));
-        }
-    }
-
-    /// A granted ticket is lost. Nothing is done until its command has ended.
-    fn lose(&mut self, why: &str, now: Instant) {
-        let until = self.valid_until().unwrap_or(now);
-        self.goal = Goal::Lost(self.timing.kill_times_after_loss(now, until));
-        self.phase = Phase::Resting(now.after(LONG), Box::new(Phase::Done));
-        self.tell(ToFront::Lost(why.to_owned()));
-    }
-
-    /// Begins to get the lock in a bucket that is open.
-    fn begin(&mut self, now: Instant) {
-        let writes = self.own.is_none() && !self.is_soft(now);
-        self.phase = match self.asker {
-            Asker::Command(_) if writes => Phase::Writing,
-            Asker::Command(_) | Asker::Script { .. } => Phase::Listing,
-        };
-    }
-
-    /// The next ticket has another key. A key is used once: its tombstone is the last entry that
-    /// any owner knows of, wherever it is read.
-    fn take_new_key(&mut self) {
-        (self.own, self.write, self.ticket.slot) = (None, None, None);
-        self.ticket.is_granted = false;
-        self.nonce.1 += 1;
-    }
-
-    /// The own ticket does not stand any more, or not as it was.
-    fn gone(&mut self, why: &str, now: Instant) {
-        match self.goal {
-            Goal::Get(_) => {
-                self.take_new_key();
-                self.begin(now);
-            }
-            Goal::Keep => self.lose(why, now),
-            Goal::Lost(_) => {}
-            Goal::End(..) => {
-                self.own = None;
-                self.finish();
-            }
-        }
-    }
-
-    /// A request had no result: it is made again after a pause.
-    fn failed(&mut self, why: String, then: Phase, now: Instant) {
-        if let Goal::Get(_) = self.goal {
-            if self.store_limit().is_some_and(|limit| now >= limit) {
-                return self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
-            }
-            self.tell(ToFront::Waiting { ahead: 0, why });
-        } else {
-            self.why_unrenewed = Some(why);
-        }
-        self.rest(now, then);
     }
 }
 

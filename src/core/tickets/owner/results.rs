@@ -1,10 +1,10 @@
 //! What the store has answered: the bucket, the mark, and the own ticket.
 
-use super::{Asker, Goal, Own, Phase, TicketOwner};
+use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
-use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
+use crate::core::tickets::{EarlierKeys, End, Mark, Ticket};
 use crate::core::time::Instant;
 use crate::core::write::Outcome;
 
@@ -112,7 +112,15 @@ impl TicketOwner {
                     self.failed(why, Phase::Ending, now);
                 }
             },
-            _ => {
+            Phase::Closed
+            | Phase::ReadingMark
+            | Phase::Writing
+            | Phase::ReadingOwn
+            | Phase::Listing
+            | Phase::Watching(_)
+            | Phase::Recalling(_)
+            | Phase::Resting(..)
+            | Phase::Done => {
                 if let Some(write) = &mut self.write {
                     let outcome = write.answered(written);
                     self.learned(outcome, now);
@@ -199,21 +207,5 @@ impl TicketOwner {
             Goal::Lost(_) => {}
             Goal::End(..) => self.phase = Phase::Ending,
         }
-    }
-
-    /// The ticket is granted. That of a command is renewed from now on.
-    pub(super) fn granted(&mut self) {
-        let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
-        let (term, epoch, slot) = (own.number.0, id.epoch.clone(), self.ticket.slot);
-        let (valid_until, renew_at) = (own.valid_until, own.renew_at);
-        match self.asker {
-            Asker::Command(_) => {
-                self.goal = Goal::Keep;
-                self.ticket.is_granted = true;
-                self.phase = Phase::Resting(renew_at, Box::new(Phase::Writing));
-            }
-            Asker::Script { .. } => self.phase = Phase::Done,
-        }
-        self.tell(ToFront::Granted { valid_until, term, epoch, slot });
     }
 }

@@ -6,6 +6,7 @@ mod modes;
 mod notes;
 mod reached;
 mod removals;
+mod script_seeds;
 mod script_simulation;
 mod scripts;
 mod simulated_bucket;
@@ -13,7 +14,7 @@ mod simulation;
 
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
-use crate::core::event::{BucketInfo, Written};
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::Incarnation;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
 
