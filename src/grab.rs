@@ -25,9 +25,9 @@ use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::{HELD, check_held};
 use crate::log::Destination;
+use crate::store::Bucket;
 use crate::store::tickets::Tickets;
-use crate::store::{Bucket, Hint};
-use crate::sys::{self, Alarm, Waker};
+use crate::sys::{self, Waker};
 
 /// Long enough that no two requesters ever have the same.
 const DIGEST_BYTES: usize = 16;
@@ -92,7 +92,7 @@ impl Request {
 /// How it has ended: what is printed, and the exit status.
 pub type Ended = (String, u8);
 
-/// Does what is asked for, in NATS.
+/// Does what is asked for, in NATS. A bucket that has to exist is open.
 ///
 /// # Errors
 ///
@@ -102,15 +102,12 @@ pub fn run(
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    let no_wait = Refusal::system("cannot wait: ");
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let ticket = ticket(request, number as u64);
     let process = Process {
         speaker: Speaker { request, destination },
         tickets: Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name()),
-        is_open: false,
-        alarm: Alarm::new().map_err(&no_wait)?,
-        nothing: Waker::new().map_err(&no_wait)?,
+        nothing: Waker::new().map_err(Refusal::system("cannot wait: "))?,
     };
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
@@ -284,9 +281,6 @@ impl Speaker<'_> {
 struct Process<'a> {
     speaker: Speaker<'a>,
     tickets: Tickets,
-    /// The bucket was opened, and not lost since.
-    is_open: bool,
-    alarm: Alarm,
     /// Never readable.
     nothing: Waker,
 }
@@ -324,7 +318,7 @@ impl Process<'_> {
 
     fn perform(&mut self, step: Step, element: &str) -> Input {
         if let Step::Rest(until) = step {
-            return self.rest(until);
+            return self.tickets.rest(self.nothing.as_fd(), until);
         }
         let input = self.tickets.perform(&step, element, &self.speaker.request.who);
         if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
@@ -332,30 +326,7 @@ impl Process<'_> {
         {
             self.speaker.warn_of_removal(other);
         }
-        if let Some(Input::Opened(opened)) = &input {
-            self.is_open = opened.is_ok();
-        }
         input.unwrap_or(Input::Rested)
-    }
-
-    fn rest(&mut self, until: Instant) -> Input {
-        if !self.is_open {
-            // A wait that fails is a short wait.
-            let _ = self.alarm.wait([], Some(until));
-            return Input::Rested;
-        }
-        match self.tickets.wait(self.nothing.as_fd(), until) {
-            Hint::Changed { revision, .. } => Input::Hint(revision),
-            Hint::StatusRequested { .. }
-            | Hint::Answered(_)
-            | Hint::NotAsked(_)
-            | Hint::Woken
-            | Hint::Elapsed => Input::Rested,
-            Hint::Gone(why) => {
-                self.is_open = false;
-                Input::Gone(why)
-            }
-        }
     }
 }
 

@@ -243,7 +243,10 @@ impl Observed {
         for word in words.take(NOTES_MAX + 2) {
             match word.strip_prefix('=') {
                 Some(word) => observed.exact = observed.exact.or(exact_of(word)),
-                None => observed.writes.extend(write_of(word)),
+                None if observed.writes.len() <= NOTES_MAX => {
+                    observed.writes.extend(write_of(word));
+                }
+                None => {}
             }
         }
         if observed.is_empty() { Observed::default() } else { observed }

@@ -21,8 +21,8 @@ use crate::core::tickets::{End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToF
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
+use crate::store::Bucket;
 use crate::store::tickets::Tickets;
-use crate::store::{Bucket, Hint};
 use crate::sys::{self, Alarm, PollFlags, ReadySet, raw};
 
 /// How long the end of a command is waited for that was killed because the front is dead.
@@ -64,8 +64,6 @@ struct Renewer<'a> {
     request: &'a Request,
     owner: TicketOwner,
     tickets: Tickets,
-    /// The bucket was opened, and not lost since.
-    is_open: bool,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
     /// This process has the input, the output and the files that the command inherits.
@@ -163,7 +161,6 @@ impl<'a> Renewer<'a> {
             request,
             owner: owner.with_soft(request.soft),
             tickets,
-            is_open: false,
             front: None,
             has_files: false,
             validity_told,
@@ -211,9 +208,6 @@ impl<'a> Renewer<'a> {
         {
             log::warn!("{} has not renewed its lock in time: it was removed", other.describe());
         }
-        if let Some(Input::Opened(opened)) = &input {
-            self.is_open = opened.is_ok();
-        }
         match (input, step) {
             (Some(input), _) => input,
             (None, Step::Rest(until)) => self.rest(until, now),
@@ -231,24 +225,7 @@ impl<'a> Renewer<'a> {
         let begins_by = self.begins_by().filter(|at| *at > now);
         let until = begins_by.map_or(until, |at| at.min(until));
         let until = self.release_at().map_or(until, |at| at.min(until));
-        let wakes = self.wakes.as_fd();
-        if !self.is_open {
-            // A wait that fails is a short wait.
-            let _ = self.alarm.wait([(wakes, PollFlags::IN)], Some(until));
-            return Input::Rested;
-        }
-        match self.tickets.wait(wakes, until) {
-            Hint::Changed { revision, .. } => Input::Hint(revision),
-            Hint::StatusRequested { .. }
-            | Hint::Answered(_)
-            | Hint::NotAsked(_)
-            | Hint::Woken
-            | Hint::Elapsed => Input::Rested,
-            Hint::Gone(why) => {
-                self.is_open = false;
-                Input::Gone(why)
-            }
-        }
+        self.tickets.rest(self.wakes.as_fd(), until)
     }
 
     fn tell_front(&mut self) {

@@ -26,6 +26,7 @@ use super::{
 use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
 use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket};
 use crate::core::{Instant, Observed, Revision, Written};
+use crate::sys::{Alarm, PollFlags};
 
 /// How long a note stays: a week, longer than the time between two runs of most jobs.
 const NOTED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -44,6 +45,8 @@ pub struct Tickets {
     prefix: String,
     /// The key of the notes.
     notes_key: String,
+    /// The bucket was opened, and not lost since.
+    is_open: bool,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
     pace: Pace,
@@ -61,6 +64,7 @@ impl Tickets {
             own: ticket.clone(),
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
+            is_open: false,
             mark: None,
             pace: Pace::new(ticket.lifetime / 4),
         }
@@ -79,7 +83,9 @@ impl Tickets {
     ///
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let (bucket, entries) = self.bucket.open(FirstKeys::read(&[MARK_KEY]), deadline)?;
+        let opened = self.bucket.open(FirstKeys::read(&[MARK_KEY]), deadline);
+        self.is_open = opened.is_ok();
+        let (bucket, entries) = opened?;
         Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
     }
 
@@ -291,9 +297,26 @@ impl Tickets {
         self.bucket.subscribe(&keys.collect::<Vec<_>>())
     }
 
-    /// Waits for a hint, for `wake` to become readable, or for `deadline`.
-    pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
-        self.bucket.wait(wake, Some(deadline))
+    /// Waits for a hint, for `wake` to become readable, or for `until`.
+    pub fn rest(&mut self, wake: BorrowedFd<'_>, until: Instant) -> Input {
+        if !self.is_open {
+            // A wait that fails is a short wait.
+            let alarm = Alarm::new();
+            let _ = alarm.and_then(|alarm| alarm.wait([(wake, PollFlags::IN)], Some(until)));
+            return Input::Rested;
+        }
+        match self.bucket.wait(wake, Some(until)) {
+            Hint::Changed { revision, .. } => Input::Hint(revision),
+            Hint::StatusRequested { .. }
+            | Hint::Answered(_)
+            | Hint::NotAsked(_)
+            | Hint::Woken
+            | Hint::Elapsed => Input::Rested,
+            Hint::Gone(why) => {
+                self.is_open = false;
+                Input::Gone(why)
+            }
+        }
     }
 }
 

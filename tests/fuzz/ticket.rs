@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{assert_one_line, printable};
+use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::{Decision, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, decide};
 use crate::core::timing::{COUNT_MAX, R_MAX};
@@ -16,11 +17,17 @@ const NUMBER: Revision = Revision(7);
 
 /// A header block with the token behind it, under the keys of a ticket for one name, for several,
 /// and under none of these: what is taken for a ticket can be written and is then read the same.
-/// What is not blocks every ticket, and says why in a line.
+/// What is not blocks every ticket, and says why in a line. The notes of a host, too, can be written
+/// as they were read.
 pub fn ticket(data: &[u8]) -> bool {
     let end = data.windows(4).position(|four| four == b"\r\n\r\n");
     let (block, payload) = data.split_at(end.map_or(data.len(), |at| at + 4));
     let content = answer::content(&Headers::parse(block), payload);
+    // The notes of a host are in such a header alone.
+    if let Some(text) = content.header("Putex-Seen") {
+        let seen = Observed::from_text(text);
+        assert_eq!(Observed::from_text(&seen.to_text()), seen);
+    }
     let mut is_ticket = false;
     for key in ["lock.a.0f", "lock.a.b.0f", "lock._.0f", "lock.0f", "lock.a b.0f"] {
         let Some(found) = stands(key, content.clone()) else { continue };

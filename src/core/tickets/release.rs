@@ -89,13 +89,13 @@ pub struct Releaser {
 }
 
 impl Releaser {
-    /// Returns one for tickets of exactly this name.
+    /// Returns one for tickets of exactly this name, in a bucket that is open.
     pub fn new(name: Name, whose: Whose, now: Instant) -> Releaser {
         Releaser {
             name,
             whose,
             until: now.after(PATIENCE),
-            phase: Phase::Closed,
+            phase: Phase::Listing,
             targets: None,
             broken: Vec::new(),
             was_held: false,
@@ -112,7 +112,6 @@ impl Releaser {
     pub fn next(&self, now: Instant) -> Step {
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         match &self.phase {
-            Phase::Closed if self.targets.is_none() => Step::Open(by.max(self.until)),
             Phase::Closed => Step::Open(by),
             Phase::Listing => Step::List(EarlierKeys::default(), by),
             Phase::Ending(other) => Step::Remove((**other).clone(), by),

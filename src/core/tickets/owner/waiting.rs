@@ -122,7 +122,9 @@ impl TicketOwner {
             true => Phase::Resting(until, Box::new(Phase::Listing)),
             false => Phase::Watching(watched),
         };
-        self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
+        // Without a ticket there is no place.
+        let ahead = if self.own.is_some() { blockers.len() as u64 } else { 0 };
+        self.tell(ToFront::Waiting { ahead, why });
     }
 
     /// Returns when this ticket of another may be removed; `None` if it was not seen.

@@ -22,14 +22,12 @@ fn standing(number: u64, revision: u64, token: &str, of: &str) -> StoredTicket {
     StoredTicket { key, revision, number, age, ticket: Ok(ticket(token, of)) }
 }
 
-fn opened(whose: Whose) -> Releaser {
-    let mut releaser = Releaser::new(name("a"), whose, now());
-    releaser.phase = Phase::Listing;
-    releaser
+fn of(whose: Whose) -> Releaser {
+    Releaser::new(name("a"), whose, now())
 }
 
 fn own() -> Releaser {
-    opened(Whose::Own(Incarnation(1)))
+    of(Whose::Own(Incarnation(1)))
 }
 
 fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
@@ -118,7 +116,7 @@ fn all_tickets_of_the_requester_are_released() {
 
 #[test]
 fn all_tickets_of_the_holder_for_this_name_are_broken_and_no_others() {
-    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    let mut releaser = of(Whose::OfHolder("one".to_owned()));
     let all = [
         standing(3, 13, "one", "a"),
         standing(4, 14, "two", "a"),
@@ -138,7 +136,7 @@ fn all_tickets_of_the_holder_for_this_name_are_broken_and_no_others() {
 #[test]
 fn a_ticket_that_ends_by_itself_is_not_said_to_be_broken() {
     for (written, count) in [(Written::Moved(None), 0), (unknown(), 1)] {
-        let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+        let mut releaser = of(Whose::OfHolder("one".to_owned()));
         list(&mut releaser, &[standing(3, 13, "one", "a")]);
         let is_unknown = written == unknown();
         write(&mut releaser, 13, written);
@@ -156,11 +154,11 @@ fn a_ticket_that_ends_by_itself_is_not_said_to_be_broken() {
 
 #[test]
 fn nothing_is_broken_of_another_holder_who_is_named() {
-    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    let mut releaser = of(Whose::OfHolder("one".to_owned()));
     let two = [standing(4, 14, "two", "a"), standing(5, 15, "three", "a")];
     list(&mut releaser, &two);
     assert_eq!(releaser.ended(), Some(&Released::NotHeldBy("two has a".to_owned())));
-    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    let mut releaser = of(Whose::OfHolder("one".to_owned()));
     list(&mut releaser, &[standing(4, 14, "one", "z")]);
     assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
 }

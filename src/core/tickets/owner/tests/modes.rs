@@ -113,6 +113,8 @@ fn a_soft_ticket_is_not_written_while_others_hold_the_name() {
         let now = begin.after(Duration::from_secs(seconds));
         probe(&mut owner, std::slice::from_ref(&reader), now);
         let Step::Rest(until) = owner.next(now) else { panic!("it does not wait") };
+        let told = owner.last_message.clone();
+        assert!(matches!(told, Some(ToFront::Waiting { ahead: 0, .. })), "it has no place");
         assert!(until.since(now) <= Duration::from_millis(500));
     }
     let now = begin.after(Duration::from_secs(2));
