@@ -34,24 +34,12 @@ enum Phase {
     Reading,
     WritingMark(Mark),
     Writing(Option<LeaseEntry>),
-    /// What was read last is confirmed.
-    Confirming(Confirmed),
+    /// What was read last is confirmed. Then it has ended so, or what was read counts, whatever was
+    /// noted.
+    Confirming(Option<LeaseEnd>),
     /// Nothing is done until then.
     Resting(Instant),
     Done(LeaseEnd),
-}
-
-/// What follows when what was read last is confirmed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Confirmed {
-    /// It counts, whatever was noted.
-    Counts,
-    /// [`LeaseEnd::NotHad`].
-    NotHad(Option<LeaseView>),
-    /// [`LeaseEnd::Absent`].
-    Absent,
-    /// [`LeaseEnd::Checked`]: it is not held.
-    NotHeld(Option<LeaseView>),
 }
 
 /// One command for one lease.
@@ -226,7 +214,7 @@ impl LeaseCommand {
         match is_exact {
             // Somebody has removed the later entries.
             true => self.read_anew(now),
-            false => self.phase = Phase::Confirming(Confirmed::Counts),
+            false => self.phase = Phase::Confirming(None),
         }
     }
 
@@ -264,13 +252,13 @@ impl LeaseCommand {
             }
             (LeaseTask::Extend { .. }, standing) => {
                 let view = standing.map(|(_, view)| view);
-                self.end_confirmed(Confirmed::NotHad(view), now);
+                self.end_confirmed(LeaseEnd::NotHad(view));
             }
             (LeaseTask::Expire { .. }, None) => {
                 let own = self.sent_what_was_read().and(self.expiring.take());
                 match own {
                     Some(view) => self.end(LeaseEnd::Expired(view)),
-                    None => self.end_confirmed(Confirmed::Absent, now),
+                    None => self.end_confirmed(LeaseEnd::Absent),
                 }
             }
             (LeaseTask::Expire { .. }, Some((_, view))) => {
@@ -289,11 +277,13 @@ impl LeaseCommand {
             (LeaseTask::Check { .. }, None) if self.missing_mark(Duration::ZERO).is_some() => {
                 self.end(LeaseEnd::Checked(LeaseState::Unsure, None));
             }
-            (LeaseTask::Check { .. }, None) => self.end_confirmed(Confirmed::NotHeld(None), now),
+            (LeaseTask::Check { .. }, None) => {
+                self.end_confirmed(LeaseEnd::Checked(LeaseState::RunOut, None));
+            }
             (LeaseTask::Check { holder }, Some((it, view))) => {
                 let is_anothers = holder.is_some_and(|holder| holder != it.holder);
                 if is_anothers || view.state == LeaseState::RunOut {
-                    self.end_confirmed(Confirmed::NotHeld(Some(view)), now);
+                    self.end_confirmed(LeaseEnd::Checked(LeaseState::RunOut, Some(view)));
                 } else {
                     self.end(LeaseEnd::Checked(view.state, Some(view)));
                 }
@@ -301,38 +291,31 @@ impl LeaseCommand {
         }
     }
 
-    /// Goes on so if what was read last is no old entry.
-    fn end_confirmed(&mut self, then: Confirmed, now: Instant) {
+    /// Ends so if what was read last is no old entry.
+    fn end_confirmed(&mut self, end: LeaseEnd) {
         match self.replicas {
-            1 => self.conclude(then, now),
-            _ => self.phase = Phase::Confirming(then),
+            1 => self.end(end),
+            _ => self.phase = Phase::Confirming(Some(end)),
         }
     }
 
-    fn conclude(&mut self, then: Confirmed, now: Instant) {
-        match then {
-            Confirmed::Counts => self.read_anew(now),
-            Confirmed::NotHad(view) => self.end(LeaseEnd::NotHad(view)),
-            Confirmed::Absent => self.end(LeaseEnd::Absent),
-            Confirmed::NotHeld(view) => self.end(LeaseEnd::Checked(LeaseState::RunOut, view)),
-        }
-    }
-
-    fn confirmed(&mut self, written: Written, then: Confirmed, now: Instant) {
-        match written {
-            Written::Stored(_) => {
+    fn confirmed(&mut self, written: Written, end: Option<LeaseEnd>, now: Instant) {
+        match (written, end) {
+            (Written::Stored(_), end) => {
                 let (StoredLease { revision, .. }, began) = &self.last_read;
                 self.notes.confirm(*revision, *began);
-                self.conclude(then, now);
+                match end {
+                    Some(end) => self.end(end),
+                    None => self.read_anew(now),
+                }
             }
-            Written::Denied(why) => match then {
-                // Whoever counts as having lost a lease does not rely on it.
-                Confirmed::NotHad(view) => self.end(LeaseEnd::NotHad(view)),
-                Confirmed::NotHeld(view) => self.end(LeaseEnd::Checked(LeaseState::Unsure, view)),
-                Confirmed::Absent | Confirmed::Counts => self.failed(why, now),
-            },
-            Written::Unknown(why) => self.failed(why, now),
-            Written::Moved(_) => {
+            // Whoever counts as having lost a lease does not rely on it.
+            (Written::Denied(_), Some(end @ LeaseEnd::NotHad(_))) => self.end(end),
+            (Written::Denied(_), Some(LeaseEnd::Checked(_, view))) => {
+                self.end(LeaseEnd::Checked(LeaseState::Unsure, view));
+            }
+            (Written::Denied(why) | Written::Unknown(why), _) => self.failed(why, now),
+            (Written::Moved(_), _) => {
                 let why = "the lease was read from a server that is behind".to_owned();
                 self.failed(why, now);
             }
