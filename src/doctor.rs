@@ -33,6 +33,7 @@ use self::progress::Progress;
 use self::sample::Samples;
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
+use crate::cli::connect::StoreSettings;
 use crate::cli::{DoctorArgs, Location, Lookup, connect};
 use crate::core::agent_status::seconds;
 use crate::core::{AgentStatus, REACH_MAX, Timing};
@@ -85,20 +86,20 @@ const OF_SERVERS: &[&str] =
 /// The findings about a bucket in a directory.
 const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
 
-/// Measures everything. `base` is the directory for files of this host.
+/// Measures everything.
 ///
 /// # Errors
 ///
 /// Why nothing could be measured.
-pub fn run(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Refusal> {
+pub fn run(args: &DoctorArgs, var: Lookup<'_>) -> Result<Report, Refusal> {
     let progress = Progress::new();
     progress.tell("servers");
-    let (mut opened, due) = match connect::doctor_location(args, var)? {
+    let (mut opened, due) = match connect::usable(&args.bucket.location, var, |_| true)? {
         Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
         Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
     };
     progress.tell("agents");
-    let keys = read_agents(args, &mut opened, base);
+    let keys = read_agents(args, &mut opened);
     let (timing, from) = timing_of(args, keys.as_deref().unwrap_or_default());
     let mut findings = of_bucket(args, &mut opened, timing, &progress);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
@@ -121,7 +122,7 @@ pub fn run(args: &DoctorArgs, base: &Path, var: Lookup<'_>) -> Result<Report, Re
 /// Connects to all servers, and inspects the bucket.
 fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let bucket = &args.bucket.name;
-    let settings = connect::doctor_settings(args, args.timing.renewal());
+    let settings = StoreSettings::new(&args.bucket, "doctor", args.timing.renewal());
     let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
     let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
     let count = inspected.len();
@@ -193,11 +194,7 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
 }
 
 /// Returns what stands under the keys of agents, or why that could not be read.
-fn read_agents(
-    args: &DoctorArgs,
-    opened: &mut Opened,
-    base: &Path,
-) -> Result<Vec<KeyStatus>, Finding> {
+fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Vec<KeyStatus>, Finding> {
     let not_read = |text: &str| format!("not asked: {text}");
     if let Some(fault) = &opened.fault {
         return Err(Finding::unknown("agents", not_read(fault), LATER));
@@ -206,7 +203,8 @@ fn read_agents(
     let is_enough = |key: &str, all: &[KeyStatus]| {
         status::of_agents(all, key).is_some_and(|status| agents::is_fit(status, site_of(args)))
     };
-    let (mut reader, began) = (status::Reader::new(&args.source, base), sys::now());
+    let source = connect::source(&args.bucket);
+    let (mut reader, began) = (status::Reader::new(&source), sys::now());
     loop {
         let status = reader.read(&wanted, Some(&is_enough), opened.store.bucket());
         let read = status.map_err(|refusal| {
@@ -236,7 +234,10 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
 }
 
 fn site_of(args: &DoctorArgs) -> Site {
-    if args.source.dir.is_some() { Site::Directory } else { Site::Servers }
+    match args.bucket.location {
+        Location::Dir(_) => Site::Directory,
+        Location::Nats(_) => Site::Servers,
+    }
 }
 
 /// Returns the findings about the agents.

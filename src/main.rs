@@ -10,11 +10,9 @@ use putex::agent::service_manager::ServiceManager;
 use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
-use putex::cli::connect::{self, Use};
-use putex::cli::lease::Action;
 use putex::cli::{
-    self, AgentArgs, BucketArgs, CheckArgs, DoctorArgs, Environment, GrabArgs, Invocation,
-    LeaseArgs, Location, LockArgs, PauseArgs, StatusArgs, SwitchoverArgs,
+    self, AgentArgs, BucketArgs, CheckArgs, DoctorArgs, Environment, Invocation, Location, Request,
+    connect,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation, REACH_MAX};
 use putex::doctor;
@@ -28,7 +26,6 @@ use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::pause;
 use putex::status;
-use putex::store::Bucket;
 use putex::store::name::no_such_bucket;
 use putex::switchover;
 use putex::sys;
@@ -46,20 +43,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => {
             stderr.or_syslog(args.guard.syslog)
         }
-        Ok(
-            Invocation::Check(_)
-            | Invocation::Doctor { .. }
-            | Invocation::Grab(_)
-            | Invocation::Guard
-            | Invocation::Init(_)
-            | Invocation::Lease(_)
-            | Invocation::Lock(_)
-            | Invocation::Pause(_)
-            | Invocation::Print(_)
-            | Invocation::Status(_)
-            | Invocation::Switchover(_),
-        )
-        | Err(_) => stderr,
+        Ok(_) | Err(_) => stderr,
     };
     // An agent and a guard take the signals themselves, and no other is to end them: with the first
     // process of a container the service is killed.
@@ -78,14 +62,8 @@ fn main() -> ExitCode {
             }
             finish(&args, destination).map(number)
         }
-        Invocation::Init(args) => run_init(&args).map(number),
-        Invocation::Lock(args) => run_lock(&args, destination),
-        Invocation::Grab(args) => run_grab(&args, destination),
-        Invocation::Lease(args) => run_lease(&args, destination),
-        Invocation::Status(args) => run_status(&args),
+        Invocation::Once(bucket, request) => once(&bucket, &request, destination),
         Invocation::Doctor { is_json, args } => run_doctor(is_json, *args, destination),
-        Invocation::Switchover(args) => run_switchover(&args, destination),
-        Invocation::Pause(args) => run_pause(&args, destination),
         Invocation::Guard => guard::run(stderr).map(number),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -182,73 +160,47 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     ended.map_err(Refusal::system("cannot start: "))
 }
 
-/// Makes a bucket.
-fn run_init(args: &BucketArgs) -> Result<Exit, Refusal> {
-    let is_local = matches!(args.location, Location::Dir(_));
-    let of = Use::without_locks("init".to_owned());
-    let mut store = connect::store(args, &of, &variable)?;
-    init::run(&mut *store, &args.name, is_local).and_then(|text| print(&text))
-}
-
-/// Runs a command while a lock is held; returns the exit status.
-fn run_lock(args: &LockArgs, destination: Destination) -> Result<u8, Refusal> {
-    if let Location::Dir(base) = &args.bucket.location {
-        return lock::run_local(&args.request, base, &args.bucket.name, destination);
-    }
-    let store = connect::store(&args.bucket, &Use::of_lock(&args.request), &variable);
-    lock::run(&args.request, store, destination)
-}
-
-/// Gets a lock for a script, or releases it; returns the exit status.
-fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
-    let (text, status) = match &args.bucket.location {
-        Location::Dir(base) => {
-            grab::run_local(&args.request, base, &args.bucket.name, destination)?
+/// Does what a command asks for that ends by itself; returns the exit status.
+fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Result<u8, Refusal> {
+    let store = || connect::store(bucket, request, &variable);
+    let existing_if = |is_needed: bool| {
+        let mut store = store()?;
+        if is_needed && store.open_existing(sys::now().after(REACH_MAX))?.is_none() {
+            return Err(Refusal::new(Exit::Unsafe, no_such_bucket(&bucket.name)));
         }
-        Location::Nats(_) => {
-            let mut store = connect::store(&args.bucket, &Use::of_grab(&args.request), &variable)?;
-            if args.request.needs_bucket() {
-                require_bucket(&mut *store, &args.bucket.name)?;
-            }
-            grab::run(&args.request, store, destination)?
+        Ok(store)
+    };
+    let (name, source) = (&bucket.name, connect::source(bucket));
+    let is_local = source.dir.is_some();
+    let (text, status) = match (request, &bucket.location) {
+        (Request::Lock(request), Location::Dir(base)) => {
+            return lock::run_local(request, base, name, destination);
         }
+        (Request::Lock(request), Location::Nats(_)) => {
+            return lock::run(request, store(), destination);
+        }
+        (Request::Grab(request), Location::Dir(base)) => {
+            grab::run_local(request, base, name, destination)?
+        }
+        (Request::Grab(request), Location::Nats(_)) => {
+            grab::run(request, existing_if(request.needs_bucket())?, destination)?
+        }
+        (Request::Lease(request), _) => {
+            let store = existing_if(request.needs_bucket())?;
+            lease::run(request, store, is_local, &source.base, destination)?
+        }
+        (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, is_local, destination)?,
+        (Request::Init, _) => (init::run(&mut *store()?, name, is_local)?, 0),
+        (Request::Status(request), _) => {
+            return status::run(request, &source, store()?, print_to_reader);
+        }
+        (Request::Switchover(request), _) => {
+            let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
+            switchover::run(request, &source, store()?, destination, signals)?
+        }
+        (Request::Pause(request), _) => pause::run(request, &source, store()?, destination)?,
     };
     print(&text).map(|_| status)
-}
-
-/// Refuses a bucket that does not exist.
-fn require_bucket(store: &mut dyn Bucket, bucket: &str) -> Result<(), Refusal> {
-    let opened = store.open_existing(sys::now().after(REACH_MAX))?;
-    let missing = || Refusal::new(Exit::Unsafe, no_such_bucket(bucket));
-    opened.map(drop).ok_or_else(missing)
-}
-
-/// Does something with leases; returns the exit status.
-fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> {
-    let is_local = matches!(args.bucket.location, Location::Dir(_));
-    let mut store = connect::store(&args.bucket, &Use::of_lease(&args.action), &variable)?;
-    let needs_bucket = match &args.action {
-        Action::Lease(request) => request.needs_bucket(),
-        Action::Put(_) => true,
-    };
-    if needs_bucket {
-        require_bucket(&mut *store, &args.bucket.name)?;
-    }
-    let (text, status) = match &args.action {
-        Action::Lease(request) => {
-            let base = connect::runtime_base();
-            lease::run(request, store, is_local, &base, destination)?
-        }
-        Action::Put(put) => lease::run_put(put, store, is_local, destination)?,
-    };
-    print(&text).map(|_| status)
-}
-
-/// Shows who holds what; returns the exit status.
-fn run_status(args: &StatusArgs) -> Result<u8, Refusal> {
-    let of = Use::without_locks("status".to_owned());
-    let store = connect::store(&args.bucket, &of, &variable)?;
-    status::run(&args.request, store, &connect::runtime_base(), print_to_reader)
 }
 
 /// Measures whether all is fit; returns the exit status.
@@ -257,7 +209,7 @@ fn run_doctor(
     args: Result<DoctorArgs, Refusal>,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    let measured = args.and_then(|args| doctor::run(&args, &connect::runtime_base(), &variable));
+    let measured = args.and_then(|args| doctor::run(&args, &variable));
     let (text, status) = match measured {
         Ok(report) if is_json => (report.json()?, report.status()),
         Ok(report) => (report.text(), report.status()),
@@ -267,24 +219,6 @@ fn run_doctor(
         }
         Err(refusal) => (doctor::not_measured(&refusal), doctor::NOT_MEASURED),
     };
-    print(&text).map(|_| status)
-}
-
-/// Moves a lock to another agent; returns the exit status.
-fn run_switchover(args: &SwitchoverArgs, destination: Destination) -> Result<u8, Refusal> {
-    let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
-    let of = Use::without_locks(format!("switchover {}", args.request.key));
-    let store = connect::store(&args.bucket, &of, &variable)?;
-    let base = connect::runtime_base();
-    let (text, status) = switchover::run(&args.request, store, &base, destination, signals)?;
-    print(&text).map(|_| status)
-}
-
-/// Begins or ends a pause; returns the exit status.
-fn run_pause(args: &PauseArgs, destination: Destination) -> Result<u8, Refusal> {
-    let of = Use::without_locks(format!("pause {}", args.request.key));
-    let store = connect::store(&args.bucket, &of, &variable)?;
-    let (text, status) = pause::run(&args.request, store, &connect::runtime_base(), destination)?;
     print(&text).map(|_| status)
 }
 

@@ -6,7 +6,6 @@
 //! depend on it: an agent that does not know of it acts as ever.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -29,8 +28,6 @@ const UNKNOWN_KEY: &str =
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the bucket is.
-    pub source: Source,
     /// The key of the agents.
     pub key: String,
     /// Whether a pause begins or ends.
@@ -60,19 +57,19 @@ pub enum Action {
 /// What is printed, and the exit status.
 pub type Ended = (String, u8);
 
-/// Does what is asked for. `base` is the directory for files of this host.
+/// Does what is asked for.
 ///
 /// # Errors
 ///
 /// Why it is not known what has become of it, or why nothing was asked for.
 pub fn run(
     request: &Request,
+    source: &Source,
     bucket: Box<dyn Bucket>,
-    base: &Path,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let agents = BTreeMap::new();
-    let reader = Reader::new(&request.source, base).looking();
+    let reader = Reader::new(source).looking();
     let waits_for = Vec::new();
     let mut process = Process { request, bucket, reader, destination, agents, waits_for };
     match &request.action {

@@ -52,13 +52,13 @@ pub struct Source {
     pub bucket: String,
     /// The directory in which it is, if it is in one, and the digest of that location.
     pub dir: Option<(PathBuf, String)>,
+    /// The directory for files of this host.
+    pub base: PathBuf,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the bucket is.
-    pub source: Source,
     /// The names; all if there are none.
     pub keys: Vec<String>,
     /// The form of the answer.
@@ -80,16 +80,16 @@ pub enum Form {
     Exit(Question),
 }
 
-/// Prints what is asked for; returns the exit status. `base` is the directory for files of this
-/// host. `print` returns whether standard output has a reader; without one nothing is repeated.
+/// Prints what is asked for; returns the exit status. `print` returns whether standard output has
+/// a reader; without one nothing is repeated.
 ///
 /// # Errors
 ///
 /// Why the bucket was not read.
 pub fn run(
     request: &Request,
+    source: &Source,
     mut bucket: Box<dyn Bucket>,
-    base: &Path,
     print: impl Fn(&str) -> Result<bool, Refusal>,
 ) -> Result<u8, Refusal> {
     let cannot_wait = Refusal::system("cannot wait: ");
@@ -97,7 +97,7 @@ pub fn run(
     // Where no agent has answered, nothing is said of a name but that nothing is known.
     let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
-    let mut reader = Reader::new(&request.source, base);
+    let mut reader = Reader::new(source);
     loop {
         let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
         let status = reader.read(&request.keys, is_enough, &mut *bucket)?;
@@ -164,8 +164,6 @@ pub(crate) type IsEnough<'a> = &'a dyn Fn(&str, &[KeyStatus]) -> bool;
 /// Reads a bucket as often as a command wants, and asks its agents.
 pub(crate) struct Reader<'a> {
     source: &'a Source,
-    /// The directory for files of this host.
-    base: &'a Path,
     /// Agents that are asked read what operators have requested.
     looks: bool,
     /// The agents that answered the last time.
@@ -177,11 +175,11 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Makes the reader of a bucket. `base` is the directory for files of this host.
-    pub(crate) fn new(source: &'a Source, base: &'a Path) -> Reader<'a> {
+    /// Makes the reader of a bucket.
+    pub(crate) fn new(source: &'a Source) -> Reader<'a> {
         let answered = BTreeSet::new();
         let renewal = RENEWAL_UNKNOWN;
-        Reader { source, base, looks: false, answered, renewal, not_asked: None }
+        Reader { source, looks: false, answered, renewal, not_asked: None }
     }
 
     /// Returns why this user may not ask agents what they do, if so.
@@ -229,7 +227,7 @@ impl<'a> Reader<'a> {
         is_enough: Option<IsEnough<'_>>,
         bucket: &mut dyn Bucket,
     ) -> Result<Status, Refusal> {
-        let Source { bucket: bucket_name, dir } = self.source;
+        let Source { bucket: bucket_name, dir, .. } = self.source;
         let epoch = bucket.open_existing(sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
         let began = sys::now();
         let by = began.after(ANSWER_MAX);
@@ -289,7 +287,7 @@ impl<'a> Reader<'a> {
         let asked: BTreeSet<String> = of_agents.cloned().collect();
         let answers = match &self.source.dir {
             None => Answers::Messages,
-            Some((_, location)) => Answers::Files { base: self.base, location },
+            Some((_, location)) => Answers::Files { base: &self.source.base, location },
         };
         let known = std::mem::take(&mut self.answered);
         let known = known.into_iter().chain(assemble::known_holders(keys)).collect();

@@ -9,7 +9,6 @@ mod choose;
 mod judge;
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
@@ -43,8 +42,6 @@ const WRITES_MAX: u32 = 5;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the bucket is.
-    pub source: Source,
     /// The key of the agents.
     pub key: String,
     /// The token of the holder; `None` for the only one.
@@ -65,20 +62,20 @@ pub type Ended = (String, u8);
 /// What is printed when it has succeeded, or why it has not.
 type Followed = Result<String, String>;
 
-/// Does what is asked for. `base` is the directory for files of this host. `signals` has those that
-/// end this command: the request is withdrawn then.
+/// Does what is asked for. `signals` has those that end this command: the request is withdrawn
+/// then.
 ///
 /// # Errors
 ///
 /// Why it is not known what has become of it, or why nothing was asked for.
 pub fn run(
     request: &Request,
+    source: &Source,
     bucket: Box<dyn Bucket>,
-    base: &Path,
     destination: Destination,
     signals: OwnedFd,
 ) -> Result<Ended, Refusal> {
-    let reader = Reader::new(&request.source, base);
+    let reader = Reader::new(source);
     let chosen_at = sys::now();
     let mut process = Process { request, bucket, reader, destination, signals, chosen_at };
     let chosen = match process.choose()? {

@@ -8,6 +8,7 @@ use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
 use crate::core::StoreError;
+use crate::exit::Refusal;
 use crate::nats::encode::valid_subject;
 use crate::nats::{Login, Secret, Server, Tls};
 
@@ -78,8 +79,7 @@ const FILES: [Name; 7] = [
 /// server, and must not get a lock that covers one host only. Options of a lower
 /// precedence than that of the directory are overridden instead, and the environment may
 /// be meant for other programs.
-pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
-    let settings = faults.settings;
+pub(super) fn refuse_beside_dir(settings: &Settings) -> Result<(), Refusal> {
     let dir = settings.precedence(Name::Dir);
     let is_meant = |flag: &&Flag| {
         let precedence = settings.precedence(flag.name);
@@ -89,74 +89,73 @@ pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
     let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
     let meant = FLAGS.iter().filter(is_for_servers).find(is_meant);
     let why = "is for a server, and the lock is kept in a directory; see --nats";
-    meant.map_or(Some(()), |flag| faults.usage(flag.name, why))
+    meant.map_or(Ok(()), |flag| Err(settings.usage(flag.name, why)))
 }
 
 /// Returns the servers and the settings for a connection.
-pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
-    let settings = faults.settings;
+pub(super) fn for_servers(
+    settings: &Settings,
+    faults: &mut Faults,
+    var: Lookup<'_>,
+) -> Option<Access> {
     let url = settings.text(Name::Nats);
-    let servers = match url {
-        Some(url) => faults.collect(Name::Nats, Server::parse_list(url))?,
-        None => Vec::new(),
-    };
-    let before = faults.found.len();
-    let login = login(settings, var).unwrap_or_else(|(name, why)| faults.usage(name, &why));
-    let certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
-        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-        (Some(_), None) if settings.get(Name::TlsKey).is_none() => {
-            faults.usage(Name::TlsCert, "needs --tlskey")
+    let servers = url.map(Server::parse_list).transpose();
+    let servers = faults.note(servers.map_err(|why| settings.usage(Name::Nats, &why)))?;
+    let before = faults.0.len();
+    let login = faults.note(login(settings, var)).flatten();
+    let [certificate, key, ca, context] = [Name::TlsCert, Name::TlsKey, Name::TlsCa, Name::Context]
+        .map(|name| faults.nonblank(settings, name));
+    for (name, other) in [(Name::TlsCert, Name::TlsKey), (Name::TlsKey, Name::TlsCert)] {
+        if settings.get(name).is_some() && settings.get(other).is_none() {
+            let why = format!("needs {}", other.flag().shown());
+            faults.0.push(settings.usage(name, &why));
         }
-        (None, Some(_)) if settings.get(Name::TlsCert).is_none() => {
-            faults.usage(Name::TlsKey, "needs --tlscert")
-        }
-        (None, None) | (Some(_), None) | (None, Some(_)) => None,
-    };
-    let ca = faults.text(Name::TlsCa).map(Into::into);
+    }
+    // That of a context comes before the default.
+    let inbox = settings.get(Name::InboxPrefix);
+    let inbox = inbox.map_or(Ok(None), |_| settings.parse(Name::InboxPrefix, valid_subject));
+    let inbox = faults.note(inbox).flatten();
+    let api = faults.note(api(settings)).flatten();
     let file = |name| Some((settings.written(name), settings.text(name)?.into()));
     let access = Access {
         url: url.map(str::to_owned),
-        servers,
+        servers: servers.unwrap_or_default(),
         login,
-        tls: Tls { ca, certificate, first: settings.is_on(Name::TlsFirst) },
-        inbox: subject(faults, Name::InboxPrefix),
-        api: api(faults),
-        context: faults.text(Name::Context),
+        tls: Tls {
+            ca: ca.map(Into::into),
+            certificate: certificate.zip(key).map(|(cert, key)| (cert.into(), key.into())),
+            first: settings.is_on(Name::TlsFirst),
+        },
+        inbox,
+        api,
+        context,
         context_setting: settings.get(Name::Context).map(|_| settings.written(Name::Context)),
         files: FILES.into_iter().filter_map(file).collect(),
     };
-    (faults.found.len() == before).then_some(access)
+    (faults.0.len() == before).then_some(access)
 }
 
-fn subject(faults: &mut Faults<'_>, name: Name) -> Option<String> {
-    let subject = faults.text(name)?;
-    faults.collect(name, valid_subject(&subject).map_err(|why| format!("{subject}: {why}")))
-}
-
-fn api(faults: &mut Faults<'_>) -> Option<String> {
+fn api(settings: &Settings) -> Result<Option<String>, Refusal> {
     let [domain, prefix] =
-        [Name::JsDomain, Name::JsApiPrefix].map(|name| faults.settings.precedence(name));
+        [Name::JsDomain, Name::JsApiPrefix].map(|name| settings.precedence(name));
     if domain.is_some() && domain == prefix {
-        return faults.usage(Name::JsDomain, "not together with --js-api-prefix");
+        return Err(settings.usage(Name::JsDomain, "not together with --js-api-prefix"));
     }
-    if prefix > domain {
-        return subject(faults, Name::JsApiPrefix);
+    match prefix > domain {
+        true => settings.parse(Name::JsApiPrefix, valid_subject),
+        false => settings.parse(Name::JsDomain, api_of),
     }
-    let domain = faults.text(Name::JsDomain)?;
-    faults.collect(Name::JsDomain, api_of(&domain))
 }
 
 /// Returns the login. All parts of it come from one origin: the one with the highest
 /// precedence that selects a login.
-fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, String)> {
+fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Refusal> {
     let user = settings.precedence(Name::User);
     let password = settings.precedence(Name::PasswordFile);
     if password > user {
-        return Err((Name::PasswordFile, "needs --user".to_owned()));
+        return Err(settings.usage(Name::PasswordFile, "needs --user"));
     }
-    if settings.text(Name::PasswordFile) == Some("") {
-        return Err((Name::PasswordFile, "is empty".to_owned()));
-    }
+    let password_file = settings.nonblank(Name::PasswordFile)?.filter(|_| password == user);
     // `Settings::add_environment` refuses variables that are not UTF-8.
     let value = |name: &str| variable(name, var).unwrap_or_default();
     let token = value("NATS_TOKEN");
@@ -167,18 +166,16 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, S
     if highest != Some(Precedence::Env)
         && let [one, two, ..] = options[..]
     {
-        return Err((two, format!("not together with {}", one.flag().shown())));
+        let why = format!("not together with {}", one.flag().shown());
+        return Err(settings.usage(two, &why));
     }
-    let selected = |name: Name| match settings.text(name).filter(|_| options.contains(&name)) {
-        Some("") => Err((name, "is empty".to_owned())),
-        other => Ok(other),
+    let selected = |name: Name| match options.contains(&name) {
+        true => settings.nonblank(name),
+        false => Ok(None),
     };
     if let Some(name) = selected(Name::User)? {
-        let password = match settings.text(Name::PasswordFile) {
-            Some(path) if password == user => Secret::File(path.into()),
-            Some(_) | None => Secret::Given(value("NATS_PASSWORD").unwrap_or_default()),
-        };
-        let name = name.to_owned();
+        let given = || Secret::Given(value("NATS_PASSWORD").unwrap_or_default());
+        let password = password_file.map_or_else(given, |path| Secret::File(path.into()));
         return Ok(Some(Login::User { name, password }));
     }
     let path = |name| selected(name).map(|path| path.map(PathBuf::from));

@@ -1,12 +1,11 @@
 //! Makes the store of a location. Reads contexts and files with secrets and certificates;
 //! connects to nothing. All commands use it, with the same result.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::access::Access;
-use super::lease::Action;
-use super::{AgentArgs, BucketArgs, DoctorArgs, Location, Lookup, context};
+use super::{AgentArgs, BucketArgs, Location, Lookup, Request, context};
 use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
@@ -14,12 +13,12 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
-use crate::status::ANSWER_MAX;
+use crate::status::{ANSWER_MAX, Source};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::micro::{BUCKET, KEY, SERVICE};
 use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
-use crate::{grab, lock, sys};
+use crate::sys;
 
 impl Location {
     /// Returns the location with the settings of its context; opens nothing.
@@ -65,11 +64,15 @@ pub fn runtime_base() -> PathBuf {
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
 pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
-    let text = match location {
-        Location::Dir(path) => format!("{:?}", sys::absolute(path)),
-        Location::Nats(access) => access_text(access, var),
-    };
-    digest(&text, LOCATION_ID_BYTES)
+    match location {
+        Location::Dir(path) => directory_id(path),
+        Location::Nats(access) => digest(&access_text(access, var), LOCATION_ID_BYTES),
+    }
+}
+
+/// Returns the digest of a directory as a location.
+fn directory_id(path: &Path) -> String {
+    digest(&format!("{:?}", sys::absolute(path)), LOCATION_ID_BYTES)
 }
 
 /// Returns the servers, the login and the JetStream API as a text without secrets.
@@ -88,6 +91,15 @@ fn access_text(access: &Access, var: Lookup<'_>) -> String {
     servers.sort();
     servers.dedup();
     format!("{servers:?} {text}")
+}
+
+/// Returns where a bucket is that is only looked at.
+pub fn source(bucket: &BucketArgs) -> Source {
+    let dir = match &bucket.location {
+        Location::Dir(dir) => Some((dir.clone(), directory_id(dir))),
+        Location::Nats(_) => None,
+    };
+    Source { bucket: bucket.name.clone(), dir, base: runtime_base() }
 }
 
 /// Long enough that no two locations of a host ever have the same.
@@ -149,8 +161,29 @@ impl StoreSettings {
         StoreSettings { service, ..StoreSettings::new(&args.bucket, &name, timing.renewal()) }
     }
 
+    /// Returns those of a command that ends by itself.
+    pub fn of_request(bucket: &BucketArgs, request: &Request) -> StoreSettings {
+        let (name, renewal) = match request {
+            Request::Lock(it) => (format!("lock {} {}", it.name, it.token), it.timing.renewal()),
+            Request::Grab(it) => (format!("grab {} {}", it.name, it.who), it.answer_time()),
+            Request::Lease(it) => (format!("lease {} {}", it.subject(), it.who), REQUEST_MAX),
+            Request::Put(it) => (format!("put {} {}", it.key, it.holder), REQUEST_MAX),
+            Request::Init => ("init".to_owned(), ANSWER_MAX),
+            Request::Status(_) => ("status".to_owned(), ANSWER_MAX),
+            Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
+            Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
+        };
+        let for_locks = match request {
+            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_) => true,
+            Request::Init | Request::Status(_) | Request::Switchover(_) | Request::Pause(_) => {
+                false
+            }
+        };
+        StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }
+    }
+
     /// Returns those of a connection of this name.
-    fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
+    pub(crate) fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
         let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket;
         StoreSettings {
             bucket: bucket.clone(),
@@ -164,58 +197,33 @@ impl StoreSettings {
     }
 }
 
-/// What a command other than the agent has a store for.
-#[derive(Clone, Debug)]
-pub struct Use {
-    /// The name of the connection, for people who look at the server.
-    pub name: String,
-    /// How long a request to the store may take.
-    pub answer_time: Duration,
-    /// Whether tickets and leases are kept in it.
-    pub for_locks: bool,
-}
-
-impl Use {
-    /// Returns that of a command which keeps neither tickets nor leases.
-    pub fn without_locks(name: String) -> Use {
-        Use { name, answer_time: ANSWER_MAX, for_locks: false }
-    }
-
-    /// Returns that of `putex lock`.
-    pub fn of_lock(lock::Request { name, token, timing, .. }: &lock::Request) -> Use {
-        let name = format!("lock {name} {token}");
-        Use { name, answer_time: timing.renewal(), for_locks: true }
-    }
-
-    /// Returns that of `putex grab` and `putex release`.
-    pub fn of_grab(request: &grab::Request) -> Use {
-        let name = format!("grab {} {}", request.name, request.who);
-        Use { name, answer_time: request.answer_time(), for_locks: true }
-    }
-
-    /// Returns that of `putex lease` and `putex put`.
-    pub fn of_lease(action: &Action) -> Use {
-        let name = match action {
-            Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
-            Action::Put(put) => format!("put {} {}", put.key, put.holder),
-        };
-        Use { name, answer_time: REQUEST_MAX, for_locks: true }
-    }
-}
-
-/// Returns the store of a command other than the agent, not yet opened.
+/// Returns the store of a command that ends by itself, not yet opened.
 ///
 /// # Errors
 ///
-/// The first fault; also a file that is missing: a command is not kept waiting for it.
-pub fn store(args: &BucketArgs, of: &Use, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = args.location.complete(var)?;
-    if let Some(fault) = location.faults().into_iter().next() {
-        return Err(fault.into());
-    }
-    let Use { name, answer_time, for_locks } = of;
-    let settings = StoreSettings::new(args, name, *answer_time);
-    Ok(bucket(location, StoreSettings { for_locks: *for_locks, ..settings }))
+/// As of [`usable`].
+pub fn store(
+    bucket: &BucketArgs,
+    request: &Request,
+    var: Lookup<'_>,
+) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = usable(&bucket.location, var, |_| true)?;
+    Ok(open(location, StoreSettings::of_request(bucket, request)))
+}
+
+/// Returns a location that is complete.
+///
+/// # Errors
+///
+/// The first fault, of those of files that count.
+pub(crate) fn usable(
+    location: &Location,
+    var: Lookup<'_>,
+    counts: impl Fn(&StoreError) -> bool,
+) -> Result<Location, Refusal> {
+    let location = location.complete(var)?;
+    let fault = location.faults().into_iter().find(counts);
+    fault.map_or(Ok(location), |fault| Err(fault.into()))
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -228,34 +236,15 @@ pub fn agent_store(
     incarnation: Incarnation,
     var: Lookup<'_>,
 ) -> Result<LockKey, Refusal> {
-    let location = args.bucket.location.complete(var)?;
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
-    if let Some(fault) = location.faults().into_iter().find(is_lasting) {
-        return Err(fault.into());
-    }
-    let store = bucket(location, StoreSettings::of_agent(args, incarnation));
+    let location = usable(&args.bucket.location, var, is_lasting)?;
+    let store = open(location, StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
     Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats).with_reads_of(read_max))
 }
 
-/// Returns the settings of the store for `putex doctor`. An answer that takes longer than R comes
-/// too late.
-pub fn doctor_settings(args: &DoctorArgs, renewal: Duration) -> StoreSettings {
-    StoreSettings::new(&args.bucket, "doctor", renewal)
-}
-
-/// Returns the location of the bucket for `putex doctor`, complete.
-///
-/// # Errors
-///
-/// As of [`store`].
-pub fn doctor_location(args: &DoctorArgs, var: Lookup<'_>) -> Result<Location, Refusal> {
-    let location = args.bucket.location.complete(var)?;
-    location.faults().into_iter().next().map_or(Ok(location), |fault| Err(fault.into()))
-}
-
-fn bucket(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
+fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
     match location {
         Location::Nats(access) => Box::new(nats_store(settings, *access)),
         Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket)),

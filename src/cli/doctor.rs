@@ -1,21 +1,19 @@
 //! The command line of `putex doctor`.
 
-use super::settings::{Faults, Settings};
+use super::line::Line;
+use super::settings::Faults;
 use super::table::{Name, nearest};
-use super::value::{device, samples};
-use super::{BucketArgs, Environment, Invocation, resolve, usage};
+use super::value::{device, within};
+use super::{BucketArgs, Invocation, resolve, usage};
 use crate::core::Timing;
 use crate::exit::Refusal;
-use crate::status::Source;
-use crate::store::name::valid_key;
+use crate::store::name::{valid_agents_key, valid_key};
 
 /// The arguments of `putex doctor`, each of them valid.
 #[derive(Debug)]
 pub struct DoctorArgs {
     /// The bucket.
     pub bucket: BucketArgs,
-    /// Where it is.
-    pub source: Source,
     /// The key of the agents; `None` for all of the bucket.
     pub key: Option<String>,
     /// R, F, C and drift.
@@ -39,73 +37,49 @@ pub const FINDINGS: [&str; 20] = [
     "watchdog", "cgroup",
 ];
 
-/// Returns the invocation with these options and words. A refusal of the settings is in it: a
-/// plugin of a monitoring system reports that too.
-pub(super) fn invocation(
-    settings: Settings,
-    words: Vec<String>,
-    environment: &Environment<'_>,
-) -> Result<Invocation, Refusal> {
-    if let [_, more, ..] = &words[..] {
+/// Returns the invocation of a line. A refusal of the settings is in it: a plugin of a monitoring
+/// system reports that too.
+pub(super) fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
+    if let [_, more, ..] = &line.words[..] {
         return Err(usage(format!("{more}: unexpected argument; write one KEY, or none for all")));
     }
-    let is_json = settings.get(Name::Json).is_some();
-    let key = words.into_iter().next();
-    let args = match key.as_deref().map_or(Ok(()), check_key) {
-        Ok(()) => resolve::all(settings, environment, |faults| resolve(faults, key, environment)),
-        Err(refusal) => Err(refusal),
-    };
-    Ok(Invocation::Doctor { is_json, args: Box::new(args) })
+    let is_json = line.has(Name::Json);
+    let args = Box::new(line.complete().and_then(|line| args(&line)));
+    Ok(Invocation::Doctor { is_json, args })
 }
 
-fn check_key(key: &str) -> Result<(), Refusal> {
-    valid_key(key).map_err(|why| usage(format!("KEY: {why}; write none for all keys")))?;
-    resolve::agents_key(key)
-}
-
-/// Resolves the settings; `None` if there is a fault.
-fn resolve(
-    faults: &mut Faults<'_>,
-    key: Option<String>,
-    environment: &Environment<'_>,
-) -> Option<DoctorArgs> {
-    let bucket = resolve::existing_bucket(faults, environment.var);
-    let timing = resolve::timing(faults);
-    let is_given = |name| faults.settings.get(name).is_some();
-    let is_timing_given =
-        [Name::Renewal, Name::Failures, Name::Confirmations].into_iter().any(is_given);
-    let device = match faults.settings.get(Name::Watchdog) {
-        Some(_) => faults.parse(Name::Watchdog, device).map(Some),
-        None => Some(None),
+fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
+    let settings = &line.settings;
+    let key = line.words.first();
+    if let Some(key) = key {
+        valid_key(key).map_err(|why| usage(format!("KEY: {why}; write none for all keys")))?;
+        valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
+    }
+    let bucket = line.bucket()?;
+    let mut faults = Faults::default();
+    let timing = resolve::timing(settings, &mut faults);
+    let known = |name: &str| {
+        let why = || {
+            let nearest = nearest(name, FINDINGS.map(str::to_owned));
+            format!("{name}: no finding has this name{nearest}; see putex help doctor")
+        };
+        FINDINGS.into_iter().find(|known| *known == name).ok_or_else(why)
     };
-    let samples = faults.parse(Name::Samples, samples);
-    let ignored = ignored(faults);
-    let (bucket, source) = bucket?;
-    Some(DoctorArgs {
+    let names = settings.nonblank(Name::Ignore)?.unwrap_or_default();
+    let names = names.split(',').filter(|_| line.has(Name::Ignore)).map(known);
+    let ignored = names.collect::<Result<_, _>>();
+    Ok(DoctorArgs {
         bucket,
-        source,
-        key,
-        timing: timing?,
-        is_timing_given,
-        device: device?,
-        ignored: ignored?,
-        samples: samples?,
-        is_strict: faults.settings.is_on(Name::Strict),
+        key: key.cloned(),
+        timing: faults.or_first(timing)?,
+        is_timing_given: [Name::Renewal, Name::Failures, Name::Confirmations]
+            .into_iter()
+            .any(|name| line.has(name)),
+        device: settings.parse(Name::Watchdog, device)?,
+        ignored: ignored.map_err(|why| settings.usage(Name::Ignore, &why))?,
+        samples: settings.value(Name::Samples, "", within(10..=10_000))?,
+        is_strict: line.is_on(Name::Strict),
     })
-}
-
-/// Resolves the names of the findings that do not count.
-fn ignored(faults: &mut Faults<'_>) -> Option<Vec<&'static str>> {
-    let Some(text) = faults.text(Name::Ignore) else {
-        return faults.settings.get(Name::Ignore).is_none().then(Vec::new);
-    };
-    let known = |name: &str| FINDINGS.into_iter().find(|known| *known == name);
-    let why = |name: &str| {
-        let nearest = nearest(name, FINDINGS.map(str::to_owned));
-        format!("{name}: no finding has this name{nearest}; see putex help doctor")
-    };
-    let names = text.split(',').map(|name| known(name).ok_or_else(|| why(name)));
-    faults.collect(Name::Ignore, names.collect::<Result<Vec<_>, _>>())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! | `table`, `subcommand` | every option and every command |
 //! | `parse`, and a file for each command with a page | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
+//! | `line` | what the parser of each command reads a line by |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
 //! | `help`, `topics`, `timing` | texts that are printed |
@@ -18,8 +19,8 @@ pub mod context;
 mod doctor;
 mod grab;
 pub mod help;
-mod init;
 pub mod lease;
+mod line;
 mod lock;
 mod parse;
 mod pause;
@@ -40,15 +41,9 @@ use std::time::Duration;
 use self::access::Access;
 use self::config::ReadConfig;
 pub use self::doctor::{DoctorArgs, FINDINGS};
-pub use self::grab::GrabArgs;
-pub use self::lease::LeaseArgs;
-pub use self::lock::LockArgs;
 pub use self::parse::parse;
-pub use self::pause::PauseArgs;
 use self::resolve::Resolved;
 use self::settings::Settings;
-pub use self::status::StatusArgs;
-pub use self::switchover::SwitchoverArgs;
 use crate::core::{Priority, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
@@ -63,20 +58,8 @@ pub enum Invocation {
     /// Stop the service that an agent and its guard left. The faults are those of
     /// settings that `finish` does not need; they are only reported.
     Finish(Box<AgentArgs>, Vec<Refusal>),
-    /// Make a bucket.
-    Init(Box<BucketArgs>),
-    /// Run a command while a lock is held.
-    Lock(Box<LockArgs>),
-    /// Get a lock for a script, or release it.
-    Grab(Box<GrabArgs>),
-    /// Do something with leases, or write under one.
-    Lease(Box<LeaseArgs>),
-    /// Show who holds what.
-    Status(Box<StatusArgs>),
-    /// Move a lock to another agent.
-    Switchover(Box<SwitchoverArgs>),
-    /// Begin or end a pause.
-    Pause(Box<PauseArgs>),
+    /// Do something once with what stands in a bucket.
+    Once(BucketArgs, Box<Request>),
     /// Measure whether all is fit.
     Doctor {
         /// Whether an object of JSON is asked for.
@@ -88,6 +71,27 @@ pub enum Invocation {
     Guard,
     /// Print this text and exit with success: help, version, timing.
     Print(String),
+}
+
+/// What is asked for, of a command that ends by itself.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a command while a lock is held.
+    Lock(crate::lock::Request),
+    /// Get a lock for a script, or release it.
+    Grab(crate::grab::Request),
+    /// Do something with leases.
+    Lease(crate::lease::Request),
+    /// Write under a lease.
+    Put(crate::lease::Put),
+    /// Make the bucket.
+    Init,
+    /// Show who holds what.
+    Status(crate::status::Request),
+    /// Move a lock to another agent.
+    Switchover(crate::switchover::Request),
+    /// Begin or end a pause.
+    Pause(crate::pause::Request),
 }
 
 /// The arguments of `putex check`.

@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser};
 
 use super::config::{self, Config};
+use super::line::Line;
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, doctor, grab, help, init, lease, lock, pause, status,
+    CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
     switchover, timing, topics, usage, utf8,
 };
 use crate::exit::Refusal;
@@ -26,7 +27,7 @@ pub fn parse(
 ) -> Result<Invocation, Refusal> {
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
-    let mut subcommand = None;
+    let (mut subcommand, mut rest) = (None, Vec::new());
     let (mut is_first, mut stray) = (true, Stray::default());
     while let Some(arg) = parser.next()? {
         let was_first = std::mem::take(&mut is_first);
@@ -35,8 +36,9 @@ pub fn parse(
             Arg::Short(short) => format!("-{short}"),
             // What follows the name is the command's.
             Arg::Value(name) if subcommand == Some(Subcommand::Lock) => {
-                let rest = parser.raw_args()?.collect();
-                return lock::invocation(settings, name, rest, environment);
+                positionals.push(utf8("NAME", name)?);
+                rest = parser.raw_args()?.collect();
+                break;
             }
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
@@ -51,9 +53,6 @@ pub fn parse(
                     Some(_) if subcommand.is_none() && positionals.is_empty() => {
                         let why = "a command comes before its options";
                         return Err(usage(format!("{word}: {why}; write putex {word} first")));
-                    }
-                    _ if subcommand == Some(Subcommand::Timing) => {
-                        return Err(usage(format!("{word}: unexpected argument")));
                     }
                     Some(_) | None => {
                         stray.note(&word, was_first);
@@ -77,19 +76,14 @@ pub fn parse(
         settings.set(flag.name, typed(text, "flag", written));
     }
     // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
-    if is_first {
-        return Ok(Invocation::Print(help::help(None)));
-    }
-    let subcommand = subcommand.unwrap_or(Subcommand::Agent);
-    if AGENTS.contains(&subcommand) && !is_arguments(&positionals, &settings) {
-        let unexpected = || no_argument(&positionals[0]);
+    let subcommand =
+        subcommand.unwrap_or(if is_first { Subcommand::Help } else { Subcommand::Agent });
+    if is_of_agent(subcommand) && !is_arguments(subcommand, &positionals, &settings) {
+        let unexpected = || no_argument(subcommand, &positionals[0]);
         return Err(stray.refusal().unwrap_or_else(unexpected));
     }
-    invocation(subcommand, settings, positionals, environment)
+    invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
 }
-
-/// The commands that take the arguments and options of the agent.
-const AGENTS: [Subcommand; 3] = [Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
 
 /// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.
 fn value(
@@ -152,16 +146,17 @@ impl Stray {
 }
 
 /// Returns whether words are the arguments of an agent with these options.
-fn is_arguments(positionals: &[String], settings: &Settings) -> bool {
+fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> bool {
     let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "flag");
     let are_given = ARGUMENTS.into_iter().any(is_given);
-    positionals.is_empty() || positionals.len() == ARGUMENTS.len() && !are_given
+    let takes_some = of != Subcommand::Timing && !are_given;
+    positionals.is_empty() || positionals.len() == ARGUMENTS.len() && takes_some
 }
 
-fn no_argument(word: &str) -> Refusal {
-    usage(format!(
-        "{word}: unexpected argument; write options alone, or SERVER BUCKET KEY TOKEN and options"
-    ))
+fn no_argument(of: Subcommand, word: &str) -> Refusal {
+    let is_timing = of == Subcommand::Timing;
+    let or = if is_timing { "" } else { ", or SERVER BUCKET KEY TOKEN and options" };
+    usage(format!("{word}: unexpected argument; write options alone{or}"))
 }
 
 /// Words that are no commands, and the commands that are meant: those of like programs, and
@@ -254,55 +249,59 @@ impl From<lexopt::Error> for Refusal {
     }
 }
 
-/// Builds the invocation of a command with these options and arguments.
-fn invocation(
-    of: Subcommand,
-    settings: Settings,
-    words: Vec<String>,
-    environment: &Environment<'_>,
-) -> Result<Invocation, Refusal> {
-    match of {
-        Subcommand::Lock => Err(lock::refuse_no_name(&settings)),
-        Subcommand::Grab | Subcommand::Release => {
-            grab::invocation(of, settings, words, environment)
-        }
-        Subcommand::Lease | Subcommand::Put => lease::invocation(of, settings, words, environment),
-        Subcommand::Init => init::invocation(settings, &words, environment),
-        Subcommand::Status => status::invocation(settings, words, environment),
-        Subcommand::Doctor => doctor::invocation(settings, words, environment),
-        Subcommand::Switchover => switchover::invocation(settings, words, environment),
-        Subcommand::Pause | Subcommand::Resume => {
-            pause::invocation(of, settings, words, environment)
-        }
+/// Returns whether a command takes settings of an agent.
+fn is_of_agent(of: Subcommand) -> bool {
+    use Subcommand::{Agent, Check, Finish, Timing};
+    [Agent, Check, Finish, Timing].contains(&of)
+}
+
+/// Builds the invocation of a line.
+fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
+    match line.of {
+        Subcommand::Help => topics::answer(&line.words).map(Invocation::Print),
         Subcommand::Agent
         | Subcommand::Check
         | Subcommand::Finish
         | Subcommand::Timing
-        | Subcommand::Help
-        | Subcommand::Guard => of_agent(of, settings, words, environment),
+        | Subcommand::Guard => of_agent(line),
+        Subcommand::Lock => line.once(|line| lock::request(line).map(Request::Lock)),
+        Subcommand::Grab | Subcommand::Release => {
+            line.once(|line| grab::request(line).map(Request::Grab))
+        }
+        Subcommand::Lease => line.once(|line| lease::request(line).map(Request::Lease)),
+        Subcommand::Put => line.once(|line| lease::put(line).map(Request::Put)),
+        Subcommand::Init => line.once(|line| match line.words.first() {
+            Some(word) => Err(usage(format!("{word}: write --bucket {word}"))),
+            None => Ok(Request::Init),
+        }),
+        Subcommand::Status => line.once(|line| status::request(line).map(Request::Status)),
+        Subcommand::Doctor => doctor::invocation(line),
+        Subcommand::Switchover => {
+            line.once(|line| switchover::request(line).map(Request::Switchover))
+        }
+        Subcommand::Pause | Subcommand::Resume => {
+            line.once(|line| pause::request(line).map(Request::Pause))
+        }
     }
 }
 
-/// Builds the invocation of a command that takes settings of an agent, or of one without any.
-fn of_agent(
-    subcommand: Subcommand,
-    mut settings: Settings,
-    positionals: Vec<String>,
-    environment: &Environment<'_>,
-) -> Result<Invocation, Refusal> {
-    if subcommand == Subcommand::Help {
-        return topics::answer(&positionals).map(Invocation::Print);
+/// Builds the invocation of a command that takes settings of an agent.
+fn of_agent(line: Line<'_>) -> Result<Invocation, Refusal> {
+    let Line { of: subcommand, mut settings, words, environment, .. } = line;
+    for (name, text) in ARGUMENTS.into_iter().zip(words) {
+        settings.set(name, typed(text, "argument", name.flag().shown()));
     }
-    expand_positionals(positionals, &mut settings);
     settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
-        let mut faults = Faults { settings: &settings, found: Vec::new() };
         let text = match settings.get(Name::TimingLease) {
-            Some(_) => lease_timing(&mut faults),
-            None => resolve::timing(&mut faults).map(timing::report),
+            Some(_) => lease_timing(&settings)?,
+            None => {
+                let mut faults = Faults::default();
+                let timing = resolve::timing(&settings, &mut faults);
+                timing::report(faults.or_first(timing)?)
+            }
         };
-        let text = text.map(Invocation::Print);
-        return text.ok_or_else(|| faults.found.swap_remove(0));
+        return Ok(Invocation::Print(text));
     }
     let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
     settings.add(of_file);
@@ -329,15 +328,13 @@ fn of_agent(
 }
 
 /// Returns what the time of a lease means.
-fn lease_timing(faults: &mut Faults<'_>) -> Option<String> {
-    let settings = faults.settings;
+fn lease_timing(settings: &Settings) -> Result<String, Refusal> {
     let of_agents = [Name::Renewal, Name::Failures, Name::Confirmations];
     if let Some(name) = of_agents.into_iter().find(|name| settings.get(*name).is_some()) {
-        return faults.usage(name, "cannot be with --lease, which has no R, F and C");
+        return Err(settings.usage(name, "cannot be with --lease, which has no R, F and C"));
     }
-    let at_least = lease::time_of_lease(faults, Name::TimingLease);
-    let drift_ppm = lease::drift(faults);
-    Some(timing::lease_report(at_least?, drift_ppm?))
+    let at_least = lease::time_of_lease(settings, Name::TimingLease, "")?;
+    Ok(timing::lease_report(at_least, lease::drift(settings)?))
 }
 
 /// Returns a setting of the command line.
@@ -347,10 +344,3 @@ fn typed(text: String, origin: &str, written: String) -> Setting {
 
 /// The options that the arguments of an agent stand for, in their order.
 const ARGUMENTS: [Name; 4] = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
-
-/// Sets the options that correspond to the arguments of `putex agent SERVER BUCKET KEY TOKEN`.
-fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) {
-    for (name, text) in ARGUMENTS.into_iter().zip(positionals) {
-        settings.set(name, typed(text, "argument", name.flag().shown()));
-    }
-}

@@ -5,21 +5,16 @@ use log::Level;
 
 use std::time::Duration;
 
-use super::access;
-use super::config::{self, Config};
-use super::connect::location_id;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    agents, check_failures, count, descriptor, device, drift_ppm, failback, file, grace, priority,
-    renewal, replicas, seats,
+    count, descriptor, device, drift_ppm, failback, file, grace, priority, renewal, within,
 };
-use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, usage};
+use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, access};
 use crate::command::Commands;
-use crate::core::{Instant, Priority, Seat, Timing, wanted_timeout};
+use crate::core::{Instant, Priority, SEATS_MAX, Seat, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
-use crate::status::Source;
 use crate::store::name::{valid_agents_key, valid_bucket, valid_token};
 use crate::sys;
 
@@ -42,244 +37,171 @@ pub struct Resolved {
     pub faults: Vec<Refusal>,
 }
 
-/// Returns the arguments that `resolve` makes of the settings of the command line, with those of
-/// the environment and of the file added.
-///
-/// # Errors
-///
-/// The first fault of the settings.
-pub(super) fn all<T>(
-    mut settings: Settings,
-    environment: &Environment<'_>,
-    resolve: impl FnOnce(&mut Faults<'_>) -> Option<T>,
-) -> Result<T, Refusal> {
-    settings.add_environment(environment.var)?;
-    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
-    settings.add(of_file);
-    let mut faults = Faults { settings: &settings, found: faults };
-    // The settings that seem to be missing are in a file that could not be read.
-    let args = match faults.found.is_empty() {
-        true => resolve(&mut faults),
-        false => None,
-    };
-    match args {
-        Some(args) if faults.found.is_empty() => Ok(args),
-        // Without arguments there is a fault.
-        Some(_) | None => Err(faults.found.swap_remove(0)),
-    }
-}
-
-/// Resolves the name of the host or script that asks: that of the option, or the token.
-pub(super) fn who(
-    faults: &mut Faults<'_>,
-    option: Name,
-    environment: &Environment<'_>,
-) -> Option<String> {
-    let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
-    let who = who.map_or_else(|| valid_host(environment.host), valid_token);
-    faults.collect(option, who)
-}
-
-/// Returns the key of agents that is the only word of a command which is used so.
-pub(super) fn only_key(words: &[String], usual: &str) -> Result<String, Refusal> {
-    match words {
-        [key] => agents_key(key).map(|()| key.clone()),
-        [] => Err(usage(format!("KEY is missing; write {usual}"))),
-        [_, more, ..] => Err(usage(format!("{more}: unexpected argument; write {usual}"))),
-    }
-}
-
-/// Checks the key of agents on a command line.
-pub(super) fn agents_key(key: &str) -> Result<(), Refusal> {
-    valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))
-}
-
-/// Returns who asks, for people.
-pub(super) fn requester(environment: &Environment<'_>) -> String {
-    let user = (environment.var)("USER").and_then(|user| user.into_string().ok());
-    let user = user.unwrap_or_else(|| match sys::user_id() {
-        0 => "root".to_owned(),
-        other => format!("user {other}"),
-    });
-    format!("{user}@{}", environment.host)
-}
-
 /// Resolves settings. `found` are the faults that were found before.
 pub(super) fn resolve(
     settings: &Settings,
     environment: &Environment<'_>,
     found: Vec<Refusal>,
 ) -> Resolved {
-    let mut faults = Faults { settings, found };
-    let location = location(&mut faults, environment.var);
-    let bucket = bucket_at(location.clone(), &mut faults);
-    let key = required(&mut faults, Name::Key);
-    let key = key.and_then(|it| faults.collect(Name::Key, valid_agents_key(&it).map(|()| it)));
-    let timing = timing(&mut faults);
+    let mut faults = Faults(found);
+    let location = location(settings, &mut faults, environment.var);
+    let bucket = bucket_at(location.clone(), settings, &mut faults);
+    let key = faults.note(required(settings, Name::Key));
+    let refuse_key = |why: String| settings.usage(Name::Key, &why);
+    let key = key.filter(|key| faults.note(valid_agents_key(key).map_err(refuse_key)).is_some());
+    let timing = timing(settings, &mut faults);
     let token = settings.text(Name::Token);
     let token = token.map_or_else(|| valid_host(environment.host), valid_token);
-    let token = faults.collect(Name::Token, token);
-    let device = faults.parse(Name::Watchdog, device);
+    let token = faults.note(token.map_err(|why| settings.usage(Name::Token, &why)));
+    let device = faults.parse(settings, Name::Watchdog, device);
     if let (Some((_, true)), Some(Err(why))) = (&device, timing.map(wanted_timeout)) {
-        faults.refuse::<()>(Name::Watchdog, Exit::Unsafe, &why);
+        faults.0.push(settings.refusal(Name::Watchdog, Exit::Unsafe, &why));
     }
-    let commands = commands(&mut faults, key.as_ref().zip(token.as_ref()));
-    let priority = faults.parse(Name::Priority, priority);
-    let failback = faults.parse(Name::Failback, failback);
-    let seats = faults.parse(Name::Seats, seats);
-    let last_key = key.as_ref().zip(seats).map(|(key, seats)| Seat(seats - 1).key(key));
-    last_key.and_then(|key| faults.collect(Name::Key, valid_agents_key(&key)));
-    let agents = faults.parse(Name::Agents, agents);
-    let check_failures = faults.parse(Name::CheckFailures, check_failures);
-    let start_grace = faults.parse(Name::StartGrace, grace);
-    let metrics_file = faults.text(Name::MetricsFile).and_then(|path| {
-        faults.collect(Name::MetricsFile, file(&path).map_err(|why| format!("{path}: {why}")))
+    let commands = commands(settings, &mut faults, key.clone().zip(token));
+    let priority = faults.parse(settings, Name::Priority, priority);
+    let failback = faults.parse(settings, Name::Failback, failback);
+    let seats = faults.parse(settings, Name::Seats, within(1..=SEATS_MAX));
+    let last_key = key.zip(seats).map(|(key, seats)| Seat(seats - 1).key(&key));
+    let fits = last_key.map_or(Ok(()), |key| valid_agents_key(&key));
+    faults.note(fits.map_err(refuse_key));
+    let agents = faults.parse(settings, Name::Agents, within(1..=AGENTS_MAX));
+    let check_failures = within(1..=CHECK_FAILURES_MAX);
+    let check_failures = faults.parse(settings, Name::CheckFailures, check_failures);
+    let start_grace = faults.parse(settings, Name::StartGrace, grace);
+    let metrics_file = faults.parse(settings, Name::MetricsFile, file);
+    let notify_fd = faults.parse(settings, Name::NotifyFd, descriptor);
+    let guard = timing.zip(commands).map(|(timing, commands)| protocol::Settings {
+        dir: String::new(),
+        timing,
+        commands,
+        device: device.clone(),
+        level: level(settings, Level::Info),
+        syslog: settings.is_on(Name::Syslog),
+        clock: Instant::from_boot(Duration::ZERO),
     });
-    let notify_fd = faults.parse(Name::NotifyFd, descriptor);
-    let args = || {
-        // `putex finish` needs the arguments even if a setting that stop does not need is
-        // faulty.
-        Some(AgentArgs {
-            bucket: bucket?,
-            metrics_file,
-            priority: priority.unwrap_or(Priority::FIRST),
-            failback: failback.flatten(),
-            seats: seats.unwrap_or(1),
-            agents,
-            observes: settings.is_on(Name::Observe),
-            check_failures: check_failures.unwrap_or(1),
-            start_grace: start_grace.unwrap_or_default(),
-            notify_fd,
-            guard: protocol::Settings {
-                dir: String::new(),
-                timing: timing?,
-                commands: commands?,
-                device: device.clone(),
-                level: level(settings, Level::Info),
-                syslog: settings.is_on(Name::Syslog),
-                clock: Instant::from_boot(Duration::ZERO),
-            },
-        })
-    };
-    let args: Option<AgentArgs> = args();
-    if args.as_ref().is_some_and(|args| !args.guard.fits_a_packet()) {
+    if guard.as_ref().is_some_and(|guard| !guard.fits_a_packet()) {
         let why = "the commands together are too long for the guard; put them into scripts";
-        faults.refuse::<()>(Name::Start, Exit::Usage, why);
+        faults.0.push(settings.usage(Name::Start, why));
     }
-    let faults = faults.found;
-    Resolved { args, location, device, faults }
+    // `putex finish` needs the arguments even if a setting that stop does not need is faulty.
+    let args = bucket.zip(guard).map(|(bucket, guard)| AgentArgs {
+        bucket,
+        metrics_file,
+        priority: priority.unwrap_or(Priority::FIRST),
+        failback: failback.flatten(),
+        seats: seats.unwrap_or(1),
+        agents,
+        observes: settings.is_on(Name::Observe),
+        check_failures: check_failures.unwrap_or(1),
+        start_grace: start_grace.unwrap_or_default(),
+        notify_fd,
+        guard,
+    });
+    Resolved { args, location, device, faults: faults.0 }
 }
 
 /// Resolves the commands of an agent with this key and token.
-fn commands(faults: &mut Faults<'_>, agent: Option<(&String, &String)>) -> Option<Commands> {
-    let (start, stop) = (required(faults, Name::Start), required(faults, Name::Stop));
-    let check = faults.text(Name::Healthcheck);
-    let (last_resort, on_change) = (faults.text(Name::LastResort), faults.text(Name::OnChange));
+fn commands(
+    settings: &Settings,
+    faults: &mut Faults,
+    agent: Option<(String, String)>,
+) -> Option<Commands> {
+    let check = faults.nonblank(settings, Name::Healthcheck);
+    let last_resort = faults.nonblank(settings, Name::LastResort);
+    let on_change = faults.nonblank(settings, Name::OnChange);
+    let [start, stop] = [Name::Start, Name::Stop].map(|name| faults.note(required(settings, name)));
     let (key, token) = agent?;
-    Some(Commands {
-        check,
-        start: start?,
-        stop: stop?,
-        last_resort,
-        on_change,
-        key: key.clone(),
-        token: token.clone(),
-        environment: None,
-    })
+    let (start, stop) = (start?, stop?);
+    Some(Commands { check, start, stop, last_resort, on_change, key, token, environment: None })
 }
 
-/// Resolves the bucket of a command.
-pub(super) fn bucket(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<BucketArgs> {
-    let location = location(faults, var);
-    bucket_at(location, faults)
-}
+/// Most agents of a key that are known to be due.
+const AGENTS_MAX: u32 = 1000;
 
-/// Resolves a bucket that is only looked at: none is made, and one in memory is as good.
-pub(super) fn existing_bucket(
-    faults: &mut Faults<'_>,
-    var: Lookup<'_>,
-) -> Option<(BucketArgs, Source)> {
-    let bucket = BucketArgs { allow_memory: true, ..bucket(faults, var)? };
-    let dir = match &bucket.location {
-        Location::Dir(dir) => Some((dir.clone(), location_id(&bucket.location, var))),
-        Location::Nats(_) => None,
-    };
-    let source = Source { bucket: bucket.name.clone(), dir };
-    Some((bucket, source))
-}
+/// Most failing health checks in a row.
+const CHECK_FAILURES_MAX: u32 = 100;
+
+/// Most copies of a bucket: a stream has no more.
+const REPLICAS_MAX: u32 = 5;
 
 /// Resolves a bucket in this location, if there is one.
-fn bucket_at(location: Option<Location>, faults: &mut Faults<'_>) -> Option<BucketArgs> {
-    let name = faults.settings.text_or_default(Name::Bucket)?.to_owned();
-    let name = faults.collect(Name::Bucket, valid_bucket(&name).map(|()| name));
+pub(super) fn bucket_at(
+    location: Option<Location>,
+    settings: &Settings,
+    faults: &mut Faults,
+) -> Option<BucketArgs> {
+    let name = settings.text(Name::Bucket).or_else(|| Name::Bucket.flag().default_value());
+    let name = name.unwrap_or_default();
+    let valid = valid_bucket(name).map(|()| name.to_owned());
+    let name = faults.note(valid.map_err(|why| settings.usage(Name::Bucket, &why)));
     // `putex finish` needs no number of replicas. All others refuse a fault.
-    let replicas = faults.parse(Name::Replicas, replicas).unwrap_or(1);
-    let allow_memory = faults.settings.is_on(Name::AllowMemory);
-    Some(BucketArgs { location: location?, name: name?, replicas, allow_memory })
+    let replicas = faults.parse(settings, Name::Replicas, within(1..=REPLICAS_MAX));
+    let allow_memory = settings.is_on(Name::AllowMemory);
+    let (location, name) = (location?, name?);
+    Some(BucketArgs { location, name, replicas: replicas.unwrap_or(1), allow_memory })
 }
 
 /// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
 /// highest precedence. A context beside a server only adds to it.
-pub(super) fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
-    let settings = faults.settings;
+pub(super) fn location(
+    settings: &Settings,
+    faults: &mut Faults,
+    var: Lookup<'_>,
+) -> Option<Location> {
     let [nats, dir, context] =
         [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
-    if dir.is_some() && dir == nats {
-        return faults.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both");
-    }
     if dir > nats && dir >= context {
-        let dir = faults.text(Name::Dir)?;
-        if !dir.starts_with('/') {
-            let path = sys::absolute(dir.as_ref());
-            let why = "it is relative: from another working directory it is another lock; write";
-            return faults.usage(Name::Dir, &format!("{dir}: {why} {}", path.display()));
-        }
-        return access::refuse_beside_dir(faults).map(|()| Location::Dir(dir.into()));
+        return faults.note(directory(settings));
     }
-    if nats.is_none() && context.is_none() {
-        return faults.refuse(Name::Nats, Exit::Unsafe, NO_LOCATION);
-    }
-    access::for_servers(faults, var).map(|access| Location::Nats(Box::new(access)))
+    let refusal = if dir.is_some() && dir == nats {
+        settings.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both")
+    } else if nats.is_none() && context.is_none() {
+        settings.refusal(Name::Nats, Exit::Unsafe, NO_LOCATION)
+    } else {
+        let access = access::for_servers(settings, faults, var);
+        return access.map(|access| Location::Nats(Box::new(access)));
+    };
+    faults.note(Err(refusal))
 }
 
-fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {
-    match faults.settings.get(name) {
-        Some(_) => faults.text(name),
-        None => {
-            let Flag { long, value, .. } = name.flag();
-            let (shown, value) = (name.flag().shown(), value.to_uppercase());
-            let why =
-                format!("is missing; write {shown} {value}, or {long} = {value} in putex.conf(5)");
-            faults.usage(name, &why)
-        }
+fn directory(settings: &Settings) -> Result<Location, Refusal> {
+    let dir = settings.nonblank(Name::Dir)?.unwrap_or_default();
+    if !dir.starts_with('/') {
+        let path = sys::absolute(dir.as_ref());
+        let why = "it is relative: from another working directory it is another lock; write";
+        return Err(settings.usage(Name::Dir, &format!("{dir}: {why} {}", path.display())));
     }
+    access::refuse_beside_dir(settings)?;
+    Ok(Location::Dir(dir.into()))
+}
+
+/// Returns a setting that every agent has.
+fn required(settings: &Settings, name: Name) -> Result<String, Refusal> {
+    let Flag { long, value, .. } = name.flag();
+    let value = value.to_uppercase();
+    let why = format!("is missing; write --{long} {value}, or {long} = {value} in putex.conf(5)");
+    settings.nonblank(name)?.ok_or_else(|| settings.usage(name, &why))
 }
 
 /// Resolves R, F, C and drift.
-pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
-    let renewal = faults.parse(Name::Renewal, renewal);
-    let failures = faults.parse(Name::Failures, count);
-    let confirmations = faults.parse(Name::Confirmations, count);
-    let drift = faults.parse(Name::Drift, drift_ppm);
-    match Timing::new(renewal?, failures?, confirmations?, drift?) {
-        Ok(timing) => Some(timing),
-        Err(refused) => attribute(faults, Subcommand::Agent, Name::Renewal, &refused.0),
-    }
+pub(super) fn timing(settings: &Settings, faults: &mut Faults) -> Option<Timing> {
+    let renewal = faults.note(settings.value(Name::Renewal, "", renewal));
+    let failures = faults.note(settings.value(Name::Failures, "", count));
+    let confirmations = faults.note(settings.value(Name::Confirmations, "", count));
+    let drift = faults.note(settings.value(Name::Drift, "", drift_ppm));
+    let timing = Timing::new(renewal?, failures?, confirmations?, drift?);
+    let attribute = |text: &str| attribute(settings, Subcommand::Agent, Name::Renewal, text);
+    faults.note(timing.map_err(|refused| attribute(&refused.0)))
 }
 
 /// Attributes a refusal of the arithmetic to the option of a command that it begins with. If
 /// that option has its default, R is the one that does not fit.
-pub(super) fn attribute<T>(
-    faults: &mut Faults<'_>,
-    of: Subcommand,
-    renewal: Name,
-    text: &str,
-) -> Option<T> {
+pub(super) fn attribute(settings: &Settings, of: Subcommand, renewal: Name, text: &str) -> Refusal {
     let named = text.split_once(": ");
     let named = named.and_then(|(written, why)| Some((Flag::find(written, of)?.name, why)));
     let (name, why) = named.unwrap_or((renewal, text));
-    let is_set = faults.settings.get(name).is_some();
-    faults.refuse(if is_set { name } else { renewal }, Exit::Unsafe, why)
+    let is_set = settings.get(name).is_some();
+    settings.refusal(if is_set { name } else { renewal }, Exit::Unsafe, why)
 }
 
 /// Returns the name of the host if it is a token of its own. Names that many hosts have are not.

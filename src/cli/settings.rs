@@ -82,9 +82,38 @@ impl Settings {
         self.get(name).map(|setting| setting.text.as_str())
     }
 
-    /// Returns the value of a setting, or its default; `None` if it has neither.
-    pub fn text_or_default(&self, name: Name) -> Option<&str> {
-        self.text(name).or_else(|| name.flag().default_value())
+    /// Parses the value of a setting, or its default; `None` if it has neither.
+    pub(super) fn parse<T, E: Display>(
+        &self,
+        name: Name,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Refusal> {
+        let text = self.text(name).or_else(|| name.flag().default_value());
+        let parse = |text: &str| match text {
+            "" => Err(self.usage(name, "is empty")),
+            _ => parse(text).map_err(|why| self.usage(name, &format!("{text}: {why}"))),
+        };
+        text.map(parse).transpose()
+    }
+
+    /// Parses the value of a setting, or its default. One that has neither has to be given, as in
+    /// `usual`.
+    pub(super) fn value<T, E: Display>(
+        &self,
+        name: Name,
+        usual: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Refusal> {
+        let missing = || self.usage(name, &format!("is missing; write {usual}"));
+        self.parse(name, parse)?.ok_or_else(missing)
+    }
+
+    /// Returns the value of a setting that must not be blank; `None` if it is not set.
+    pub(super) fn nonblank(&self, name: Name) -> Result<Option<String>, Refusal> {
+        match self.text(name) {
+            Some(text) if text.trim().is_empty() => Err(self.usage(name, "is empty")),
+            text => Ok(text.map(str::to_owned)),
+        }
     }
 
     /// Returns the precedence of a setting; `None` if it is not set.
@@ -111,6 +140,11 @@ impl Settings {
         let of_file = self.get(name).filter(|setting| setting.precedence == Precedence::File);
         let note = of_file.map_or("", |setting| comment_note(&setting.text));
         Refusal::new(exit, format!("{}: {}{note}", self.written(name), clean(why)))
+    }
+
+    /// Returns the refusal of a malformed setting.
+    pub(super) fn usage(&self, name: Name, why: &str) -> Refusal {
+        self.refusal(name, Exit::Usage, why)
     }
 
     /// Returns the name of a setting as the user wrote it, with the line if that is in a file.
@@ -143,52 +177,34 @@ pub(super) fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Re
     Ok(text.filter(|text| !text.trim().is_empty()))
 }
 
-/// Settings, and the faults that were found in them.
-pub(super) struct Faults<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) found: Vec<Refusal>,
-}
+/// The faults that were found in settings.
+#[derive(Debug, Default)]
+pub(super) struct Faults(pub(super) Vec<Refusal>);
 
-impl Faults<'_> {
-    /// Adds a fault to the list: a setting is refused. Returns `None`.
-    pub(super) fn refuse<T>(&mut self, name: Name, exit: Exit, why: &str) -> Option<T> {
-        self.found.push(self.settings.refusal(name, exit, why));
-        None
-    }
-
-    /// Adds a fault to the list: the value of a setting is malformed. Returns `None`.
-    pub(super) fn usage<T>(&mut self, name: Name, why: &str) -> Option<T> {
-        self.refuse(name, Exit::Usage, why)
-    }
-
-    /// Returns the value of a result; adds its error to the list, a malformed value.
-    pub(super) fn collect<T>(&mut self, name: Name, result: Result<T, impl ToString>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(why) => self.usage(name, &why.to_string()),
-        }
+impl Faults {
+    /// Returns the value of a result; adds its refusal to the list.
+    pub(super) fn note<T>(&mut self, result: Result<T, Refusal>) -> Option<T> {
+        result.map_err(|refusal| self.0.push(refusal)).ok()
     }
 
     /// Parses the value of a setting, or its default; `None` if it has neither or is faulty.
     pub(super) fn parse<T, E: Display>(
         &mut self,
+        settings: &Settings,
         name: Name,
-        parse: impl Fn(&str) -> Result<T, E>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let text = self.settings.text_or_default(name)?;
-        if text.is_empty() {
-            return self.usage(name, "is empty");
-        }
-        self.collect(name, parse(text).map_err(|why| format!("{text}: {why}")))
+        self.note(settings.parse(name, parse)).flatten()
     }
 
-    /// Returns the value of a setting that must not be blank; `None` if it is not set or
-    /// faulty.
-    pub(super) fn text(&mut self, name: Name) -> Option<String> {
-        let text = self.settings.text(name)?;
-        match text.trim().is_empty() {
-            true => self.usage(name, "is empty"),
-            false => Some(text.to_owned()),
-        }
+    /// Returns the value of a setting that must not be blank; `None` if it is not set or blank.
+    pub(super) fn nonblank(&mut self, settings: &Settings, name: Name) -> Option<String> {
+        self.note(settings.nonblank(name)).flatten()
+    }
+
+    /// Returns a value, or the first fault. Without a value there is a fault.
+    pub(super) fn or_first<T>(self, value: Option<T>) -> Result<T, Refusal> {
+        let first = self.0.into_iter().next();
+        first.map_or_else(|| Ok(value.expect("a value or a fault")), Err)
     }
 }

@@ -4,6 +4,7 @@ use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
 use crate::core::{DRIFT_PPM_DEFAULT, Timing};
 use crate::nats::Server;
+use crate::nats::file::TrustedFile;
 
 const BASE: &str = "--dir /lock --key web --start up --stop down";
 
@@ -21,6 +22,37 @@ fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Invocation
 pub(super) fn environment<'a>(var: Lookup<'a>, host: &'a str) -> Environment<'a> {
     let read = &|_: &std::path::Path| Ok(None);
     Environment { var, host, read }
+}
+
+/// Parses a line whose words are separated by blanks, with this file and these variables.
+pub(super) fn parse_with(
+    line: &str,
+    file: Option<&str>,
+    variables: &[(&str, &str)],
+    host: &str,
+) -> Result<Invocation, Refusal> {
+    let read: ReadConfig<'_> = &|_| {
+        Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
+    };
+    let var = |name: &str| {
+        let given = variables.iter().find(|(known, _)| *known == name);
+        given.map(|(_, value)| OsString::from(value))
+    };
+    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
+    parse(words, &Environment { read, ..environment(&var, host) })
+}
+
+/// Returns the bucket and what is asked for of a command that ends by itself.
+pub(super) fn once(parsed: Result<Invocation, Refusal>) -> (BucketArgs, Request) {
+    match parsed {
+        Ok(Invocation::Once(bucket, request)) => (bucket, *request),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns how a line is refused without a file and without variables.
+pub(super) fn refused_line(line: &str) -> Refusal {
+    parse_with(line, None, &[], "alpha").expect_err(line)
 }
 
 /// Were `NATS_URL` ignored, the lock would be in a directory and cover one host only.
@@ -178,11 +210,12 @@ fn a_host_name_that_every_host_has_is_no_token() {
 
 #[test]
 fn times_have_units_and_bounds() {
-    for (word, ms) in [("500", 500), ("500ms", 500), ("3s", 3000), ("1m", 60_000)] {
+    for (word, ms) in [("500", 500), ("500ms", 500), ("3s", 3000), ("1.5s", 1500), ("1m", 60_000)] {
         let args = agent(&format!("{BASE} -r {word}"));
         assert_eq!(args.guard.timing.renewal(), Duration::from_millis(ms), "{word}");
     }
-    for word in ["3w", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec", "4", "99"] {
+    for word in ["3w", "s", "-5", "+5", "0x10", "99999999999999999999", "3sec", "4", "99", "1.5ms"]
+    {
         let (text, status) = refused(&format!("{BASE} -r={word}"));
         assert_eq!(status, 64, "{word}");
         assert!(text.starts_with("-r: "), "{text}");
@@ -274,7 +307,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),
         ("--dir /d --key web --start up --stop down -v stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
-        ("timing -r 1.5s", "-r: 1.5s: is not a time; write 500ms"),
+        ("timing -r 1.5x", "-r: 1.5x: is not a time; write 500ms"),
         ("timing -r ''", "-r: is empty"),
         ("timing --lease 60 -r 3s", "-r: cannot be with --lease"),
         ("timing -c 2 --lease 60", "-c: cannot be with --lease"),

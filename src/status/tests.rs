@@ -155,14 +155,14 @@ impl Bucket for Scripted {
 }
 
 fn source() -> Source {
-    Source { bucket: "putex".to_owned(), dir: None }
+    Source { bucket: "putex".to_owned(), dir: None, base: "/".into() }
 }
 
 /// It was called silent after two requests.
 #[test]
 fn a_holder_that_answers_late_is_waited_for() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 5)]));
-    let mut reader = Reader::new(&source, Path::new("/"));
+    let mut reader = Reader::new(&source);
     assert_eq!(bucket.read(&mut reader, &[]), ["h1"]);
     assert_eq!(reader.longest_wait(), LONG);
 }
@@ -170,7 +170,7 @@ fn a_holder_that_answers_late_is_waited_for() {
 #[test]
 fn an_agent_that_has_answered_before_is_waited_for() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 1), ("h2", 1)]));
-    let mut reader = Reader::new(&source, Path::new("/"));
+    let mut reader = Reader::new(&source);
     assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
     bucket.agents[1].1 = 5;
     assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
@@ -179,7 +179,7 @@ fn an_agent_that_has_answered_before_is_waited_for() {
 #[test]
 fn an_agent_that_nobody_knows_is_waited_for_where_it_would_be_missed() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 1), ("h2", 5)]));
-    let mut reader = Reader::new(&source, Path::new("/"));
+    let mut reader = Reader::new(&source);
     assert_eq!(bucket.read(&mut reader, &["h2"]), ["h1", "h2"]);
 }
 
@@ -187,7 +187,7 @@ fn an_agent_that_nobody_knows_is_waited_for_where_it_would_be_missed() {
 fn a_holder_is_silent_when_it_has_not_answered_for_r() {
     let renewal = Duration::from_millis(400);
     let (source, mut bucket) = (source(), Scripted::held(Some(renewal), &[("h2", 1)]));
-    let mut reader = Reader::new(&source, Path::new("/"));
+    let mut reader = Reader::new(&source);
     let began = sys::now();
     assert_eq!(bucket.read(&mut reader, &[]), ["h2"]);
     assert!(sys::now().since(began) >= renewal);
@@ -201,7 +201,7 @@ fn a_holder_is_silent_when_it_has_not_answered_for_r() {
 fn an_agent_that_has_gone_is_waited_for_once() {
     let renewal = Duration::from_millis(400);
     let (source, mut bucket) = (source(), Scripted::held(Some(renewal), &[("h1", 1), ("h2", 1)]));
-    let mut reader = Reader::new(&source, Path::new("/"));
+    let mut reader = Reader::new(&source);
     assert_eq!(bucket.read(&mut reader, &[]), ["h1", "h2"]);
     bucket.agents.pop();
     let began = sys::now();
@@ -218,7 +218,6 @@ fn an_agent_that_has_gone_is_waited_for_once() {
 fn a_bucket_that_is_lost_meanwhile_is_an_error() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[]));
     bucket.answers.push_back(Hint::Gone("the server has gone".to_owned()));
-    let read =
-        Reader::new(&source, Path::new("/")).read_agents(&KEY.to_owned(), &mut bucket, |_| true);
+    let read = Reader::new(&source).read_agents(&KEY.to_owned(), &mut bucket, |_| true);
     assert_eq!(read.expect_err("it is lost").exit, Exit::Unreachable);
 }

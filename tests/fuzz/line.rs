@@ -9,18 +9,14 @@ use log::Level;
 
 use super::assert_one_line;
 use crate::cli::access::Access;
-use crate::cli::lease::Action;
 use crate::cli::resolve::Resolved;
-use crate::cli::{
-    self, AgentArgs, BucketArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
-    Lookup, StatusArgs,
-};
+use crate::cli::{self, AgentArgs, BucketArgs, Environment, Invocation, Location, Lookup};
 use crate::core::Instant;
 use crate::core::lease::{LeaseTask, LeaseTime};
 use crate::core::tickets::{self, Mode, Soft};
 use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
-use crate::grab::Task;
+use crate::grab::{self, Task};
 use crate::lease;
 use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
@@ -60,35 +56,8 @@ pub fn cli(data: &[u8]) -> bool {
             return faults.is_empty();
         }
         Ok(Invocation::Check(args)) => return checked(&args.resolved),
-        Ok(Invocation::Lock(args)) => {
-            check_lock(&args);
-            return true;
-        }
-        Ok(Invocation::Grab(args)) => {
-            check_grab(&args);
-            return true;
-        }
-        Ok(Invocation::Lease(args)) => {
-            check_lease(&args);
-            return true;
-        }
-        Ok(Invocation::Status(args)) => {
-            check_status(&args);
-            return true;
-        }
-        Ok(Invocation::Switchover(args)) => {
-            let switchover::Request { key, wait, .. } = &args.request;
-            assert_eq!((valid_key(key), valid_bucket(&args.bucket.name)), (Ok(()), Ok(())));
-            assert!((1..=3600).contains(&wait.as_secs()));
-            return true;
-        }
-        Ok(Invocation::Pause(args)) => {
-            let pause::Request { key, wait, action, .. } = &args.request;
-            assert_eq!((valid_key(key), valid_bucket(&args.bucket.name)), (Ok(()), Ok(())));
-            assert!((1..=3600).contains(&wait.as_secs()));
-            if let pause::Action::Pause { lasts, reason, .. } = action {
-                assert!((1..=7 * 24 * 3600).contains(&lasts.as_secs()) && reason.len() <= 200);
-            }
+        Ok(Invocation::Once(bucket, request)) => {
+            check_once(&bucket, &request);
             return true;
         }
         Ok(Invocation::Doctor { args, .. }) => match *args {
@@ -100,10 +69,6 @@ pub fn cli(data: &[u8]) -> bool {
             }
             Err(refusal) => refused(&refusal),
         },
-        Ok(Invocation::Init(bucket)) => {
-            assert_eq!(valid_bucket(&bucket.name), Ok(()));
-            return true;
-        }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),
@@ -111,9 +76,34 @@ pub fn cli(data: &[u8]) -> bool {
     false
 }
 
-fn check_status(args: &StatusArgs) {
-    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
-    let status::Request { keys, form, every, .. } = &args.request;
+fn check_once(bucket: &BucketArgs, request: &cli::Request) {
+    assert_eq!(valid_bucket(&bucket.name), Ok(()));
+    assert!((1..=5).contains(&bucket.replicas));
+    match request {
+        cli::Request::Init => {}
+        cli::Request::Lock(request) => check_lock(bucket, request),
+        cli::Request::Grab(request) => check_grab(request),
+        cli::Request::Lease(request) => check_lease(request),
+        cli::Request::Put(put) => {
+            assert_eq!(valid_key(&put.key), Ok(()));
+            assert!(!is_own(&put.key));
+        }
+        cli::Request::Status(request) => check_status(request),
+        cli::Request::Switchover(switchover::Request { key, wait, .. }) => {
+            assert_eq!(valid_key(key), Ok(()));
+            assert!((1..=3600).contains(&wait.as_secs()));
+        }
+        cli::Request::Pause(pause::Request { key, wait, action, .. }) => {
+            assert_eq!(valid_key(key), Ok(()));
+            assert!((1..=3600).contains(&wait.as_secs()));
+            if let pause::Action::Pause { lasts, reason, .. } = action {
+                assert!((1..=7 * 24 * 3600).contains(&lasts.as_secs()) && reason.len() <= 200);
+            }
+        }
+    }
+}
+
+fn check_status(status::Request { keys, form, every, .. }: &status::Request) {
     let is_of_one = matches!(form, Form::Print(_) | Form::Exit(_));
     assert!(!is_of_one || keys.len() == 1);
     assert!(every.is_none_or(|every| every >= Duration::from_millis(100)));
@@ -222,26 +212,24 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
 
 /// A command that is to run: it means the same when
 /// all of it is written out.
-fn check_lock(args: &LockArgs) {
-    let Request { token, command, timing, .. } = &args.request;
-    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
+fn check_lock(bucket: &BucketArgs, request: &Request) {
+    let Request { token, command, timing, .. } = request;
     assert_one_line(token);
-    assert!((1..=5).contains(&args.bucket.replicas) && !command.is_empty());
+    assert!(!command.is_empty());
     assert!(timing.validity() > timing.renewal() * 2);
-    let again = match cli::parse(lock_written_out(args), &environment(&|_| None, "beta")) {
-        Ok(Invocation::Lock(args)) => format!("{args:?}"),
-        other => panic!("{args:?} written out is {other:?}"),
+    let words = lock_written_out(bucket, request);
+    let again = match cli::parse(words, &environment(&|_| None, "beta")) {
+        Ok(Invocation::Once(bucket, request)) => format!("{bucket:?} {request:?}"),
+        other => panic!("{request:?} written out is {other:?}"),
     };
-    assert_eq!(again, format!("{args:?}"));
+    assert_eq!(again, format!("{bucket:?} Lock({request:?})"));
 }
 
 /// A lock for a script, which runs out in a time that others can read.
-fn check_grab(args: &GrabArgs) {
-    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
-    assert!((1..=5).contains(&args.bucket.replicas));
-    assert_one_line(&args.request.who);
-    assert!(!args.request.who.trim().is_empty());
-    match &args.request.task {
+fn check_grab(request: &grab::Request) {
+    assert_one_line(&request.who);
+    assert!(!request.who.trim().is_empty());
+    match &request.task {
         Task::Grab { timing, limits, .. } => {
             let lifetimes = tickets::grab::LIFETIME_MIN..=tickets::grab::LIFETIME_MAX;
             assert!(lifetimes.contains(&timing.lifetime()));
@@ -253,32 +241,22 @@ fn check_grab(args: &GrabArgs) {
     }
 }
 
-/// A lease that others can read, or a write to a key of the user.
-fn check_lease(args: &LeaseArgs) {
-    assert_eq!(valid_bucket(&args.bucket.name), Ok(()));
-    assert!((1..=5).contains(&args.bucket.replicas));
-    match &args.action {
-        Action::Lease(request) => {
-            assert_one_line(&request.who);
-            if let lease::Task::One(
-                _,
-                LeaseTask::Claim { holder, at_least } | LeaseTask::Extend { holder, at_least },
-            ) = &request.task
-            {
-                assert!(!holder.trim().is_empty());
-                let time = LeaseTime::guaranteeing(*at_least, request.drift_ppm);
-                assert!(time.duration() <= tickets::grab::LIFETIME_MAX);
-            }
-        }
-        Action::Put(put) => {
-            assert_eq!(valid_key(&put.key), Ok(()));
-            assert!(!is_own(&put.key));
-        }
+/// A lease that others can read.
+fn check_lease(request: &lease::Request) {
+    assert_one_line(&request.who);
+    if let lease::Task::One(
+        _,
+        LeaseTask::Claim { holder, at_least } | LeaseTask::Extend { holder, at_least },
+    ) = &request.task
+    {
+        assert!(!holder.trim().is_empty());
+        let time = LeaseTime::guaranteeing(*at_least, request.drift_ppm);
+        assert!(time.duration() <= tickets::grab::LIFETIME_MAX);
     }
 }
 
-fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
-    let LockArgs { bucket: BucketArgs { location, name, replicas, allow_memory }, request } = args;
+fn lock_written_out(bucket: &BucketArgs, request: &Request) -> Vec<OsString> {
+    let BucketArgs { location, name, replicas, allow_memory } = bucket;
     let (timing, later) = (request.timing, Instant::from_boot(Duration::from_secs(1 << 40)));
     let (r, lifetime) = (timing.renewal(), timing.lifetime());
     let lost = (lifetime - timing.validity()).as_nanos() * 1_000_000;

@@ -1,20 +1,14 @@
 //! The command line of `putex doctor`.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use super::super::tests::environment;
+use super::super::tests::{parse_with, refused_line};
 use super::*;
-use crate::cli::parse;
+use crate::cli::Invocation;
 use crate::exit::Exit;
 
-fn parsed(line: &str) -> Result<Invocation, Refusal> {
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &environment(&|_| None, "alpha"))
-}
-
 fn args(words: &str) -> (bool, Result<DoctorArgs, Refusal>) {
-    match parsed(&format!("doctor {words}")) {
+    match parse_with(&format!("doctor {words}"), None, &[], "alpha") {
         Ok(Invocation::Doctor { is_json, args }) => (is_json, *args),
         other => panic!("{words}: {other:?}"),
     }
@@ -42,7 +36,7 @@ fn what_is_measured_is_what_the_page_says() {
 
 #[test]
 fn a_mistake_is_told_with_what_to_write_instead() {
-    let refusal = parsed("doctor --dir /d web db").expect_err("two keys");
+    let refusal = refused_line("doctor --dir /d web db");
     let says = "db: unexpected argument; write one KEY, or none for all";
     assert_eq!((refusal.exit, refusal.text.contains(says)), (Exit::Usage, true), "{refusal:?}");
     for (words, says, exit) in [

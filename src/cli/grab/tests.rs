@@ -1,35 +1,30 @@
 //! The command lines of `putex grab` and `putex release`.
 
-use std::ffi::OsString;
+use log::Level;
 
-use super::super::tests::environment;
+use super::super::tests::{once, parse_with, refused_line};
 use super::*;
-use crate::cli::parse;
+use crate::cli;
 use crate::core::DRIFT_PPM_DEFAULT;
-use crate::nats::file::TrustedFile;
+use crate::core::tickets::{LockTiming, Mode};
+use crate::exit::Exit;
 
-fn parse_at(line: &str, host: &str, file: Option<&str>) -> Result<Invocation, Refusal> {
-    let read: crate::cli::config::ReadConfig<'_> = &|_| {
-        Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
+/// Returns what a line asks for, on this host and with this file.
+fn request_at(line: &str, host: &str, file: Option<&str>) -> Request {
+    let cli::Request::Grab(request) = once(parse_with(line, file, &[], host)).1 else {
+        panic!("{line}")
     };
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &Environment { read, ..environment(&|_| None, host) })
+    request
 }
 
 /// Returns what a command in a directory asks for: its name and the words behind the store.
 fn request(command: &str, words: &str) -> Request {
-    let line = format!("{command} --dir /d {words}");
-    match parse_at(&line, "alpha", None) {
-        Ok(Invocation::Grab(args)) => args.request,
-        other => panic!("{line}: {other:?}"),
-    }
+    request_at(&format!("{command} --dir /d {words}"), "alpha", None)
 }
 
 fn refused(line: &str) -> (String, u8) {
-    match parse_at(line, "alpha", None) {
-        Err(refusal) => (refusal.text, refusal.exit as u8),
-        Ok(invocation) => panic!("{line}: {invocation:?}"),
-    }
+    let refusal = refused_line(line);
+    (refusal.text, refusal.exit as u8)
 }
 
 fn for_time(lifetime: Duration) -> LockTiming {
@@ -72,17 +67,14 @@ fn options_mean_the_same_in_any_order_and_before_or_behind_the_name() {
 
 #[test]
 fn who_is_the_option_then_the_token_of_the_file_then_the_host_if_that_is_its_own() {
-    let who = |line: &str, host: &str, file: &str| match parse_at(line, host, Some(file)) {
-        Ok(Invocation::Grab(args)) => args.request.who,
-        other => panic!("{line}: {other:?}"),
-    };
+    let who = |line: &str, host: &str, file: &str| request_at(line, host, Some(file)).who;
     let file = "dir = /d\ntoken = filed\n";
     for command in ["grab", "release"] {
         assert_eq!(who(&format!("{command} --as me x"), "alpha", file), "me");
         assert_eq!(who(&format!("{command} x"), "alpha", file), "filed");
         assert_eq!(who(&format!("{command} x"), "alpha", "dir = /d\n"), "alpha");
         // Many hosts are called so: all of them would be one requester.
-        let refusal = parse_at(&format!("{command} --dir /d x"), "localhost", None);
+        let refusal = parse_with(&format!("{command} --dir /d x"), None, &[], "localhost");
         let refusal = refusal.expect_err("it is no name");
         let due = "--as: is missing, and the host name \"localhost\" is not this host's own";
         assert_eq!((refusal.text.as_str(), refusal.exit), (due, Exit::Usage));

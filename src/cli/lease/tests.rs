@@ -1,29 +1,21 @@
 //! The command lines of `putex lease` and `putex put`.
 
-use std::ffi::OsString;
+use log::Level;
 
-use super::super::tests::environment;
+use super::super::tests::{once, parse_with, refused_line};
 use super::*;
-use crate::cli::parse;
+use crate::cli;
 use crate::core::DRIFT_PPM_DEFAULT;
 
-fn parsed(line: &str) -> Result<Invocation, Refusal> {
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &environment(&|_| None, "alpha"))
-}
-
-fn action(line: &str) -> Action {
-    match parsed(line) {
-        Ok(Invocation::Lease(args)) => args.action,
-        other => panic!("{line}: {other:?}"),
-    }
+fn action(line: &str) -> cli::Request {
+    once(parse_with(line, None, &[], "alpha")).1
 }
 
 fn request(words: &str) -> Request {
-    match action(&format!("lease {words} --dir /d")) {
-        Action::Lease(request) => request,
-        Action::Put(put) => panic!("{words}: {put:?}"),
-    }
+    let cli::Request::Lease(request) = action(&format!("lease {words} --dir /d")) else {
+        panic!("{words}")
+    };
+    request
 }
 
 fn name(text: &str) -> tickets::Name {
@@ -49,7 +41,7 @@ fn what_is_asked_for_is_what_the_page_says() {
     }
     assert_eq!(request("list").task, Task::List(None));
     assert_eq!(request("list db").task, Task::List(Some(name("db"))));
-    let Action::Put(put) = action("put --lease db --dir /d --as me web on") else {
+    let cli::Request::Put(put) = action("put --lease db --dir /d --as me web on") else {
         panic!("a write")
     };
     let Put { lease, holder, key, value, .. } = put;
@@ -86,13 +78,9 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("put --lease db lock.x on", "KEY: lock.x: putex keeps locks, leases and notes below it"),
     ] {
         let line = format!("{line} --dir /d");
-        match parsed(&line) {
-            Err(Refusal { text, exit }) => {
-                assert!(text.contains(says), "{line}: {text}");
-                let due = if line.contains("--drift") { Exit::Unsafe } else { Exit::Usage };
-                assert_eq!(exit, due, "{line}");
-            }
-            Ok(invocation) => panic!("{line}: {invocation:?}"),
-        }
+        let Refusal { text, exit } = refused_line(&line);
+        assert!(text.contains(says), "{line}: {text}");
+        let due = if line.contains("--drift") { Exit::Unsafe } else { Exit::Usage };
+        assert_eq!(exit, due, "{line}");
     }
 }

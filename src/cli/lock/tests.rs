@@ -2,54 +2,28 @@
 //! flock(1) in util-linux, tests/ts/misc/flock; one with `consul_nomad`, of their `lock`
 //! commands.
 
-use std::time::Duration;
+use log::Level;
 
-use super::super::tests::environment;
+use super::super::tests::{environment, once, parse_with, refused_line};
 use super::*;
-use crate::cli::config::ReadConfig;
-use crate::cli::{Location, parse};
+use crate::cli::{self, BucketArgs, Invocation, Location, parse};
 use crate::core::DRIFT_PPM_DEFAULT;
 use crate::exit::Exit;
-use crate::nats::file::TrustedFile;
 
-/// Parses a line whose words are separated by blanks, with this file and these variables.
-fn parse_with(
-    line: &str,
-    file: Option<&str>,
-    variables: &[(&str, &str)],
-) -> Result<Invocation, Refusal> {
-    let read: ReadConfig<'_> = &|_| {
-        Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
-    };
-    let var = |name: &str| {
-        let given = variables.iter().find(|(known, _)| *known == name);
-        given.map(|(_, value)| OsString::from(value))
-    };
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &Environment { read, ..environment(&var, "alpha") })
+/// Returns the bucket and the request of a lock.
+fn args_of(parsed: Result<Invocation, Refusal>) -> (BucketArgs, Request) {
+    let (bucket, cli::Request::Lock(request)) = once(parsed) else { panic!("no lock") };
+    (bucket, request)
 }
 
-fn parse_line(line: &str) -> Result<Invocation, Refusal> {
-    parse_with(line, None, &[])
-}
-
-fn args_of(invocation: Result<Invocation, Refusal>) -> LockArgs {
-    match invocation {
-        Ok(Invocation::Lock(args)) => *args,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Returns the arguments of a lock in a directory with these words behind the options for it.
-fn lock(words: &str) -> LockArgs {
-    args_of(parse_line(&format!("lock --dir /d {words}")))
+/// Returns the request of a lock in a directory with these words behind the options for it.
+fn lock(words: &str) -> Request {
+    args_of(parse_with(&format!("lock --dir /d {words}"), None, &[], "alpha")).1
 }
 
 fn refused(line: &str) -> (String, u8) {
-    match parse_line(line) {
-        Err(refusal) => (refusal.text, refusal.exit as u8),
-        Ok(invocation) => panic!("{line}: {invocation:?}"),
-    }
+    let refusal = refused_line(line);
+    (refusal.text, refusal.exit as u8)
 }
 
 /// Asserts that words are refused with 64, in one line with this beginning.
@@ -64,7 +38,7 @@ const INSTEAD: &str = "a lock of putex lives as long as its command, and putex s
 
 #[test]
 fn defaults_are_those_of_the_page() {
-    let LockArgs { bucket, request } = lock("db true");
+    let (bucket, request) = args_of(parse_with("lock --dir /d db true", None, &[], "alpha"));
     let (location, name) = (Location::Dir("/d".into()), "putex".to_owned());
     assert_eq!(bucket, BucketArgs { location, name, replicas: 1, allow_memory: false });
     let second = Duration::from_secs(1);
@@ -82,31 +56,24 @@ fn defaults_are_those_of_the_page() {
 fn every_spelling_of_an_option_means_the_same() {
     for (words, due) in [("-s --shared", "-s"), ("-x -e --exclusive", "-x")] {
         for word in words.split(' ') {
-            assert_eq!(
-                lock(&format!("{word} db true")).request.mode,
-                lock(&format!("{due} db true")).request.mode
-            );
+            assert_eq!(lock(&format!("{word} db true")).mode, lock(&format!("{due} db true")).mode);
         }
     }
-    assert_eq!(lock("-s db true").request.mode, Mode::Shared);
+    assert_eq!(lock("-s db true").mode, Mode::Shared);
     for word in ["-n", "--nb", "--nonblock", "--nonblocking", "-w 0", "-w 0.0", "--wait=0ms"] {
-        assert_eq!(
-            lock(&format!("{word} db true")).request.wait,
-            Wait::For(Duration::ZERO),
-            "{word}"
-        );
+        assert_eq!(lock(&format!("{word} db true")).wait, Wait::For(Duration::ZERO), "{word}");
     }
     for word in ["-w 7", "-w7", "--wait 7", "--timeout 7", "--timeout=7s"] {
         let seven = Wait::For(Duration::from_secs(7));
-        assert_eq!(lock(&format!("{word} db true")).request.wait, seven, "{word}");
+        assert_eq!(lock(&format!("{word} db true")).wait, seven, "{word}");
     }
     for word in ["-E 5", "--conflict-exit-code 5", "-E5"] {
-        assert_eq!(lock(&format!("{word} db true")).request.busy_status, 5, "{word}");
+        assert_eq!(lock(&format!("{word} db true")).busy_status, 5, "{word}");
     }
     for word in ["-o", "--close"] {
-        assert!(lock(&format!("{word} db true")).request.closes, "{word}");
+        assert!(lock(&format!("{word} db true")).closes, "{word}");
     }
-    assert!(!lock("db true").request.closes);
+    assert!(!lock("db true").closes);
 }
 
 #[test]
@@ -117,13 +84,13 @@ fn of_shared_and_exclusive_the_last_one_counts() {
         ("-se", Mode::Exclusive),
         ("-s -x -s", Mode::Shared),
     ] {
-        assert_eq!(lock(&format!("{words} db true")).request.mode, mode, "{words}");
+        assert_eq!(lock(&format!("{words} db true")).mode, mode, "{words}");
     }
 }
 
 #[test]
 fn a_lock_is_held_on_and_reported_if_that_is_asked_for() {
-    let request = lock("--hold 1.5m --report /r db true").request;
+    let request = lock("--hold 1.5m --report /r db true");
     assert_eq!(request.hold, Duration::from_secs(90));
     assert_eq!(request.report.as_deref(), Some("/r"));
     assert_usage("--hold x db true", "--hold: x: is not a time");
@@ -133,8 +100,8 @@ fn a_lock_is_held_on_and_reported_if_that_is_asked_for() {
 /// flock(1) does not wait either, whatever the order.
 #[test]
 fn slots_are_a_number_of_holders_of_one_name() {
-    assert_eq!(lock("-j 4 db true").request.mode, Mode::Slots(4));
-    assert_eq!(lock("--slots=1000 -x db true").request.mode, Mode::Slots(1000));
+    assert_eq!(lock("-j 4 db true").mode, Mode::Slots(4));
+    assert_eq!(lock("--slots=1000 -x db true").mode, Mode::Slots(1000));
     for (words, says) in [
         ("-j 0 db true", "-j: 0: write 1 to 1000"),
         ("-j 1001 db true", "-j: 1001: write 1 to 1000"),
@@ -157,7 +124,7 @@ fn others_go_first_for_ever_or_for_a_time_and_only_before_an_exclusive_lock() {
         ("--soft --quiet-for 2s --hard-after 3", soft(2 * second, Some(3 * second))),
     ] {
         let line = format!("{words} db true");
-        assert_eq!(lock(line.trim_start()).request.soft, expected, "{words}");
+        assert_eq!(lock(line.trim_start()).soft, expected, "{words}");
     }
     for (words, says) in [
         ("--soft -s db true", "--soft: cannot be with -s; "),
@@ -173,7 +140,7 @@ fn others_go_first_for_ever_or_for_a_time_and_only_before_an_exclusive_lock() {
 #[test]
 fn no_wait_comes_before_a_wait() {
     for words in ["-n -w 5", "-w 5 -n"] {
-        assert_eq!(lock(&format!("{words} db true")).request.wait, Wait::For(Duration::ZERO));
+        assert_eq!(lock(&format!("{words} db true")).wait, Wait::For(Duration::ZERO));
     }
 }
 
@@ -188,17 +155,18 @@ fn flock_waits_for_a_fraction_of_a_second() {
         ("1.25s", 1250),
         ("250ms", 250),
         ("1.5m", 90_000),
+        ("2h", 7_200_000),
         ("0.0000000001", 0),
         ("4294967295", 4_294_967_295_000),
     ] {
-        let wait = lock(&format!("-w {word} db true")).request.wait;
+        let wait = lock(&format!("-w {word} db true")).wait;
         assert_eq!(wait, Wait::For(Duration::from_millis(ms)), "{word}");
     }
 }
 
 #[test]
 fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
-    for word in ["-1", "-0", "+1", "x", "s", ".", "1.2.3", "1e3", "0x10", "1h", "5 s"] {
+    for word in ["-1", "-0", "+1", "x", "s", ".", "1.2.3", "1e3", "0x10", "1w", "5 s"] {
         let says = "is not a time; write 3s or 1m, or a number of seconds";
         let word = word.replace(' ', "\u{a0}");
         let (text, status) = refused(&format!("lock --dir /d -w {word} db true"));
@@ -220,7 +188,7 @@ fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
 #[test]
 fn flock_a_conflict_status_is_one_that_a_process_can_have() {
     for (word, status) in [("0", 0), ("123", 123), ("255", 255)] {
-        assert_eq!(lock(&format!("-E {word} db true")).request.busy_status, status);
+        assert_eq!(lock(&format!("-E {word} db true")).busy_status, status);
     }
     for word in ["256", "600", "-1", "x", "99999999999"] {
         assert_usage(&format!("-E {word} db true"), &format!("-E: {word}: write 0 to 255"));
@@ -230,24 +198,24 @@ fn flock_a_conflict_status_is_one_that_a_process_can_have() {
 #[test]
 fn flock_exactly_one_word_stands_behind_c() {
     for option in ["-c", "--command"] {
-        let command = lock(&format!("db {option} exit")).request.command;
+        let command = lock(&format!("db {option} exit")).command;
         assert_eq!(command, ["/bin/sh", "-c", "exit"]);
         let says = format!("{option}: write one word behind it");
         assert_usage(&format!("db {option} exit 1"), &says);
         assert_usage(&format!("db {option}"), &says);
         assert_usage(&format!("{option} exit db"), &format!("{option}: it comes behind the name"));
     }
-    assert_eq!(lock("db -c ''").request.command, ["/bin/sh", "-c", ""]);
+    assert_eq!(lock("db -c ''").command, ["/bin/sh", "-c", ""]);
 }
 
 #[test]
 fn flock_the_shell_is_that_of_the_user() {
     for (shell, due) in [("/bin/zsh", "/bin/zsh"), ("", "/bin/sh")] {
-        let line = parse_with("lock --dir /d db -c ls", None, &[("SHELL", shell)]);
-        assert_eq!(args_of(line).request.command, [due, "-c", "ls"]);
+        let line = parse_with("lock --dir /d db -c ls", None, &[("SHELL", shell)], "alpha");
+        assert_eq!(args_of(line).1.command, [due, "-c", "ls"]);
     }
-    let line = parse_with("lock --dir /d db ls", None, &[("SHELL", "/bin/zsh")]);
-    assert_eq!(args_of(line).request.command, ["ls"]);
+    let line = parse_with("lock --dir /d db ls", None, &[("SHELL", "/bin/zsh")], "alpha");
+    assert_eq!(args_of(line).1.command, ["ls"]);
 }
 
 /// consul#776: options of the command were taken for its own.
@@ -265,11 +233,11 @@ fn consul_the_words_behind_the_name_are_those_of_the_command() {
         ("9 true", &["true"]),
         ("db ''", &[""]),
     ] {
-        assert_eq!(lock(words).request.command, command, "{words}");
+        assert_eq!(lock(words).command, command, "{words}");
     }
-    assert_eq!(lock("db ls -v").request.level, Level::Warn as u64);
-    assert_eq!(lock("-v db ls").request.level, Level::Info as u64);
-    assert_eq!(lock("-qq db ls").request.level, Level::Error as u64);
+    assert_eq!(lock("db ls -v").level, Level::Warn as u64);
+    assert_eq!(lock("-v db ls").level, Level::Info as u64);
+    assert_eq!(lock("-qq db ls").level, Level::Error as u64);
 }
 
 #[test]
@@ -278,7 +246,7 @@ fn a_word_of_the_command_need_not_be_utf8() {
     let bad = OsString::from_vec(b"caf\xe9".to_vec());
     let words = ["lock", "--dir", "/d", "db", "cat"].map(OsString::from).into_iter();
     let line = parse(words.chain([bad.clone()]), &environment(&|_| None, "alpha"));
-    assert_eq!(args_of(line).request.command, [OsString::from("cat"), bad.clone()]);
+    assert_eq!(args_of(line).1.command, [OsString::from("cat"), bad.clone()]);
     let words = ["lock", "--dir", "/d"].map(OsString::from).into_iter();
     let line = parse(words.chain([bad, "cat".into()]), &environment(&|_| None, "alpha"));
     let refusal = line.expect_err("a name is UTF-8");
@@ -317,7 +285,7 @@ fn flock_a_descriptor_is_refused_with_the_reason() {
 
 #[test]
 fn a_lock_has_one_name_which_may_be_a_path() {
-    assert_eq!(lock("db/users true").request.name.to_string(), "db/users");
+    assert_eq!(lock("db/users true").name.to_string(), "db/users");
     let one_name = "a lock has one name; take one lock inside another, or lock a name above, as in \
                     db for db/users and db/orders";
     for (word, says) in [
@@ -336,13 +304,13 @@ fn a_lock_has_one_name_which_may_be_a_path() {
 /// Each has its own letter -r, -f and -c, and its own defaults.
 #[test]
 fn a_letter_means_what_the_command_says() {
-    let args = lock("-r 4s -f 5 -k 0.5 --drift 0.5% db true");
+    let request = lock("-r 4s -f 5 -k 0.5 --drift 0.5% db true");
     let timing = LockTiming::new(Duration::from_secs(4), 5, 5000, Duration::from_millis(500));
-    assert_eq!(args.request.timing, timing.expect("safe"));
-    let r = lock("-r 500 -k 100ms db true").request.timing.renewal();
+    assert_eq!(request.timing, timing.expect("safe"));
+    let r = lock("-r 500 -k 100ms db true").timing.renewal();
     assert_eq!(r, Duration::from_millis(500), "milliseconds");
-    let k = lock("-k 1 db true").request.timing;
-    assert_eq!(k, lock("-k 1s db true").request.timing, "seconds");
+    let k = lock("-k 1 db true").timing;
+    assert_eq!(k, lock("-k 1s db true").timing, "seconds");
     for option in ["--key", "--start", "--stop", "--syslog", "--confirmations", "--connect"] {
         let says = format!("{option}: not an option of putex lock");
         assert_usage(&format!("{option} x db true"), &says);
@@ -383,8 +351,9 @@ fn a_store_has_to_be_named() {
     assert_eq!(refused("lock db true"), (says.to_owned(), 78));
     let (_, status) = refused("lock --dir d db true");
     assert_eq!(status, 64);
-    let args = args_of(parse_with("lock db true", None, &[("NATS_URL", "nats://env")]));
-    assert_eq!(args.bucket.location, super::super::tests::nats("nats://env"));
+    let (bucket, _) =
+        args_of(parse_with("lock db true", None, &[("NATS_URL", "nats://env")], "alpha"));
+    assert_eq!(bucket.location, super::super::tests::nats("nats://env"));
 }
 
 #[test]
@@ -393,31 +362,34 @@ fn every_option_for_a_store_is_that_of_the_agent() {
                  --inbox-prefix in --js-domain hub --bucket b --replicas 3 --allow-memory \
                  --token me --context cx";
     let of_agent = format!("agent {store} --key k --start a --stop b").replace("  ", " ");
-    let Ok(Invocation::Agent(agent)) = parse_line(&of_agent) else { panic!("no agent") };
-    let args = args_of(parse_line(&format!("lock {store} db true")));
-    assert_eq!(args.bucket, agent.bucket);
-    let BucketArgs { name, replicas, allow_memory, .. } = args.bucket;
+    let parsed = parse_with(&of_agent, None, &[], "alpha");
+    let Ok(Invocation::Agent(agent)) = parsed else { panic!("no agent") };
+    let line = format!("lock {store} db true");
+    let (bucket, request) = args_of(parse_with(&line, None, &[], "alpha"));
+    assert_eq!(bucket, agent.bucket);
+    let BucketArgs { name, replicas, allow_memory, .. } = bucket;
     assert_eq!((&*name, replicas, allow_memory), ("b", 3, true));
-    assert_eq!(args.request.token, "me");
+    assert_eq!(request.token, "me");
 }
 
 #[test]
 fn of_the_file_the_store_and_the_drift_count() {
     let file = "dir = /of/file\nbucket = b\nrenewal = 50s\nfailures = 9\nconfirmations = junk\n\
                 drift = 2%\ntoken = me\nkey = k\nstart = up\nsyslog = yes\nquiet = yes\n";
-    let args = args_of(parse_with("lock db true", Some(file), &[]));
-    let BucketArgs { location, name, .. } = args.bucket;
+    let (bucket, request) = args_of(parse_with("lock db true", Some(file), &[], "alpha"));
+    let BucketArgs { location, name, .. } = bucket;
     assert_eq!((location, &*name), (Location::Dir("/of/file".into()), "b"));
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(5 * second, 3, 20_000, 2 * second).expect("safe");
-    assert_eq!((args.request.timing, args.request.token.as_str()), (timing, "me"));
-    assert_eq!(args.request.level, Level::Error as u64);
+    assert_eq!((request.timing, request.token.as_str()), (timing, "me"));
+    assert_eq!(request.level, Level::Error as u64);
     for (file, says) in [
         ("bogus = 1\n", "/etc/putex/putex.conf:1: bogus: no such key"),
         ("shared = yes\n", "/etc/putex/putex.conf:1: shared: no such key"),
         ("drift = x\n", "/etc/putex/putex.conf:1: drift: x: is not a rate"),
     ] {
-        let refusal = parse_with("lock --dir /d db true", Some(file), &[]).expect_err(file);
+        let refusal =
+            parse_with("lock --dir /d db true", Some(file), &[], "alpha").expect_err(file);
         assert!(refusal.text.starts_with(says), "{}", refusal.text);
         assert_eq!(refusal.exit, Exit::Unsafe, "{file}");
     }
@@ -426,8 +398,7 @@ fn of_the_file_the_store_and_the_drift_count() {
 /// The token of a lock is for people: any name of a host will do.
 #[test]
 fn a_host_name_that_many_hosts_have_will_do() {
-    let words = "lock --dir /d db true".split(' ').map(OsString::from);
-    let args = args_of(parse(words, &environment(&|_| None, "localhost")));
-    assert_eq!(args.request.token, "localhost");
+    let (_, request) = args_of(parse_with("lock --dir /d db true", None, &[], "localhost"));
+    assert_eq!(request.token, "localhost");
     assert_usage("--token '' db true", "--token: is empty");
 }

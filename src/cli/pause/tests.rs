@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::super::tests::environment;
+use super::super::tests::{environment, once};
 use super::*;
-use crate::cli::parse;
+use crate::cli::{self, Invocation, parse};
 use crate::exit::Exit;
 
 fn parsed(line: &[&str]) -> Result<Invocation, Refusal> {
@@ -29,11 +29,10 @@ fn what_is_asked_for_is_what_the_page_says() {
         (&["pause", "--for", "1.5h", "web"], pause(5400, ""), 10_000),
         (&["resume", "--wait", "1m", "web"], Action::Resume, 60_000),
     ] {
-        let args = match parsed(&[words, &["--dir", "/d"]].concat()) {
-            Ok(Invocation::Pause(args)) => args,
-            other => panic!("{words:?}: {other:?}"),
+        let (_, cli::Request::Pause(request)) = once(parsed(&[words, &["--dir", "/d"]].concat()))
+        else {
+            panic!("{words:?}")
         };
-        let request = args.request;
         assert_eq!((&request.action, &*request.key), (&action, "web"), "{words:?}");
         assert_eq!(request.wait, Duration::from_millis(wait), "{words:?}");
         assert_eq!(&*request.by, "root@alpha");

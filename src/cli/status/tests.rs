@@ -1,22 +1,21 @@
 //! The command line of `putex status`.
 
-use std::ffi::OsString;
-
-use super::super::tests::environment;
+use super::super::tests::{once, parse_with, refused_line};
 use super::*;
-use crate::cli::parse;
+use crate::cli::{self, BucketArgs, Location};
 use crate::exit::Exit;
 
-fn parsed(line: &str) -> Result<Invocation, Refusal> {
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &environment(&|_| None, "alpha"))
+fn parsed(words: &str) -> (BucketArgs, Request) {
+    let line = format!("status --dir /d {words}").trim().replace("  ", " ");
+    let (bucket, cli::Request::Status(request)) = once(parse_with(&line, None, &[], "alpha"))
+    else {
+        panic!("{words}")
+    };
+    (bucket, request)
 }
 
 fn request(words: &str) -> Request {
-    match parsed(&format!("status --dir /d {words}").trim().replace("  ", " ")) {
-        Ok(Invocation::Status(args)) => args.request,
-        other => panic!("{words}: {other:?}"),
-    }
+    parsed(words).1
 }
 
 #[test]
@@ -34,10 +33,10 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("web --print holder", Form::Print(Field::Holder)),
         ("web --print=term", Form::Print(Field::Term)),
     ] {
-        let Request { form: found, keys, every, source } = request(words);
+        let (bucket, Request { form: found, keys, every }) = parsed(words);
         assert_eq!((found, &keys[..]), (form, &["web".to_owned()][..]), "{words}");
-        assert_eq!((every, &*source.bucket), (None, "putex"));
-        assert_eq!(source.dir.map(|(dir, _)| dir), Some("/d".into()));
+        assert_eq!((every, &*bucket.name), (None, "putex"));
+        assert_eq!(bucket.location, Location::Dir("/d".into()));
     }
     assert_eq!(request("").keys, Vec::<String>::new());
     assert_eq!(request("a b/c").keys, ["a", "b/c"]);
@@ -69,7 +68,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--replicas 3", "--replicas: not an option of putex status"),
         ("-q", "-q: not an option of putex status"),
     ] {
-        let refusal = parsed(&format!("status --dir /d {words}")).expect_err(words);
+        let refusal = refused_line(&format!("status --dir /d {words}"));
         assert_eq!(refusal.exit, Exit::Usage, "{words}");
         assert!(refusal.text.starts_with(says), "{words}: {}", refusal.text);
     }

@@ -1,17 +1,12 @@
 //! The command line of `putex switchover`.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use super::super::tests::environment;
-use super::*;
-use crate::cli::parse;
-use crate::exit::Exit;
+use log::Level;
 
-fn parsed(line: &str) -> Result<Invocation, Refusal> {
-    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
-    parse(words, &environment(&|name| (name == "USER").then(|| "root".into()), "alpha"))
-}
+use super::super::tests::{once, parse_with, refused_line};
+use crate::cli;
+use crate::exit::Exit;
 
 #[test]
 fn what_is_asked_for_is_what_the_page_says() {
@@ -21,11 +16,9 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("web --from h1 --to=h2 -w 2.5", Some("h1"), Some("h2"), 2500),
         ("--wait 1m web", None, None, 60_000),
     ] {
-        let args = match parsed(&format!("switchover --dir /d {words}")) {
-            Ok(Invocation::Switchover(args)) => args,
-            other => panic!("{words}: {other:?}"),
-        };
-        let request = args.request;
+        let line = format!("switchover --dir /d {words}");
+        let parsed = parse_with(&line, None, &[("USER", "root")], "alpha");
+        let (_, cli::Request::Switchover(request)) = once(parsed) else { panic!("{words}") };
         assert_eq!((request.from.as_deref(), request.to.as_deref()), (from, to), "{words}");
         assert_eq!((&*request.key, request.wait), ("web", Duration::from_millis(wait)));
         assert_eq!((&*request.by, request.level), ("root@alpha", Level::Warn as u64));
@@ -45,7 +38,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("-w 61m web", "-w: 61m: write 1s to 60m"),
         ("--replicas 3 web", "--replicas: not an option of putex switchover"),
     ] {
-        let refusal = parsed(format!("switchover --dir /d {words}").trim()).expect_err(words);
+        let refusal = refused_line(format!("switchover --dir /d {words}").trim());
         assert_eq!(refusal.exit, Exit::Usage, "{words}");
         assert!(refusal.text.starts_with(says), "{words}: {}", refusal.text);
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use log::Level;
 
 use super::*;
-use crate::status::Source;
 
 /// The agent of a token in a state, and why it is no candidate.
 fn agent(token: &str, state: AgentState, why_not: Option<&str>) -> AgentStatus {
@@ -19,7 +18,6 @@ fn agent(token: &str, state: AgentState, why_not: Option<&str>) -> AgentStatus {
 
 fn request(from: Option<&str>, to: Option<&str>) -> Request {
     Request {
-        source: Source { bucket: "putex".to_owned(), dir: None },
         key: "web".to_owned(),
         from: from.map(str::to_owned),
         to: to.map(str::to_owned),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::lease::LeaseSubcommand;
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::{FLAGS, Subcommand};
 use putex::cli::topics::TOPICS;
 
@@ -84,7 +84,7 @@ pub(crate) fn script() -> String {
          complete -F _putex putex\n",
         names.join(" "),
         wrapped(&topics, "", "\n            "),
-        LeaseSubcommand::ALL.map(LeaseSubcommand::name).join(" ")
+        ACTIONS.join(" ")
     );
     out
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::lease::LeaseSubcommand;
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
@@ -100,7 +100,7 @@ pub(crate) fn script() -> String {
             quoted(topic.about)
         );
     }
-    for action in LeaseSubcommand::ALL.map(LeaseSubcommand::name) {
+    for action in ACTIONS {
         let _ = writeln!(
             out,
             "complete -c putex -n '__putex_runs lease; and __putex_word 2' -a {action}"

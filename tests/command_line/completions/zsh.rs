@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::lease::LeaseSubcommand;
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
@@ -95,8 +95,7 @@ pub(crate) fn script() -> String {
     for topic in TOPICS {
         let _ = writeln!(out, "    {}", described(topic.name, topic.about));
     }
-    let _ =
-        write!(out, ")\nactions=({})\n", LeaseSubcommand::ALL.map(LeaseSubcommand::name).join(" "));
+    let _ = write!(out, ")\nactions=({})\n", ACTIONS.join(" "));
     let _ = write!(
         out,
         "if ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \

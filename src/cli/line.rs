@@ -1,0 +1,109 @@
+//! A command line with the settings of all origins, as the parsers of the commands read it.
+
+use std::ffi::OsString;
+
+use log::Level;
+
+use super::config::{self, Config};
+use super::settings::{Faults, Settings};
+use super::table::{Name, Subcommand};
+use super::{BucketArgs, Environment, Invocation, Request, resolve, usage};
+use crate::exit::Refusal;
+use crate::store::name::{valid_agents_key, valid_token};
+use crate::sys;
+
+/// A command line.
+pub(super) struct Line<'a> {
+    /// The command.
+    pub(super) of: Subcommand,
+    /// The settings: those of the command line until it is complete.
+    pub(super) settings: Settings,
+    /// The words that are no options.
+    pub(super) words: Vec<String>,
+    /// The words behind the name of a lock.
+    pub(super) rest: Vec<OsString>,
+    /// What else its meaning depends on.
+    pub(super) environment: &'a Environment<'a>,
+}
+
+impl Line<'_> {
+    /// Adds the settings of the environment and of the file.
+    ///
+    /// # Errors
+    ///
+    /// The first fault of the file: the settings that seem to be missing are in it.
+    pub(super) fn complete(mut self) -> Result<Self, Refusal> {
+        self.settings.add_environment(self.environment.var)?;
+        let Config { settings, faults, .. } = config::load(&self.settings, self.environment.read);
+        self.settings.add(settings);
+        Faults(faults).or_first(Some(self))
+    }
+
+    /// Returns the invocation of a command that ends by itself.
+    pub(super) fn once(
+        self,
+        request: impl FnOnce(&Line<'_>) -> Result<Request, Refusal>,
+    ) -> Result<Invocation, Refusal> {
+        let line = self.complete()?;
+        let request = request(&line)?;
+        Ok(Invocation::Once(line.bucket()?, Box::new(request)))
+    }
+
+    /// Returns the bucket. A command that can make none only looks: one in memory is as good.
+    pub(super) fn bucket(&self) -> Result<BucketArgs, Refusal> {
+        let mut faults = Faults::default();
+        let location = resolve::location(&self.settings, &mut faults, self.environment.var);
+        let bucket = resolve::bucket_at(location, &self.settings, &mut faults);
+        let bucket = faults.or_first(bucket)?;
+        let only_looks = !Name::AllowMemory.flag().subcommands.contains(&self.of);
+        Ok(BucketArgs { allow_memory: bucket.allow_memory || only_looks, ..bucket })
+    }
+
+    /// Returns the word that has to be the only one: `what` it is, and a line as it is written.
+    pub(super) fn only_word(&self, what: &str, usual: &str) -> Result<&str, Refusal> {
+        match &self.words[..] {
+            [word] => Ok(word),
+            [] => Err(usage(format!("{what} is missing; write {usual}"))),
+            [_, more, ..] => Err(usage(format!("{more}: unexpected argument; write {usual}"))),
+        }
+    }
+
+    /// Returns the key of agents that is the only word.
+    pub(super) fn agents_key(&self, usual: &str) -> Result<String, Refusal> {
+        let key = self.only_word("KEY", usual)?;
+        valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
+        Ok(key.to_owned())
+    }
+
+    /// Returns whether an option of the command line is given, or a key of the file.
+    pub(super) fn has(&self, name: Name) -> bool {
+        self.settings.get(name).is_some()
+    }
+
+    /// Returns the name of the host or script that asks: that of the option, or the token.
+    pub(super) fn who(&self, option: Name) -> Result<String, Refusal> {
+        let who = self.settings.text(option).or(self.settings.text(Name::Token));
+        let who = who.map_or_else(|| resolve::valid_host(self.environment.host), valid_token);
+        who.map_err(|why| self.settings.usage(option, &why))
+    }
+
+    /// Returns who asks, for people.
+    pub(super) fn requester(&self) -> String {
+        let user = (self.environment.var)("USER").and_then(|user| user.into_string().ok());
+        let user = user.unwrap_or_else(|| match sys::user_id() {
+            0 => "root".to_owned(),
+            other => format!("user {other}"),
+        });
+        format!("{user}@{}", self.environment.host)
+    }
+
+    /// Returns the number of the log level.
+    pub(super) fn level(&self) -> u64 {
+        resolve::level(&self.settings, Level::Warn)
+    }
+
+    /// Returns whether a switch of the command line is on.
+    pub(super) fn is_on(&self, name: Name) -> bool {
+        self.settings.is_on(name)
+    }
+}
