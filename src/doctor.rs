@@ -9,7 +9,6 @@
 //! | `agents` | findings about the agents of a key |
 //! | `host` | findings about this host |
 //! | `format` | text and JSON |
-//! | `progress` | what is being measured, on a terminal |
 //!
 //! The bucket is read, and one key of it is written, which no agent uses. Nothing is made.
 
@@ -17,7 +16,6 @@ mod agents;
 mod finding;
 mod format;
 mod host;
-mod progress;
 mod sample;
 mod store;
 
@@ -29,8 +27,6 @@ use self::agents::{Site, TimingKey};
 pub use self::finding::Report;
 use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
 pub use self::format::{NOT_MEASURED, not_measured};
-use self::progress::Progress;
-use self::sample::Samples;
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
 use crate::cli::connect::StoreSettings;
@@ -41,7 +37,6 @@ use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
 use crate::store::dir::DirStore;
-use crate::store::nats::NatsStore;
 use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
 use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult};
@@ -53,24 +48,9 @@ const SERVERS_WAIT: Duration = Duration::from_millis(300);
 /// What to do about what could not be measured.
 const LATER: &str = "measure again when the findings above are ok";
 
-/// An open bucket.
-enum Store {
-    Nats(Box<NatsStore>),
-    Dir(Box<DirStore>),
-}
-
-impl Store {
-    fn bucket(&mut self) -> &mut dyn Bucket {
-        match self {
-            Store::Nats(store) => &mut **store,
-            Store::Dir(store) => &mut **store,
-        }
-    }
-}
-
 /// A bucket that was opened, and what is known of it.
 struct Opened {
-    store: Store,
+    store: Box<dyn Bucket>,
     /// Why it cannot be read, if so.
     fault: Option<String>,
     /// The servers that were met.
@@ -92,16 +72,13 @@ const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
 ///
 /// Why nothing could be measured.
 pub fn run(args: &DoctorArgs, var: Lookup<'_>) -> Result<Report, Refusal> {
-    let progress = Progress::new();
-    progress.tell("servers");
     let (mut opened, due) = match connect::usable(&args.bucket.location, var, |_| true)? {
         Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
         Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
     };
-    progress.tell("agents");
     let keys = read_agents(args, &mut opened);
     let (timing, from) = timing_of(args, keys.as_deref().unwrap_or_default());
-    let mut findings = of_bucket(args, &mut opened, timing, &progress);
+    let mut findings = of_bucket(args, &mut opened, timing);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
     let missing: Vec<_> = due.iter().filter(is_missing).collect();
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
@@ -161,8 +138,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
         met = answered;
     }
     findings.push(store::servers(&met, found.replicas.unwrap_or(1)));
-    let store = Store::Nats(Box::new(store));
-    Ok(Opened { store, fault, met, found, findings })
+    Ok(Opened { store: Box::new(store), fault, met, found, findings })
 }
 
 /// Returns what a server says of itself at the beginning of a connection.
@@ -189,8 +165,8 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
         None => Finding::ok("bucket", text),
         Some(why) => Finding::unknown("bucket", why.clone(), "an agent makes it"),
     };
-    let (found, store) = (Inspection::default(), Store::Dir(Box::new(store)));
-    Ok(Opened { store, fault, met: Vec::new(), found, findings: vec![finding] })
+    let (store, met, found) = (Box::new(store), Vec::new(), Inspection::default());
+    Ok(Opened { store, fault, met, found, findings: vec![finding] })
 }
 
 /// Returns what stands under the keys of agents, or why that could not be read.
@@ -206,7 +182,7 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Vec<KeyStatus>,
     let source = connect::source(&args.bucket);
     let (mut reader, began) = (status::Reader::new(&source), sys::now());
     loop {
-        let status = reader.read(&wanted, Some(&is_enough), opened.store.bucket());
+        let status = reader.read(&wanted, Some(&is_enough), &mut *opened.store);
         let read = status.map_err(|refusal| {
             let text = not_read(&refusal.text);
             if refusal.exit != Exit::Unsafe {
@@ -276,13 +252,7 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 }
 
 /// Measures the bucket, and returns all findings about it.
-fn of_bucket(
-    args: &DoctorArgs,
-    opened: &mut Opened,
-    timing: Timing,
-    progress: &Progress,
-) -> Vec<Finding> {
-    let count = args.samples;
+fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Finding> {
     let Opened { store, fault, met, found, findings } = opened;
     let mut findings = std::mem::take(findings);
     if let Some(replicas) = found.replicas {
@@ -293,28 +263,18 @@ fn of_bucket(
     if fault.is_some() {
         return findings;
     }
-    let renewal = timing.renewal();
-    let reads = sample::reads(store.bucket(), count, renewal, progress);
-    let reads = keep(reads, "read", &mut findings);
-    let writes = sample::writes(store.bucket(), count, renewal, progress);
-    let writes = keep(writes, "write", &mut findings);
-    findings.extend(reads.map(|reads| store::reads(&reads, timing)));
-    findings.extend(writes.map(|writes| store::writes(&writes, timing)));
+    let (count, renewal) = (args.samples, timing.renewal());
+    let reads = ("read", sample::reads(&mut **store, count, renewal));
+    for (name, samples) in [reads, ("write", sample::writes(&mut **store, count, renewal))] {
+        findings.push(match samples {
+            Ok(samples) => store::round_trips(name, &samples, timing),
+            Err(why) => {
+                let advice = "see the rights that putex help doctor names";
+                Finding::unknown(name, format!("none was done: {why}"), advice)
+            }
+        });
+    }
     findings
-}
-
-/// Returns samples, or adds the finding that there are none.
-fn keep(
-    samples: Result<Samples, String>,
-    name: &'static str,
-    findings: &mut Vec<Finding>,
-) -> Option<Samples> {
-    samples
-        .map_err(|why| {
-            let advice = "see the rights that putex help doctor names";
-            findings.push(Finding::unknown(name, format!("none was done: {why}"), advice));
-        })
-        .ok()
 }
 
 #[cfg(test)]

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{
-    AGENTS, CANDIDATES, Finding, GUARDS_DOWN, Level, PAUSE, STARTS_FAILING, STOPS_OVERDUE, TIMINGS,
-    TWINS,
-};
+use super::finding::{Finding, Level};
 use crate::core::{AgentStatus, ServiceStatus};
 use crate::status::{Holder, HolderState, KeyStatus, PauseStatus};
 
@@ -59,8 +56,7 @@ pub(super) fn is_fit(status: &KeyStatus, site: Site) -> bool {
 /// Returns the findings about a key of which nothing is known: no agent answers, and neither a lock
 /// nor a pause is there.
 pub(super) fn unknown_key(key: &str) -> Vec<Finding> {
-    let all = [no_agent().with(&AGENTS, 0u32), nobody_would().with(&CANDIDATES, 0u32)];
-    all.into_iter().map(|finding| finding.of_key(key)).collect()
+    [no_agent(), nobody_would()].into_iter().map(|finding| finding.of_key(key)).collect()
 }
 
 fn no_agent() -> Finding {
@@ -89,7 +85,7 @@ fn answers(status: &KeyStatus) -> Finding {
     let overdue = joined(overdue.map(|holder| &*holder.token));
     let is_paused = status.paused.is_some();
     let silent = joined(holders.iter().filter(|it| !answers(it)).map(|it| &*it.token));
-    let finding = if !overdue.is_empty() && is_paused {
+    if !overdue.is_empty() && is_paused {
         let text = format!(
             "{overdue} does not renew its lock, and nobody takes it over before the pause is over"
         );
@@ -113,8 +109,7 @@ fn answers(status: &KeyStatus) -> Finding {
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
         Finding::ok("agents", format!("{count} answer: {tokens}"))
-    };
-    finding.with(&AGENTS, count)
+    }
 }
 
 /// Where an agent says what keeps it from the lock.
@@ -141,7 +136,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
         format!("{}: {why}", it.token)
     });
     let unfit: Vec<_> = unfit.collect();
-    let finding = match (spare, &unfit[..]) {
+    match (spare, &unfit[..]) {
         (0, []) if nobody && status.agents.is_empty() => {
             Finding { level, text: beginning.to_owned(), ..nobody_would() }
         }
@@ -181,8 +176,7 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
             let tokens = joined(candidates.iter().map(|agent| &*agent.token));
             Finding::ok("standby", format!("would take the lock over: {tokens}"))
         }
-    };
-    finding.with(&CANDIDATES, spare as u32)
+    }
 }
 
 fn describe((renewal, failures, confirmations): TimingKey) -> String {
@@ -194,7 +188,7 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
     let of_agents = timings(status);
     let all: BTreeSet<_> = of_agents.iter().copied().chain(given).collect();
     let shown: Vec<_> = all.iter().copied().map(describe).collect();
-    let finding = if of_agents.len() > 1 {
+    if of_agents.len() > 1 {
         let text = format!("agents differ: {}", shown.join(", "));
         let advice = "give all agents of a key the same -r, -f and -c";
         Finding::bad("agreement", Level::Warning, text, advice)
@@ -208,8 +202,7 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
         Finding::unknown("agreement", "nobody says R, F and C", "see the agents above")
     } else {
         Finding::ok("agreement", format!("all have {}", shown.join(", ")))
-    };
-    finding.with(&TIMINGS, all.len() as u32)
+    }
 }
 
 /// Judges whether no more agents are active than may be: two buckets of one name would allow it.
@@ -231,32 +224,46 @@ fn twins(agents: &[AgentStatus]) -> Finding {
         hosts.entry(&agent.token).or_default().insert(&agent.incarnation, &agent.host);
     }
     let twins: Vec<_> = hosts.iter().filter(|(_, instances)| instances.len() > 1).collect();
-    let count = twins.len() as u32;
-    let finding = match twins.first() {
+    match twins.first() {
         None => Finding::ok("twins", "each agent has a token of its own"),
         Some((token, instances)) => {
             let hosts = joined(instances.values().copied());
             let text = format!("{} agents have the token {token}, on {hosts}", instances.len());
             Finding::bad("twins", Level::Critical, text, "give each agent a --token of its own")
         }
-    };
-    finding.with(&TWINS, count)
+    }
+}
+
+/// Returns the finding of this name about what agents say: what is bad with what to do, or that it
+/// is ok.
+fn said(
+    name: &'static str,
+    agents: &[AgentStatus],
+    ok: &str,
+    bad: Option<(Level, String, &str)>,
+) -> Finding {
+    match bad {
+        _ if agents.is_empty() => {
+            Finding::unknown(name, "no agent says anything", "see agents above")
+        }
+        Some((level, text, advice)) => Finding::bad(name, level, text, advice),
+        None => Finding::ok(name, ok),
+    }
+}
+
+/// Returns the tokens of the agents of which that is true; `None` for none.
+fn tokens_of(agents: &[AgentStatus], is_so: impl Fn(&AgentStatus) -> bool) -> Option<String> {
+    let tokens = joined(agents.iter().filter(|it| is_so(it)).map(|agent| &*agent.token));
+    (!tokens.is_empty()).then_some(tokens)
 }
 
 /// Judges whether each agent has a guard.
 fn guards(agents: &[AgentStatus]) -> Finding {
-    let down: Vec<_> = agents.iter().filter(|agent| !agent.guard_up).collect();
-    let count = down.len() as u32;
-    let finding = if agents.is_empty() {
-        Finding::unknown("guards", "no agent says whether its guard answers", "see agents above")
-    } else if down.is_empty() {
-        Finding::ok("guards", "the guard of each agent answers it")
-    } else {
-        let tokens = joined(down.iter().map(|agent| &*agent.token));
+    let down = tokens_of(agents, |agent| !agent.guard_up).map(|tokens| {
         let text = format!("the guard of {tokens} does not answer its agent");
-        Finding::bad("guards", Level::Critical, text, "see the log of that agent")
-    };
-    finding.with(&GUARDS_DOWN, count)
+        (Level::Critical, text, "see the log of that agent")
+    });
+    said("guards", agents, "the guard of each agent answers it", down)
 }
 
 /// Judges whether the start command of an agent fails: it has the lock, and its health check may
@@ -265,54 +272,40 @@ fn start(agents: &[AgentStatus]) -> Finding {
     let failure = |agent: &AgentStatus| {
         agent.start_failure.as_ref().map(|how| format!("start of {} fails: {how}", agent.token))
     };
-    let failing: Vec<_> = agents.iter().filter_map(failure).collect();
     // One that takes longer than T hangs, as a rule.
-    let running = |agent: &AgentStatus| {
+    let hangs = |agent: &AgentStatus| {
         let lock_time = agent.renewal_seconds * f64::from(agent.failures);
         let seconds = agent.start_runs_for()?.as_secs_f64();
-        if seconds < lock_time {
-            return None;
-        }
-        Some(format!("start of {} still runs, for {seconds:.0} s", agent.token))
+        let text = || format!("start of {} still runs, for {seconds:.0} s", agent.token);
+        (seconds >= lock_time).then(text)
     };
-    let running: Vec<_> = agents.iter().filter_map(running).collect();
-    let finding = if agents.is_empty() {
-        Finding::unknown("start", "no agent says whether its start fails", "see agents above")
-    } else if !failing.is_empty() {
+    let failing: Vec<_> = agents.iter().filter_map(failure).collect();
+    let hanging: Vec<_> = agents.iter().filter_map(hangs).collect();
+    let bad = if !failing.is_empty() {
         let advice = "see what it printed in the log of that agent";
-        Finding::bad("start", Level::Critical, failing.join("; "), advice)
-    } else if !running.is_empty() {
+        Some((Level::Critical, failing.join("; "), advice))
+    } else if !hanging.is_empty() {
         let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \
                       and give start a time-out of its own";
-        Finding::bad("start", Level::Warning, running.join("; "), advice)
+        Some((Level::Warning, hanging.join("; "), advice))
     } else {
-        Finding::ok("start", "the start command of no agent fails or hangs")
+        None
     };
-    finding.with(&STARTS_FAILING, failing.len() as u32)
+    said("start", agents, "the start command of no agent fails or hangs", bad)
 }
 
 /// Judges whether a service may run that has no lock any more.
 fn stop(agents: &[AgentStatus]) -> Finding {
-    let late: Vec<_> =
-        agents.iter().filter(|agent| agent.service == ServiceStatus::Overdue).collect();
-    let count = late.len() as u32;
-    let finding = if agents.is_empty() {
-        Finding::unknown("stop", "no agent says whether its service is down", "see agents above")
-    } else if late.is_empty() {
-        Finding::ok("stop", "no service runs that has to be down")
-    } else {
-        let tokens = joined(late.iter().map(|agent| &*agent.token));
+    let late = tokens_of(agents, |agent| agent.service == ServiceStatus::Overdue).map(|tokens| {
         let text = format!("the service had to be down, and MAY STILL RUN: {tokens}");
-        let advice = "stop it there by hand; see the log of that agent";
-        Finding::bad("stop", Level::Critical, text, advice)
-    };
-    finding.with(&STOPS_OVERDUE, count)
+        (Level::Critical, text, "stop it there by hand; see the log of that agent")
+    });
+    said("stop", agents, "no service runs that has to be down", late)
 }
 
 /// Judges whether a pause stands: nobody takes the lock over until it ends.
 fn pause(standing: Option<&PauseStatus>) -> Finding {
-    let left = standing.map_or(0.0, |pause| pause.expires_in_seconds);
-    let finding = match standing {
+    match standing {
         None => Finding::ok("pause", "no pause stands"),
         Some(PauseStatus { until, by, reason, .. }) => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -320,6 +313,5 @@ fn pause(standing: Option<&PauseStatus>) -> Finding {
             let advice = "it ends by itself; putex resume ends it sooner";
             Finding::bad("pause", Level::Warning, text, advice)
         }
-    };
-    finding.with(&PAUSE, left)
+    }
 }

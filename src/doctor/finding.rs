@@ -1,6 +1,6 @@
 //! Findings: what was measured, how it is judged, and what to do. Pure.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// How a finding is judged. Only what is critical makes a cluster unfit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,70 +38,17 @@ impl Level {
     }
 }
 
-/// What is measured: the name of a figure, and its unit.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Measure {
-    /// Its name.
-    pub(super) name: &'static str,
-    /// `seconds` or `ppm`; blank for a count.
-    pub(super) unit: &'static str,
-}
-
-/// Makes a list of all measures, and a constant of each.
-macro_rules! measures {
-    ($($constant:ident $name:literal $unit:literal $meaning:literal;)*) => {
-        $(#[doc = $meaning]
-        pub(super) const $constant: Measure = Measure { name: $name, unit: $unit };)*
-
-        /// All measures, in the order of the findings.
-        #[cfg(test)]
-        pub(super) const MEASURES: &[Measure] = &[$($constant),*];
-    };
-}
-
-measures! {
-    SERVERS "servers" "" "Servers that were met";
-    REPLICAS "replicas" "" "Copies of the bucket";
-    REPLICAS_LATE "replicas_late" "" "Copies of the bucket that lack entries or are out of reach";
-    LOCK_TIME "lock_time" "seconds" "T, the time for which a renewal keeps the lock";
-    SYNC_INTERVAL "sync_interval" "seconds"
-        "How often a server has its files written to disk; 0 for before each answer";
-    READ_P50 "read_p50" "seconds" "Half of the reads took no longer";
-    READ_P99 "read_p99" "seconds" "99 of 100 reads took no longer";
-    READ_MAX "read_max" "seconds" "The longest read";
-    WRITE_P50 "write_p50" "seconds" "Half of the writes took no longer";
-    WRITE_P99 "write_p99" "seconds" "99 of 100 writes took no longer";
-    WRITE_MAX "write_max" "seconds" "The longest write";
-    UNANSWERED "unanswered" "" "Requests without an answer within R";
-    AGENTS "agents" "" "Agents that answer";
-    CANDIDATES "candidates" "" "Agents that would take the lock over";
-    TIMINGS "timings" "" "Different settings of R, F and C among agents and holders";
-    TWINS "twin_tokens" "" "Tokens that several agents have";
-    GUARDS_DOWN "guards_down" "" "Agents whose guard does not answer";
-    STARTS_FAILING "starts_failing" "" "Agents whose start command fails";
-    STOPS_OVERDUE "stops_overdue" "" "Agents whose service had to be down and may still run";
-    PAUSE "pause" "seconds" "For how much longer a pause stands";
-    CLOCK "clock_correction" "ppm" "By how much the kernel corrects the rate of its clock";
-}
-
-/// A measured figure.
+/// How long requests took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Figure {
-    /// What was measured.
-    #[serde(flatten)]
-    pub(super) measure: &'static Measure,
-    /// The value, in the unit of the measure.
-    pub(super) value: f64,
-}
-
-impl Serialize for Measure {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct as _;
-        let mut object = serializer.serialize_struct("Measure", 2)?;
-        object.serialize_field("name", self.name)?;
-        object.serialize_field("unit", self.unit)?;
-        object.end()
-    }
+pub(super) struct Figures {
+    /// Half of those that were answered took no longer.
+    pub(super) p50_seconds: f64,
+    /// 99 of 100 of them took no longer.
+    pub(super) p99_seconds: f64,
+    /// The longest of them.
+    pub(super) max_seconds: f64,
+    /// The number of requests without an answer within R.
+    pub(super) unanswered: u32,
 }
 
 /// One finding.
@@ -115,8 +62,8 @@ pub(super) struct Finding {
     pub(super) level: Level,
     /// Whether it does not count, as the user wants it.
     pub(super) ignored: bool,
-    /// What was measured.
-    pub(super) figures: Vec<Figure>,
+    /// How long it took, of requests.
+    pub(super) figures: Option<Box<Figures>>,
     /// What was found, in a line.
     pub(super) text: String,
     /// What to do, in a line, unless it is fit.
@@ -126,7 +73,7 @@ pub(super) struct Finding {
 impl Finding {
     /// Returns a finding that is fit.
     pub(super) fn ok(name: &'static str, text: impl Into<String>) -> Finding {
-        let (text, figures) = (text.into(), Vec::new());
+        let (text, figures) = (text.into(), None);
         Finding { name, key: None, level: Level::Ok, ignored: false, figures, text, advice: None }
     }
 
@@ -152,13 +99,6 @@ impl Finding {
     /// Returns whether it is a warning or critical, and not ignored.
     pub(super) fn is_told(&self) -> bool {
         self.level >= Level::Warning && !self.ignored
-    }
-
-    /// Returns the finding with a figure.
-    #[must_use]
-    pub(super) fn with(mut self, measure: &'static Measure, value: impl Into<f64>) -> Finding {
-        self.figures.push(Figure { measure, value: value.into() });
-        self
     }
 
     /// Returns the finding about a key of agents.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::finding::{CLOCK, Finding, Level};
+use super::finding::{Finding, Level};
 use crate::core::{Percent, Timing, wanted_timeout};
 use crate::guard::{cgroup, inspect_device};
 use crate::sys::raw::{ClockRate, clock_rate};
@@ -41,13 +41,12 @@ pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
         _ if correction > drift_ppm / 2 => Level::Warning,
         _ => Level::Ok,
     };
-    let finding = if level == Level::Ok {
+    if level == Level::Ok {
         Finding::ok("clock", text)
     } else {
         let advice = "see what changes the clock so fast, or give all agents a larger --drift";
         Finding::bad("clock", level, text, advice)
-    };
-    finding.with(&CLOCK, correction)
+    }
 }
 
 /// Judges the watchdog device. `fault`: why the one of the settings cannot be used, and what to do.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::progress::Progress;
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{Bucket, Content, Expected, Stays, StoreError, StoreResult, name};
+use crate::store::{Bucket, Content, Expected, Stays, StoreError, name};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -42,36 +41,69 @@ impl Samples {
     pub(super) fn count(&self) -> u32 {
         self.times.len() as u32 + self.unanswered
     }
+}
 
-    fn add(&mut self, began: Instant) {
-        self.times.push(sys::now().since(began));
-    }
+/// Why a request has failed.
+struct Failed {
+    why: String,
+    /// No answer has come.
+    is_unanswered: bool,
+    /// No other request will succeed.
+    is_last: bool,
+}
 
-    /// Adds a read that has failed, unless a right is lacking. Returns why if it has failed before
-    /// its deadline `by`: then the bucket is opened again.
-    fn add_failed(
-        &mut self,
-        bucket: &mut dyn Bucket,
-        error: StoreError,
-        by: Instant,
-    ) -> Option<String> {
-        self.unanswered += u32::from(error.kind != StoreErrorKind::Credentials);
-        (sys::now() < by).then(|| {
-            let _ = bucket.open_existing(sys::now().after(ONE_MAX));
-            error.text
-        })
-    }
-
-    /// Returns the samples in order, or why there are none.
-    fn or_else(mut self, why: String) -> Result<Samples, String> {
-        self.times.sort_unstable();
-        if self.count() == 0 { Err(why) } else { Ok(self) }
+impl Failed {
+    fn unanswered(why: String) -> Failed {
+        Failed { why, is_unanswered: true, is_last: false }
     }
 }
 
-/// Returns how long one request is waited for: R, for then its answer comes too late.
-fn patience_for(renewal: Duration) -> Duration {
-    renewal.min(ONE_MAX)
+impl From<StoreError> for Failed {
+    fn from(StoreError { kind, text }: StoreError) -> Failed {
+        let is_unanswered = kind != StoreErrorKind::Credentials;
+        Failed { is_unanswered, ..Failed::unanswered(text) }
+    }
+}
+
+/// Measures requests. One has R to be answered, for then its answer comes too late, until an
+/// instant. It returns when it was sent.
+///
+/// # Errors
+///
+/// When there was none: why.
+fn measure(
+    bucket: &mut dyn Bucket,
+    count: u32,
+    renewal: Duration,
+    mut request: impl FnMut(&mut dyn Bucket, Instant) -> Result<Instant, Failed>,
+) -> Result<Samples, String> {
+    let (mut samples, until) = (Samples::default(), sys::now().after(ALL_MAX));
+    let (mut refusals, mut why) = (0, String::new());
+    for _ in 0..count {
+        let began = sys::now();
+        if began >= until || refusals == REFUSALS_MAX {
+            break;
+        }
+        let by = began.after(renewal.min(ONE_MAX)).min(until);
+        match request(bucket, by) {
+            Ok(sent) => {
+                samples.times.push(sys::now().since(sent));
+                refusals = 0;
+            }
+            Err(failed) => {
+                samples.unanswered += u32::from(failed.is_unanswered);
+                if failed.is_last || sys::now() < by {
+                    (refusals, why) = (refusals + 1, failed.why);
+                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                }
+                if failed.is_last {
+                    break;
+                }
+            }
+        }
+    }
+    samples.times.sort_unstable();
+    if samples.count() == 0 { Err(why) } else { Ok(samples) }
 }
 
 /// Measures reads of the key that doctors write.
@@ -83,30 +115,12 @@ pub(super) fn reads(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
-    progress: &Progress,
 ) -> Result<Samples, String> {
-    let (mut samples, until) = (Samples::default(), sys::now().after(ALL_MAX));
-    let (mut refusals, mut why) = (0, String::new());
-    for number in 0..count {
-        let began = sys::now();
-        if began >= until || refusals == REFUSALS_MAX {
-            break;
-        }
-        progress.tell(&format!("reads: {number} of {count}"));
-        let by = began.after(patience_for(renewal)).min(until);
-        match bucket.get(name::DOCTOR_KEY, by) {
-            Ok(_) => {
-                samples.add(began);
-                refusals = 0;
-            }
-            Err(error) => {
-                if let Some(text) = samples.add_failed(bucket, error, by) {
-                    (refusals, why) = (refusals + 1, text);
-                }
-            }
-        }
-    }
-    samples.or_else(why)
+    measure(bucket, count, renewal, |bucket, by| {
+        let sent = sys::now();
+        bucket.get(name::DOCTOR_KEY, by)?;
+        Ok(sent)
+    })
 }
 
 /// Measures writes of the key that doctors write, and ends that key.
@@ -118,60 +132,33 @@ pub(super) fn writes(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
-    progress: &Progress,
 ) -> Result<Samples, String> {
-    let (mut samples, until) = (Samples::default(), sys::now().after(ALL_MAX));
-    let (mut at, mut refusals, mut why) = (None, 0, String::new());
-    for number in 0..count {
-        let began = sys::now();
-        if began >= until || refusals == REFUSALS_MAX {
-            break;
-        }
-        progress.tell(&format!("writes: {number} of {count}"));
-        let by = began.after(patience_for(renewal)).min(until);
-        let revision = at.map_or_else(|| revision_of(bucket, by), Ok);
-        let revision = match revision {
-            Ok(revision) => revision,
-            Err(error) => {
-                if let Some(text) = samples.add_failed(bucket, error, by) {
-                    (refusals, why) = (refusals + 1, text);
-                }
-                continue;
+    let mut at = None;
+    let content = Content::new([], b"putex doctor");
+    let samples = measure(bucket, count, renewal, |bucket, by| {
+        let revision = match at.take() {
+            Some(revision) => revision,
+            None => {
+                let entry = bucket.get(name::DOCTOR_KEY, by)?;
+                entry.map_or(Revision(0), |entry| entry.revision)
             }
         };
-        let (began, content) = (sys::now(), Content::new([], b"putex doctor"));
-        let by = began.after(patience_for(renewal)).min(until);
-        let expected = Expected::Key(revision);
-        at = match bucket.compare_and_set(name::DOCTOR_KEY, expected, &content, by) {
-            Written::Stored(stored) => {
-                samples.add(began);
-                refusals = 0;
-                Some(stored)
+        let (sent, expected) = (sys::now(), Expected::Key(revision));
+        match bucket.compare_and_set(name::DOCTOR_KEY, expected, &content, by) {
+            Written::Stored(stored) => at = Some(stored),
+            Written::Denied(why) => {
+                return Err(Failed { why, is_unanswered: false, is_last: true });
             }
-            Written::Denied(text) => {
-                why = text;
-                break;
-            }
-            // Another doctor measures too.
             Written::Moved(_) => {
-                (refusals, why) = (refusals + 1, "another writes the key".to_owned());
-                None
+                let why = "another writes the key".to_owned();
+                return Err(Failed { why, is_unanswered: false, is_last: false });
             }
-            Written::Unknown(text) => {
-                (refusals, why) = (refusals + 1, text);
-                samples.unanswered += 1;
-                None
-            }
-        };
-    }
+            Written::Unknown(why) => return Err(Failed::unanswered(why)),
+        }
+        Ok(sent)
+    });
     end(bucket, at);
-    samples.or_else(why)
-}
-
-/// Returns the revision of the key, 0 if it has no entry.
-fn revision_of(bucket: &mut dyn Bucket, by: Instant) -> StoreResult<Revision> {
-    let entry = bucket.get(name::DOCTOR_KEY, by)?;
-    Ok(entry.map_or(Revision(0), |entry| entry.revision))
+    samples
 }
 
 /// Has a tombstone follow the last write. Best effort: the next doctor goes on from what is there.

@@ -3,12 +3,7 @@
 //! The bounds are shares of R, because each R has to hold a renewal, a read, and what the holder
 //! reads besides: an agent gives a read R/2, and a switchover needs about four round trips in R.
 
-use std::time::Duration;
-
-use super::finding::{
-    Finding, LOCK_TIME, Level, Measure, READ_MAX, READ_P50, READ_P99, REPLICAS, REPLICAS_LATE,
-    SERVERS, SYNC_INTERVAL, UNANSWERED, WRITE_MAX, WRITE_P50, WRITE_P99,
-};
+use super::finding::{Figures, Finding, Level};
 use super::sample::{Samples, describe};
 use crate::core::{ELECTION_T_MIN, Ms, Timing};
 use crate::nats::bucket::{AGENTS_SINCE, LOCKS_SINCE, is_since};
@@ -55,14 +50,13 @@ pub(super) fn servers(met: &[ClusterServer], replicas: u32) -> Finding {
     let named = versions.iter().map(|(version, names)| format!("{version} ({})", names.join(" ")));
     let text = format!("nats-server {}", named.collect::<Vec<_>>().join(", "));
     let defects = versions.iter().filter_map(|(version, _)| defect(version, replicas));
-    let finding = match defects.max_by_key(|(level, _)| *level) {
+    match defects.max_by_key(|(level, _)| *level) {
         None => Finding::ok("server", text),
         Some((level, why)) => {
             let advice = "install nats-server 2.12.4 or later on each of them";
             Finding::bad("server", level, format!("{text}: {why}"), advice)
         }
-    };
-    finding.with(&SERVERS, met.len() as u32)
+    }
 }
 
 /// Judges whether all servers of the setting answer.
@@ -134,13 +128,13 @@ pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
     } else {
         Finding::ok("replicas", format!("{replicas} copies, all current"))
     };
-    Some(finding.with(&REPLICAS, replicas).with(&REPLICAS_LATE, late.len() as u32))
+    Some(finding)
 }
 
 /// Judges T beside the time of an election.
 pub(super) fn election(replicas: u32, timing: Timing) -> Finding {
     let lock_time = timing.lock_time();
-    let finding = if replicas < 2 {
+    if replicas < 2 {
         Finding::ok("election", "one copy: no election")
     } else if lock_time < ELECTION_T_MIN {
         let (t, least) = (Ms(lock_time), Ms(ELECTION_T_MIN));
@@ -149,8 +143,7 @@ pub(super) fn election(replicas: u32, timing: Timing) -> Finding {
         Finding::bad("election", Level::Warning, text, advice)
     } else {
         Finding::ok("election", format!("T = F*R = {}: an election fits", Ms(lock_time)))
-    };
-    finding.with(&LOCK_TIME, lock_time.as_secs_f64())
+    }
 }
 
 /// Judges when the servers write to their disks. `replicas`: so many have a copy.
@@ -168,7 +161,7 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
     });
     let late: Vec<_> = late.collect();
     let longest = late.iter().map(|(_, every)| *every).max().unwrap_or_default();
-    let finding = if !late.is_empty() {
+    if !late.is_empty() {
         let names: Vec<_> = late.iter().map(|(name, _)| *name).collect();
         let text = format!(
             "{} write to disk every {} only: a power cut loses what was acknowledged",
@@ -179,20 +172,26 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
         Finding::bad("fsync", Level::Warning, text, advice)
     } else if tells.is_empty() {
         let text = "the servers do not tell this user when they write to disk";
-        return Finding::unknown("fsync", text, SEE_PAGE);
+        Finding::unknown("fsync", text, SEE_PAGE)
     } else if tells.len() < replicas as usize {
         let text = format!("{} of {replicas} servers tell: before each answer", tells.len());
-        return Finding::unknown("fsync", text, SEE_PAGE);
+        Finding::unknown("fsync", text, SEE_PAGE)
     } else {
         Finding::ok("fsync", "written to disk before each answer")
-    };
-    finding.with(&SYNC_INTERVAL, longest.as_secs_f64())
+    }
 }
 
 /// Judges how long requests take beside R.
-fn round_trips(name: &'static str, samples: &Samples, timing: Timing) -> Finding {
+pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing) -> Finding {
     let (renewal, p99) = (timing.renewal(), samples.percentile(99));
     let lost = samples.unanswered;
+    let figures = Figures {
+        p50_seconds: samples.percentile(50).as_secs_f64(),
+        p99_seconds: p99.as_secs_f64(),
+        max_seconds: samples.max().as_secs_f64(),
+        unanswered: lost,
+    };
+    let figures = Some(Box::new(figures));
     let level = if p99 >= renewal / CRITICAL_SHARE || lost * 10 >= samples.count() {
         Level::Critical
     } else if p99 >= renewal / WARNING_SHARE || lost > 0 {
@@ -202,38 +201,14 @@ fn round_trips(name: &'static str, samples: &Samples, timing: Timing) -> Finding
     };
     let text = format!("{}; R {}", describe(samples), Ms(renewal));
     if level == Level::Ok {
-        return Finding::ok(name, text);
+        return Finding { figures, ..Finding::ok(name, text) };
     }
     // Of those without an answer it is known that R was too short.
     let longest = if lost > 0 { p99.max(renewal) } else { p99 };
-    let least = Duration::from_millis((longest * WARNING_SHARE).as_millis() as u64 + 1);
+    let least = (longest * WARNING_SHARE).as_millis() + 1;
     let advice = match samples.times.is_empty() {
-        true => {
-            format!("see whether the servers run; if so, take -r {}ms or more", least.as_millis())
-        }
-        false => format!("take -r {}ms or more, or make disk and links faster", least.as_millis()),
+        true => format!("see whether the servers run; if so, take -r {least}ms or more"),
+        false => format!("take -r {least}ms or more, or make disk and links faster"),
     };
-    Finding::bad(name, level, text, advice)
-}
-
-fn with_times(finding: Finding, samples: &Samples, measures: [&'static Measure; 3]) -> Finding {
-    let [p50, p99, max] = measures;
-    let seconds = |time: Duration| time.as_secs_f64();
-    finding
-        .with(p50, seconds(samples.percentile(50)))
-        .with(p99, seconds(samples.percentile(99)))
-        .with(max, seconds(samples.max()))
-}
-
-/// Judges reads.
-pub(super) fn reads(samples: &Samples, timing: Timing) -> Finding {
-    let finding = round_trips("read", samples, timing);
-    with_times(finding, samples, [&READ_P50, &READ_P99, &READ_MAX])
-}
-
-/// Judges writes.
-pub(super) fn writes(samples: &Samples, timing: Timing) -> Finding {
-    let finding = round_trips("write", samples, timing);
-    let finding = with_times(finding, samples, [&WRITE_P50, &WRITE_P99, &WRITE_MAX]);
-    finding.with(&UNANSWERED, samples.unanswered)
+    Finding { figures, ..Finding::bad(name, level, text, advice) }
 }

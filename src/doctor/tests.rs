@@ -1,6 +1,7 @@
 //! How what was measured is judged, and what is said of it.
 
-use super::finding::{Figure, MEASURES};
+use super::finding::Figures;
+use super::sample::Samples;
 use super::*;
 use crate::cli::FINDINGS;
 use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
@@ -55,17 +56,20 @@ fn round_trips_are_judged_by_their_share_of_r() {
         (samples(&[(1, 45)], 5), Level::Critical, "5 not answered in time"),
         (samples(&[], 10), Level::Critical, "none of 10 answered in time"),
     ] {
-        for finding in [store::reads(&samples, timing(1000)), store::writes(&samples, timing(1000))]
-        {
-            assert_eq!(finding.level, level, "{finding:?}");
-            assert!(finding.text.contains(says), "{finding:?}");
-            assert_eq!(finding.advice.is_none(), level == Level::Ok, "{finding:?}");
-        }
+        let finding = store::round_trips("read", &samples, timing(1000));
+        assert_eq!(finding.level, level, "{finding:?}");
+        assert!(finding.text.contains(says), "{finding:?}");
+        assert_eq!(finding.advice.is_none(), level == Level::Ok, "{finding:?}");
     }
     // The advice is enough.
-    let advice = store::writes(&samples(&[(300, 20)], 0), timing(1000)).advice.expect("advice");
-    assert!(advice.contains("-r 1201ms"), "{advice}");
-    assert_eq!(store::writes(&samples(&[(300, 20)], 0), timing(1201)).level, Level::Ok);
+    let writes = |r_ms| store::round_trips("write", &samples(&[(300, 20)], 1), timing(r_ms));
+    let advice = store::round_trips("write", &samples(&[(300, 20)], 0), timing(1000)).advice;
+    assert!(advice.as_ref().is_some_and(|advice| advice.contains("-r 1201ms")), "{advice:?}");
+    let enough = store::round_trips("write", &samples(&[(300, 20)], 0), timing(1201));
+    assert_eq!(enough.level, Level::Ok);
+    let (p50_seconds, p99_seconds, max_seconds) = (0.3, 0.3, 0.3);
+    let figures = Figures { p50_seconds, p99_seconds, max_seconds, unanswered: 1 };
+    assert_eq!(writes(1000).figures.as_deref(), Some(&figures));
 }
 
 #[test]
@@ -295,7 +299,7 @@ fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
     assert_eq!(level(vec![unknown(), bad()], &["watchdog"]), Level::Ok);
     assert_eq!(level(vec![worse(), bad()], &[]), Level::Critical);
 
-    let findings = || vec![unknown(), bad(), worse().with(&finding::TWINS, 1u32)];
+    let findings = || vec![unknown(), bad(), worse()];
     let first = |ignored: &[&str]| {
         let report = report(findings(), ignored);
         (report.text().lines().next().map(str::to_owned).expect("a line"), report.status())
@@ -341,19 +345,11 @@ fn more_active_agents_than_seats_and_two_buckets_of_one_name_are_critical() {
 }
 
 #[test]
-fn no_two_figures_or_findings_have_one_name() {
-    for (at, measure) in MEASURES.iter().enumerate() {
-        let others = MEASURES[..at].iter().map(|measure| measure.name);
-        assert!(others.into_iter().all(|name| name != measure.name), "{measure:?}");
-        assert!(["", "seconds", "ppm"].contains(&measure.unit));
-    }
+fn no_two_findings_have_one_name() {
     for (at, name) in FINDINGS.iter().enumerate() {
         assert!(!FINDINGS[..at].contains(name), "{name}");
     }
     assert!(OF_SERVERS.iter().chain(OF_DIRECTORY).all(|name| FINDINGS.contains(name)));
     let of_agents = judge(&KeyStatus::of_agents(&[], Vec::new()), None);
     assert!(of_agents.iter().all(|finding| FINDINGS.contains(&finding.name)), "{of_agents:?}");
-    let figure = Figure { measure: &finding::READ_MAX, value: 0.5 };
-    let json = serde_json::to_string(&figure).expect("it can be written");
-    assert_eq!(json, r#"{"name":"read_max","unit":"seconds","value":0.5}"#);
 }
