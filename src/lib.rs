@@ -20,6 +20,7 @@
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
 //! | [`init`] | `putex init`: a bucket is made |
 //! | [`status`] | `putex status`: who holds what |
+//! | [`operation`] | what requests of operators to agents have in common |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
 //! | [`cli`] | the command line, settings, contexts, help |
@@ -91,6 +92,7 @@ pub mod lease;
 pub mod lock;
 pub mod log;
 pub mod nats;
+pub mod operation;
 pub mod pause;
 pub mod status;
 pub mod store;

@@ -10,16 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision, StoreErrorKind, Written};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::core::{AgentState, AgentStatus, Ms, Revision, Written};
+use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::status::{self, ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::operation::{Ended, Operation};
+use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::Bucket;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::sys;
-
-/// How often a write is repeated after an answer that leaves open whether it was stored.
-const WRITES_MAX: u32 = 5;
 
 /// Why nothing is paused or resumed.
 const UNKNOWN_KEY: &str =
@@ -54,9 +52,6 @@ pub enum Action {
     Resume,
 }
 
-/// What is printed, and the exit status.
-pub type Ended = (String, u8);
-
 /// Does what is asked for.
 ///
 /// # Errors
@@ -68,10 +63,11 @@ pub fn run(
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    let agents = BTreeMap::new();
+    let Request { key, level, .. } = request;
     let reader = Reader::new(source).looking();
-    let waits_for = Vec::new();
-    let mut process = Process { request, bucket, reader, destination, agents, waits_for };
+    let operation = Operation { key, level: *level, bucket, reader, destination };
+    let (agents, waits_for) = (BTreeMap::new(), Vec::new());
+    let mut process = Process { request, operation, agents, waits_for };
     match &request.action {
         Action::Pause { lasts, reason } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
@@ -91,39 +87,25 @@ type AtAndReplaced = (Revision, Option<CurrentPause>);
 
 struct Process<'a> {
     request: &'a Request,
-    bucket: Box<dyn Bucket>,
-    reader: Reader<'a>,
-    destination: Destination,
+    operation: Operation<'a>,
     agents: Agents,
     /// What was said last of what is waited for.
     waits_for: Vec<String>,
 }
 
 impl Process<'_> {
-    fn tell(&self, level: Level, text: &str) {
-        let Request { key, level: lowest, .. } = self.request;
-        self.destination.tell_waiting(level, *lowest, &format!("{key}: {text}"));
-    }
-
-    fn refuse(&self, reasons: &[String]) -> Ended {
-        reasons.iter().for_each(|why| self.tell(Level::Warn, why));
-        let not_asked = self.reader.why_not_asked();
-        not_asked.iter().for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));
-        (String::new(), LockExit::NotHad as u8)
-    }
-
     fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
         let status = self.read_status()?;
         if status.is_none() {
-            return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
+            return Ok(self.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
         }
         let reasons = why_not(status.as_ref());
         if !reasons.is_empty() {
-            return Ok(self.refuse(&reasons));
+            return Ok(self.operation.refuse(&reasons));
         }
         let (at, replaced) = match self.write(own)? {
             Ok(written) => written,
-            Err(why) => return Ok(self.refuse(&[why])),
+            Err(why) => return Ok(self.operation.refuse(&[why])),
         };
         let written_at = sys::now();
         // It was written earlier: the store says until when it lasts.
@@ -132,9 +114,10 @@ impl Process<'_> {
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
-                self.tell(Level::Warn, "no agent answers; one that starts observes the pause");
+                self.operation
+                    .tell(Level::Warn, "no agent answers; one that starts observes the pause");
             } else if !is_run(&self.agents) {
-                self.tell(
+                self.operation.tell(
                     Level::Warn,
                     "nobody runs the service, and nobody starts it before the pause ends",
                 );
@@ -146,48 +129,48 @@ impl Process<'_> {
             // Somebody relies on the pause before.
             Some(CurrentPause { pause: before, left }) => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
-                self.restore(at, &StoredPause { lasts, ..before })?;
+                self.replace(at, Some(&StoredPause { lasts, ..before }))?;
                 "it is not made longer; the pause before stands".to_owned()
             }
             None => {
-                self.end(at)?;
+                self.replace(at, None)?;
                 "the pause is withdrawn".to_owned()
             }
         };
-        Ok(self.refuse(&[lacking, vec![last]].concat()))
+        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
         // Without anything to show there may be no bucket.
         let status = self.read_status()?;
         if status.is_none() {
-            return Ok(self.refuse(&[UNKNOWN_KEY.to_owned()]));
+            return Ok(self.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
         }
         let by = sys::now().after(ANSWER_MAX);
-        let entry = self.bucket.get(&stored::key_of(&self.request.key), by)?;
+        let bucket = &mut *self.operation.bucket;
+        let entry = bucket.get(&stored::key_of(&self.request.key), by)?;
         let standing = match &entry {
-            Some(entry) => stored::standing(&mut *self.bucket, entry, by)?,
+            Some(entry) => stored::standing(bucket, entry, by)?,
             None => None,
         };
         let (Some(entry), Some(_)) = (entry, standing) else {
-            self.tell(Level::Warn, "no pause stands");
+            self.operation.tell(Level::Warn, "no pause stands");
             return Ok((String::new(), 0));
         };
-        self.end(entry.revision)?;
+        self.replace(entry.revision, None)?;
         let lacking = self.wait_for(still_paused)?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
         let last = "the pause is ended; what is named here goes on later".to_owned();
-        Ok(self.refuse(&[lacking, vec![last]].concat()))
+        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
     }
 
     /// Reads who holds the lock, and what the agents say of themselves.
     fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
         let is_answered =
             |status: Option<&KeyStatus>| status.is_some_and(|status| !status.agents.is_empty());
-        let key = &self.request.key;
-        let status = self.reader.read_agents(key, &mut *self.bucket, is_answered)?;
+        let status = self.operation.read(is_answered)?;
         for agent in status.iter().flat_map(|status| &status.agents) {
             let AgentStatus { token, host, pause, state, .. } = agent.clone();
             self.agents.insert((token, host), (pause, state));
@@ -202,7 +185,7 @@ impl Process<'_> {
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
     ) -> Result<Vec<String>, Refusal> {
         // A busy host may need R to acknowledge it.
-        let until = sys::now().after(self.request.wait.max(self.reader.longest_wait()));
+        let until = sys::now().after(self.request.wait.max(self.operation.reader.longest_wait()));
         loop {
             let lacks = match self.read_status() {
                 Ok(status) => lacking(status.as_ref(), &self.agents),
@@ -213,7 +196,9 @@ impl Process<'_> {
                 Err(_) => self.waits_for.clone(),
             };
             if without_times(&lacks) != without_times(&self.waits_for) {
-                lacks.iter().for_each(|text| self.tell(Level::Info, &format!("waiting: {text}")));
+                lacks
+                    .iter()
+                    .for_each(|text| self.operation.tell(Level::Info, &format!("waiting: {text}")));
                 self.waits_for.clone_from(&lacks);
             }
             if lacks.is_empty() || sys::now() >= until {
@@ -222,34 +207,21 @@ impl Process<'_> {
         }
     }
 
-    /// Writes the pause that stood before in the place of the one at this revision.
-    fn restore(&mut self, at: Revision, before: &StoredPause) -> Result<(), Refusal> {
-        let by = sys::now().after(ANSWER_MAX);
-        match stored::write(&mut *self.bucket, &self.request.key, at, before, by) {
-            // Or somebody has ended or replaced it.
-            Written::Stored(_) | Written::Moved(_) => Ok(()),
-            Written::Denied(why) => Err(StoreErrorKind::Credentials.error(why).into()),
-            Written::Unknown(why) => {
-                let text = format!("the longer pause may stand: {why}");
-                Err(StoreErrorKind::Unreachable.error(text).into())
-            }
-        }
-    }
-
     /// Writes the pause; returns its revision with the pause that it replaces and how long that
     /// lasts still, or why it is refused.
     fn write(&mut self, own: &StoredPause) -> Result<Result<AtAndReplaced, String>, Refusal> {
-        let (key, mut last) = (self.request.key.clone(), String::new());
-        let mut replaced = None;
-        for _ in 0..WRITES_MAX {
-            let by = sys::now().after(ANSWER_MAX);
-            let entry = self.bucket.get(&stored::key_of(&key), by)?;
-            if let Some(entry) = &entry
-                && let Some(standing) = stored::standing(&mut *self.bucket, entry, by)?
-            {
+        let (key, mut replaced) = (&self.request.key, None);
+        let written = self.operation.write("the pause may be written", |bucket, by| {
+            let entry = bucket.get(&stored::key_of(key), by)?;
+            let standing = match &entry {
+                Some(entry) => stored::standing(bucket, entry, by)?,
+                None => None,
+            };
+            let at = entry.map_or(Revision(0), |entry| entry.revision);
+            if let Some(standing) = standing {
                 let CurrentPause { pause: other, left } = &standing;
                 if other.number == own.number {
-                    return Ok(Ok((entry.revision, replaced)));
+                    return Ok(Ok(Written::Stored(at)));
                 }
                 if *left > own.lasts {
                     return Ok(Err(format!(
@@ -261,35 +233,25 @@ impl Process<'_> {
                 }
                 replaced = Some(standing);
             }
-            let at = entry.map_or(Revision(0), |entry| entry.revision);
-            match stored::write(&mut *self.bucket, &key, at, own, by) {
-                Written::Stored(at) => return Ok(Ok((at, replaced))),
-                Written::Moved(_) => {}
-                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
-                Written::Unknown(why) => last = why,
-            }
-        }
-        Err(StoreErrorKind::Unreachable.error(format!("the pause may be written: {last}")).into())
+            Ok(Ok(stored::write(bucket, key, at, own, by)))
+        })?;
+        Ok(written.map(|at| (at, replaced)))
     }
 
-    /// Ends the pause that stands at this revision; returns the revision after.
-    fn end(&mut self, at: Revision) -> Result<Revision, Refusal> {
-        let (key, mut last) = (self.request.key.clone(), String::new());
-        for _ in 0..WRITES_MAX {
-            let by = sys::now().after(ANSWER_MAX);
-            match stored::end(&mut *self.bucket, &key, at, by) {
-                Written::Stored(ended) => return Ok(ended),
+    /// Writes in the place of the pause that stands at this revision: the pause before, or its end.
+    fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
+        let key = &self.request.key;
+        let written =
+            self.operation.write("the pause may stand until it ends by itself", |bucket, by| {
+                let written = match before {
+                    Some(before) => stored::write(bucket, key, at, before, by),
+                    None => stored::end(bucket, key, at, by),
+                };
                 // Somebody has ended or replaced it, or the last attempt was stored after all.
-                Written::Moved(ended) => return Ok(ended.unwrap_or(at)),
-                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
-                Written::Unknown(why) => {
-                    last = why;
-                    let _ = self.bucket.open_existing(sys::now().after(REACH_MAX));
-                }
-            }
-        }
-        let text = format!("the pause may stand until it ends by itself: {last}");
-        Err(Refusal::new(Exit::Unreachable, text))
+                let is_over = matches!(written, Written::Moved(_));
+                Ok(if is_over { Err(()) } else { Ok(written) })
+            });
+        written.map(drop)
     }
 }
 

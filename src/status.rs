@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::termios::tcgetwinsize;
+use serde::Serialize;
 
 use self::agents::Answers;
 pub use self::answer::{Field, Question};
@@ -104,7 +105,7 @@ pub fn run(
         let of_first = || request.keys.first().and_then(|key| find(&status, key));
         let text = match &request.form {
             Form::Table => text::table(&status, &request.keys, width()),
-            Form::Json => json(&status)? + "\n",
+            Form::Json => json(&status)?,
             Form::Print(field) => field.text(of_first()),
             Form::Exit(question) => {
                 return Ok(if question.answer(of_first()) { 0 } else { NO });
@@ -146,9 +147,10 @@ fn width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-fn json(status: &Status) -> Result<String, Refusal> {
-    serde_json::to_string(status)
-        .map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
+/// Returns a line of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Refusal> {
+    let json = serde_json::to_string(value).map(|json| json + "\n");
+    json.map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
 }
 
 /// Returns what stands under a name: the key of agents, else the lock, else the lease.

@@ -19,12 +19,11 @@ use self::judge::{
 };
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
-use crate::core::{
-    DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, StoreErrorKind, Written,
-};
-use crate::exit::{LockExit, Refusal};
+use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, Written};
+use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::status::{self, ANSWER_MAX, KeyStatus, Reader, Source};
+use crate::operation::{Ended, Operation};
+use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{AgentQuestion, Bucket, Entry, Hint, StoreResult};
@@ -35,9 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the agents are told again that there is a request.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// How often the request is written again after an answer that leaves open whether it was stored.
-const WRITES_MAX: u32 = 5;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +52,6 @@ pub struct Request {
     pub level: u64,
 }
 
-/// How it has ended: what is printed, and the exit status.
-pub type Ended = (String, u8);
-
 /// What is printed when it has succeeded, or why it has not.
 type Followed = Result<String, String>;
 
@@ -75,20 +68,18 @@ pub fn run(
     destination: Destination,
     signals: OwnedFd,
 ) -> Result<Ended, Refusal> {
+    let Request { key, level, .. } = request;
     let reader = Reader::new(source);
-    let chosen_at = sys::now();
-    let mut process = Process { request, bucket, reader, destination, signals, chosen_at };
+    let operation = Operation { key, level: *level, bucket, reader, destination };
+    let mut process = Process { request, operation, signals, chosen_at: sys::now() };
     let chosen = match process.choose()? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
-            process.tell(Level::Warn, &text);
+            process.operation.tell(Level::Warn, &text);
             return Ok((String::new(), 0));
         }
         Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
-            reasons.iter().for_each(|why| process.tell(Level::Warn, why));
-            let not_asked = process.reader.why_not_asked();
-            not_asked.iter().for_each(|why| process.tell(Level::Warn, &status::not_asked(why)));
-            return Ok((String::new(), LockExit::NotHad as u8));
+            return Ok(process.operation.refuse(&reasons));
         }
     };
     process.carry_out(&chosen)
@@ -96,20 +87,13 @@ pub fn run(
 
 struct Process<'a> {
     request: &'a Request,
-    bucket: Box<dyn Bucket>,
-    reader: Reader<'a>,
-    destination: Destination,
+    operation: Operation<'a>,
     signals: OwnedFd,
     /// When the read was begun by which the holder was chosen.
     chosen_at: Instant,
 }
 
 impl Process<'_> {
-    fn tell(&self, level: Level, text: &str) {
-        let Request { key, level: lowest, .. } = self.request;
-        self.destination.tell_waiting(level, *lowest, &format!("{key}: {text}"));
-    }
-
     /// Chooses the holder and the agent that is to have its lock. Nothing is refused before all
     /// agents have had the time to answer: a record or a health check may be a moment old.
     fn choose(&mut self) -> Result<Result<Chosen, Unchosen>, Refusal> {
@@ -119,10 +103,10 @@ impl Process<'_> {
         };
         loop {
             self.chosen_at = sys::now();
-            let status = self.reader.read_agents(&request.key, &mut *self.bucket, is_enough)?;
+            let status = self.operation.read(is_enough)?;
             let chosen = choose(request, status.as_ref());
             let is_refused = matches!(chosen, Err(Unchosen::Refused(_) | Unchosen::Lacking(_)));
-            if !is_refused || sys::now().since(began) >= self.reader.longest_wait() {
+            if !is_refused || sys::now().since(began) >= self.operation.reader.longest_wait() {
                 return Ok(chosen);
             }
         }
@@ -137,10 +121,7 @@ impl Process<'_> {
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
         let at = match self.write(&own)? {
             Ok(at) => at,
-            Err(other) => {
-                self.tell(Level::Warn, &other);
-                return Ok((String::new(), LockExit::NotHad as u8));
-            }
+            Err(other) => return Ok(self.operation.refuse(&[other])),
         };
         // It was written earlier: nobody begins after that.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
@@ -149,54 +130,42 @@ impl Process<'_> {
             "{from} is to give it to {to}; the request ends by itself after {}, or by Control-C",
             Ms(lasts)
         );
-        self.tell(Level::Info, &text);
+        self.operation.tell(Level::Info, &text);
         let end = self.follow(chosen, until);
         // Best effort: it ends by itself.
         let by = sys::now().after(ANSWER_MAX);
-        let _ = wanted::end(&mut *self.bucket, &self.request.key, *seat, at, by);
+        let _ = wanted::end(&mut *self.operation.bucket, &self.request.key, *seat, at, by);
         match end? {
             Ok(text) => Ok((text, 0)),
             Err(why) => {
-                self.tell(Level::Warn, &why);
-                let status =
-                    self.reader.read_agents(&self.request.key, &mut *self.bucket, |_| true);
-                let place = match status {
+                let place = match self.operation.read(|_| true) {
                     Ok(status) => where_it_runs(&status.map_or_else(Vec::new, |it| it.agents)),
                     Err(error) => format!("where it runs is not known: {}", error.text),
                 };
-                self.tell(Level::Warn, &place);
-                Ok((String::new(), LockExit::NotHad as u8))
+                Ok(self.operation.refuse(&[why, place]))
             }
         }
     }
 
     /// Writes the request; returns its revision, or why there is another.
     fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
-        let (key, mut last) = (self.request.key.clone(), String::new());
-        for _ in 0..WRITES_MAX {
-            let by = sys::now().after(ANSWER_MAX);
-            let entry = self.bucket.get(&wanted::key_of(&key, own.seat), by)?;
+        let key = &self.request.key;
+        self.operation.write("the request may be written", |bucket, by| {
+            let entry = bucket.get(&wanted::key_of(key, own.seat), by)?;
             let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             if let Some(entry) = &entry
-                && let Some((other, left)) = wanted::standing(&mut *self.bucket, entry, by)?
+                && let Some((other, left)) = wanted::standing(bucket, entry, by)?
             {
                 if other == *own {
-                    return Ok(Ok(at));
+                    return Ok(Ok(Written::Stored(at)));
                 }
                 if other.term == own.term {
-                    let Switchover { to, by, .. } = &other;
-                    let left = Ms(left);
+                    let (Switchover { to, by, .. }, left) = (&other, Ms(left));
                     return Ok(Err(format!("{by} is about to move it to {to}, for {left} still")));
                 }
             }
-            match wanted::write(&mut *self.bucket, &key, at, own, by) {
-                Written::Stored(at) => return Ok(Ok(at)),
-                Written::Moved(_) => {}
-                Written::Denied(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
-                Written::Unknown(why) => last = why,
-            }
-        }
-        Err(StoreErrorKind::Unreachable.error(format!("the request may be written: {last}")).into())
+            Ok(Ok(wanted::write(bucket, key, at, own, by)))
+        })
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
@@ -247,7 +216,7 @@ impl Process<'_> {
             if let Some(seen) = &seen
                 && told.as_ref().is_none_or(|told| !is_alike(told, seen))
             {
-                self.tell(Level::Info, &waiting(seen, chosen));
+                self.operation.tell(Level::Info, &waiting(seen, chosen));
             }
             told = seen.or(told);
             if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
@@ -255,7 +224,7 @@ impl Process<'_> {
                 self.have_agents_look()?;
             }
             let next = sys::now().after(LOOK_EVERY.min(timing.confirmation() / 4));
-            if let Hint::Gone(_) = self.bucket.wait(self.signals.as_fd(), Some(next)) {
+            if let Hint::Gone(_) = self.operation.bucket.wait(self.signals.as_fd(), Some(next)) {
                 let signals = (self.signals.as_fd(), PollFlags::IN);
                 alarm.wait([signals], Some(next)).map_err(&no_wait)?;
             }
@@ -277,8 +246,7 @@ impl Process<'_> {
                 let agents = status.map_or(&[][..], |status| &status.agents);
                 agents.iter().any(|agent| agent.token == *to)
             };
-            let key = &self.request.key;
-            let status = self.reader.read_agents(key, &mut *self.bucket, answers)?;
+            let status = self.operation.read(answers)?;
             let (agents, now) = (status.map_or_else(Vec::new, |it| it.agents), sys::now());
             match judge_start(&agents, to, term) {
                 StartSeen::Succeeded(up_for) => {
@@ -293,7 +261,8 @@ impl Process<'_> {
                 return Ok(Err(why));
             }
             if !std::mem::replace(&mut told, true) {
-                self.tell(Level::Info, &format!("{to} has it; waiting for start to succeed"));
+                self.operation
+                    .tell(Level::Info, &format!("{to} has it; waiting for start to succeed"));
             }
             let next = Some(sys::now().after(LOOK_EVERY));
             alarm.wait([(self.signals.as_fd(), PollFlags::IN)], next).map_err(&no_wait)?;
@@ -309,7 +278,7 @@ impl Process<'_> {
     fn have_agents_look(&mut self) -> Result<(), Refusal> {
         let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
         let keys = [self.request.key.clone()].into();
-        self.bucket.ask_agents(&AgentQuestion::new(number, keys, true));
+        self.operation.bucket.ask_agents(&AgentQuestion::new(number, keys, true));
         Ok(())
     }
 
@@ -319,11 +288,10 @@ impl Process<'_> {
         let of_holder =
             |status: &KeyStatus| status.agents.iter().find(|agent| agent.token == *from).cloned();
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
-        let until = sys::now().after(self.reader.longest_wait());
+        let until = sys::now().after(self.operation.reader.longest_wait());
         let found = loop {
             let is_enough = |status: Option<&KeyStatus>| status.and_then(of_holder).is_some();
-            let key = &self.request.key;
-            match self.reader.read_agents(key, &mut *self.bucket, is_enough) {
+            match self.operation.read(is_enough) {
                 Ok(status) => break status.as_ref().and_then(of_holder),
                 // The holder says nothing where the bucket cannot be read.
                 Err(_) if sys::now() >= until => break None,
@@ -344,13 +312,13 @@ impl Process<'_> {
     /// Reads the key; opens the bucket again where that is needed.
     fn read_lock(&mut self, key: &str) -> StoreResult<Option<Entry>> {
         let by = sys::now().after(ANSWER_MAX);
-        let read = self.bucket.get(key, by);
+        let read = self.operation.bucket.get(key, by);
         if read.is_ok() {
             return read;
         }
-        self.bucket.open_existing(sys::now().after(REACH_MAX))?;
-        let _ = self.bucket.subscribe(&[key]);
-        self.bucket.get(key, sys::now().after(ANSWER_MAX))
+        self.operation.bucket.open_existing(sys::now().after(REACH_MAX))?;
+        let _ = self.operation.bucket.subscribe(&[key]);
+        self.operation.bucket.get(key, sys::now().after(ANSWER_MAX))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Findings: what was measured, how it is judged, and what to do. Pure.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// How a finding is judged. Only what is critical makes a cluster unfit.
@@ -17,16 +19,6 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// Returns its name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Level::Ok => "ok",
-            Level::Unknown => "unknown",
-            Level::Warning => "warning",
-            Level::Critical => "critical",
-        }
-    }
-
     /// Returns the exit status of a plugin of Nagios for it.
     pub(super) fn status(self) -> u8 {
         match self {
@@ -35,6 +27,12 @@ impl Level {
             Level::Critical => 2,
             Level::Unknown => 3,
         }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

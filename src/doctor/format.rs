@@ -6,7 +6,8 @@
 use std::cmp::Reverse;
 
 use super::finding::{Finding, Level, Report};
-use crate::exit::{Exit, Refusal};
+use crate::exit::Refusal;
+use crate::status;
 
 /// The columns of the level and the name in a text.
 const LEVEL_WIDTH: usize = 8;
@@ -67,21 +68,19 @@ impl Report {
     ///
     /// When it cannot be written.
     pub fn json(&self) -> Result<String, Refusal> {
-        serde_json::to_string(self)
-            .map(|text| text + "\n")
-            .map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
+        status::json(self)
     }
 }
 
 fn first_line(level: Level, said: &str) -> String {
-    without_bars(format!("PUTEX {} - {said}\n", level.name().to_uppercase()))
+    without_bars(format!("PUTEX {} - {said}\n", level.to_string().to_uppercase()))
 }
 
 fn lines_of(finding: &Finding) -> String {
     let Finding { name, key, level, ignored, text, advice, .. } = finding;
     let key = key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default();
     let ignored = if *ignored { "(ignored) " } else { "" };
-    let level = level.name();
+    let level = level.to_string();
     let mut lines = format!("{level:<LEVEL_WIDTH$} {name:<NAME_WIDTH$} {ignored}{key}{text}\n");
     if let Some(advice) = advice {
         lines.push_str(&format!("{:LEVEL_WIDTH$} -> {advice}\n", ""));

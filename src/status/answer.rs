@@ -78,7 +78,7 @@ impl Field {
             Field::State => None,
         };
         if self == Field::State {
-            return format!("{}\n", status.state.name());
+            return format!("{}\n", status.state);
         }
         status.holders.iter().filter_map(value).map(|value| value + "\n").collect()
     }

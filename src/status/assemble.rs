@@ -213,20 +213,13 @@ fn holder(
 ) -> Holder {
     Holder {
         token: sanitize_field(token),
-        host: None,
-        seat: None,
-        priority: None,
-        mode: None,
-        slot: None,
         state,
-        term: None,
         renewed_age_seconds: age.map(seconds),
         expires_in_seconds: lock.zip(age).map(|((least, most), age)| Bounds {
             min: seconds(least.saturating_sub(age)),
             max: seconds(most.saturating_sub(age)),
         }),
-        timing: None,
-        remark: None,
+        ..Holder::default()
     }
 }
 

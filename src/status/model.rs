@@ -2,6 +2,7 @@
 //! value that is not known.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -49,17 +50,6 @@ pub enum Kind {
     Lease,
 }
 
-impl Kind {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Agent => "agent",
-            Kind::Lock => "lock",
-            Kind::Lease => "lease",
-        }
-    }
-}
-
 /// What stands under a name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KeyStatus {
@@ -87,9 +77,7 @@ impl KeyStatus {
         let due = self.agents.iter().filter_map(|agent| agent.agents).max()?;
         (self.agents.len() < due as usize).then_some(due)
     }
-}
 
-impl KeyStatus {
     /// Returns what shows that more agents are active than there are seats: their tokens, or those
     /// of agents that have different buckets of one name.
     pub(crate) fn too_many(&self) -> Option<String> {
@@ -122,17 +110,12 @@ impl KeyStatus {
     ) -> KeyStatus {
         let holder = |(seat, (token, state)): (u32, &(&str, HolderState))| Holder {
             token: (*token).to_owned(),
-            host: None,
             seat: (holders.len() > 1).then_some(seat),
-            priority: None,
-            mode: None,
-            slot: None,
             state: *state,
             term: Some(4),
             renewed_age_seconds: Some(0.0),
-            expires_in_seconds: None,
             timing: Some(TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 1 }),
-            remark: None,
+            ..Holder::default()
         };
         KeyStatus {
             key: "web".to_owned(),
@@ -187,23 +170,14 @@ pub enum KeyState {
     Free,
 }
 
-impl KeyState {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            KeyState::Held => "held",
-            KeyState::Free => "free",
-        }
-    }
-}
-
 /// How far a holder has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderState {
     /// An agent has taken the lock, and does not run the service yet.
     Taking,
     /// An agent holds the lock, and runs the service; or somebody has a lock or a lease.
+    #[default]
     Active,
     /// It was not renewed for so long that others may have it: the holder seems to be gone.
     Overdue,
@@ -211,20 +185,8 @@ pub enum HolderState {
     Unreadable,
 }
 
-impl HolderState {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            HolderState::Taking => "taking",
-            HolderState::Active => "active",
-            HolderState::Overdue => "overdue",
-            HolderState::Unreadable => "unreadable",
-        }
-    }
-}
-
 /// Who holds a name.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Holder {
     /// The token of an agent, or who has a lock or a lease.
     pub token: String,
@@ -312,12 +274,15 @@ pub enum WaiterState {
     Overdue,
 }
 
-impl WaiterState {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            WaiterState::Waiting => "waiting",
-            WaiterState::Overdue => "overdue",
-        }
-    }
+/// Writes enums for people as in JSON.
+macro_rules! display_as_json {
+    ($($type:ty)*) => {
+        $(impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.serialize(f)
+            }
+        })*
+    };
 }
+
+display_as_json! { Kind KeyState HolderState WaiterState }

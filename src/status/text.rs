@@ -83,7 +83,7 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         1 => ", 1 agent answers".to_owned(),
         count => format!(", {count} agents answer"),
     };
-    format!("{bucket}/{key}  {}: {held}{answer}{waiting}{moves}{timing}", kind.name())
+    format!("{bucket}/{key}  {kind}: {held}{answer}{waiting}{moves}{timing}")
 }
 
 /// Returns the lines about what is wrong with a name.
@@ -123,7 +123,7 @@ fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
         Kind::Agent => agent_rows(status),
         Kind::Lock => lock_rows(status),
         Kind::Lease => {
-            status.holders.iter().map(|holder| holder_cells(holder, Unrenewed::Free)).collect()
+            status.holders.iter().map(|holder| cells_of(holder, Unrenewed::Free).to_vec()).collect()
         }
     };
     if rows.is_empty() {
@@ -161,17 +161,17 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
         let texts = [Some(format!("written {written}")), Some(why), silent];
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
         let why = texts.collect::<Vec<_>>().join("; ");
-        vec![number(holder.seat), or_dash(&holder.priority), token, state, term, dash(), why]
+        vec![cell(holder.seat), cell(holder.priority.as_ref()), token, state, term, dash(), why]
     });
     let of_agents = status.agents.iter().map(|agent| {
         let host = Some(&agent.host).filter(|host| **host != agent.token);
         let host = host.map(|host| format!("on host {host}"));
         vec![
-            number(agent.seat),
+            cell(agent.seat),
             agent.priority.clone(),
             agent.token.clone(),
             agent.state.to_string(),
-            agent.term.map_or_else(dash, |term| term.to_string()),
+            cell(agent.term),
             brief(agent.state_seconds),
             [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "),
         ]
@@ -181,8 +181,8 @@ fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
 
 fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let of_holders = status.holders.iter().map(|holder| {
-        let first = vec![dash(), holder.mode.unwrap_or("-").to_owned(), number(holder.slot)];
-        [first, holder_cells(holder, Unrenewed::Free)].concat()
+        let first = vec![dash(), cell(holder.mode), cell(holder.slot)];
+        [first, cells_of(holder, Unrenewed::Free).to_vec()].concat()
     });
     let of_waiters = status.waiters.iter().map(|waiter| {
         vec![
@@ -190,7 +190,7 @@ fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
             waiter.mode.to_owned(),
             dash(),
             waiter.token.clone(),
-            waiter.state.name().to_owned(),
+            waiter.state.to_string(),
             waiter.term.to_string(),
             ago(waiter.renewed_age_seconds),
             waiter.why.clone(),
@@ -210,35 +210,28 @@ enum Unrenewed {
     Kept,
 }
 
-fn holder_cells(holder: &Holder, unrenewed: Unrenewed) -> Vec<String> {
-    cells_of(holder, unrenewed).to_vec()
-}
-
 /// Returns the token, the state, the term, the age and the rest.
 fn cells_of(holder: &Holder, unrenewed: Unrenewed) -> [String; 5] {
     [
         holder.token.clone(),
-        holder.state.name().to_owned(),
-        holder.term.map_or_else(dash, |term| term.to_string()),
+        holder.state.to_string(),
+        cell(holder.term),
         ago(holder.renewed_age_seconds),
         why(holder, unrenewed),
     ]
 }
 
-fn number(number: Option<u32>) -> String {
-    number.map_or_else(dash, |number| number.to_string())
+/// Returns a value, or what stands for none.
+fn cell(value: Option<impl ToString>) -> String {
+    value.map_or_else(dash, |value| value.to_string())
 }
 
 fn dash() -> String {
     "-".to_owned()
 }
 
-fn or_dash(text: &Option<String>) -> String {
-    text.clone().unwrap_or_else(dash)
-}
-
 fn ago(seconds: Option<f64>) -> String {
-    seconds.map_or_else(dash, |seconds| format!("{} ago", brief(seconds)))
+    cell(seconds.map(|seconds| format!("{} ago", brief(seconds))))
 }
 
 /// Returns what else is known of a holder.
@@ -273,14 +266,14 @@ pub(super) fn brief(seconds: f64) -> String {
     }
     let whole = seconds as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
-    let shown = |units: [(u64, &str); 2]| {
+    let both = |units: [(u64, &str); 2]| {
         let units = units.into_iter().filter(|(count, _)| *count > 0);
         units.map(|(count, unit)| format!("{count}{unit}")).collect::<String>()
     };
     match (days, hours) {
-        (1.., _) => shown([(days, "d"), (hours, "h")]),
-        (0, 1..) => shown([(hours, "h"), (minutes, "m")]),
-        (0, 0) => shown([(minutes, "m"), (whole % 60, "s")]),
+        (1.., _) => both([(days, "d"), (hours, "h")]),
+        (0, 1..) => both([(hours, "h"), (minutes, "m")]),
+        (0, 0) => both([(minutes, "m"), (whole % 60, "s")]),
     }
 }
 
