@@ -46,9 +46,11 @@ pub(crate) fn inspect(
 /// One of them has no fit bucket, or another one than the first, or none can be reached.
 pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Inspection> {
     let (mut merged, mut unreachable) = (None::<(Server, Inspection)>, Vec::new());
-    for Inspected { server, inspection, .. } in inspected {
+    for Inspected { server, info, inspection } in inspected {
         match inspection {
-            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
+            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
+                unreachable.push(why_silent(&server, info.as_ref(), &text));
+            }
             Err(error) => return Err(error),
             Ok(inspection) => match &mut merged {
                 None => merged = Some((server, inspection)),
@@ -67,4 +69,18 @@ pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Insp
     };
     found.warnings.extend(unreachable);
     Ok(found)
+}
+
+/// Says which server does not answer for the bucket, and what that means of one that is connected
+/// to. No leader is chosen while a cluster begins, or most of its servers are down.
+fn why_silent(server: &Server, info: Option<&ServerInfo>, text: &str) -> String {
+    match info {
+        Some(ServerInfo { jetstream: true, .. }) => format!(
+            "{server}: JetStream does not answer, as in a cluster that has no leader yet or lost \
+             most of its servers: {text}"
+        ),
+        Some(_) => format!("{server}: {text}"),
+        // It begins with the address.
+        None => text.to_owned(),
+    }
 }

@@ -75,6 +75,25 @@ fn a_wrong_password_and_an_unfit_bucket_are_told_in_one_line() {
     }
 }
 
+/// A user who had started the first of three servers was told neither which one, nor why.
+#[test]
+fn a_server_of_a_cluster_without_a_leader_is_named_with_what_it_lacks() {
+    let Some(binary) = programs::nats_server() else { return };
+    let lines = "server_name: first\n\
+                 cluster { name: c, listen: \"127.0.0.1:-1\", routes: [\"nats://127.0.0.1:1\"] }\n";
+    let server = Server::start(&binary, lines);
+    let url = server.url("nats", "127.0.0.1");
+    let words = RIGHT.iter().filter(|(option, _)| *option != "--nats");
+    let words = words.flat_map(|(option, value)| [*option, *value]);
+    let words: Vec<&str> =
+        ["check", "--connect", "-q", "--nats", &url].into_iter().chain(words).collect();
+    let run = Run::of(&words, &[]);
+    assert_eq!(run.status, Some(69), "{run:?}");
+    let says =
+        format!("putex: 127.0.0.1:{}: JetStream does not answer, as in a cluster", server.port());
+    assert!(run.said.starts_with(&says), "{run:?}");
+}
+
 #[test]
 fn a_lock_in_a_directory_is_not_made_below_a_mistyped_path() {
     let sandbox = Sandbox::new("mistyped");
