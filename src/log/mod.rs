@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `format` | the destination of the log, and the form of a line for it |
 //! | `syslog` | the socket of a syslog daemon |
-//! | `stderr` | stderr, whole lines of it |
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
 //! | `lost` | counting the lines that were lost |
 //! | `once` | lines that come once a second at most |
@@ -18,7 +17,6 @@ mod format;
 mod lost;
 mod once;
 mod queue;
-mod stderr;
 mod syslog;
 
 pub(crate) use self::fatal::{end_on_panic, panic_if_asked};

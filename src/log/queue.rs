@@ -17,7 +17,6 @@ use env_logger::{Logger, Target};
 use super::fatal::panic_if_asked;
 use super::format::Destination;
 use super::lost::LostLines;
-use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{self, Command};
 use crate::sys::{self, Alarm, PollFlags, Waker, raw};
@@ -140,7 +139,7 @@ impl LogQueue {
             destination,
             subject: subject.to_owned(),
             syslog: SyslogSocket::default(),
-            stderr: Some(Stderr::new(stderr)),
+            stderr: Some(stderr),
         };
         sys::start_small_thread("putex-log", move || thread.work())?;
         let logger = logger(subject, destination, level, directives, &shared);
@@ -212,12 +211,14 @@ struct LogThread {
     subject: String,
     syslog: SyslogSocket,
     /// `None` when it was left.
-    stderr: Option<Stderr>,
+    stderr: Option<File>,
 }
 
 impl LogThread {
     fn work(mut self) {
-        if let Some(file) = self.stderr.as_ref().filter(|stderr| stderr.is_file()) {
+        let is_file = |file: &&File| file.metadata().is_ok_and(|metadata| metadata.is_file());
+        // The disk of a file may hang.
+        if let Some(file) = self.stderr.as_ref().filter(is_file) {
             // A panic of this thread is written to stderr itself.
             let stderr = io::stderr();
             raw::keep_only(&[stderr.as_fd(), file.as_fd(), self.shared.written.as_fd()]);
@@ -263,7 +264,7 @@ impl LogThread {
     }
 
     fn write_stderr(&mut self, line: &[u8]) -> io::Result<()> {
-        self.stderr.as_mut().map_or(Ok(()), |stderr| stderr.write_line(line))
+        self.stderr.as_mut().map_or(Ok(()), |stderr| stderr.write_all(line))
     }
 }
 
