@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use self::agents::{Site, TimingKey};
+use self::agents::TimingKey;
 pub use self::finding::Report;
 use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
 pub use self::format::{NOT_MEASURED, not_measured};
@@ -177,7 +177,8 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Vec<KeyStatus>,
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
     let is_enough = |key: &str, all: &[KeyStatus]| {
-        status::of_agents(all, key).is_some_and(|status| agents::is_fit(status, site_of(args)))
+        status::of_agents(all, key)
+            .is_some_and(|status| agents::is_fit(status, args.bucket.is_local()))
     };
     let source = connect::source(&args.bucket);
     let (mut reader, began) = (status::Reader::new(&source), sys::now());
@@ -209,13 +210,6 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
     tokens.len() == agents.len() && agents.iter().all(|agent| agent.guard_up)
 }
 
-fn site_of(args: &DoctorArgs) -> Site {
-    match args.bucket.location {
-        Location::Dir(_) => Site::Directory,
-        Location::Nats(_) => Site::Servers,
-    }
-}
-
 /// Returns the findings about the agents.
 fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Finding> {
     let keys = match keys {
@@ -233,7 +227,7 @@ fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Fi
         let advice = "name the KEY of agents that have not had a lock yet";
         return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];
     }
-    keys.iter().flat_map(|status| agents::judge(status, site_of(args), given)).collect()
+    keys.iter().flat_map(|status| agents::judge(status, args.bucket.is_local(), given)).collect()
 }
 
 /// Returns R, F and C by which all is judged: those of the settings, or of the agents with the

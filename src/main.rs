@@ -117,7 +117,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
-    let is_local = matches!(args.bucket.location, Location::Dir(_));
+    let is_local = args.bucket.is_local();
     let AgentArgs { guard, start_grace, check_failures, seats, agents, observes, .. } = args;
     let (priority, failback, metrics_file) = (args.priority, args.failback, args.metrics_file);
     let GuardConfig { timing, last_resort, device } = guard.config();
@@ -170,8 +170,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         }
         Ok(store)
     };
-    let (name, source) = (&bucket.name, connect::source(bucket));
-    let is_local = source.dir.is_some();
+    let (name, source, is_local) = (&bucket.name, connect::source(bucket), bucket.is_local());
     let (text, status) = match (request, &bucket.location) {
         (Request::Lock(request), Location::Dir(base)) => {
             return lock::run_local(request, base, name, destination);

@@ -122,13 +122,7 @@ const READ_SHARE: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// The bucket.
-    pub bucket: String,
-    /// The number of replicas of a bucket that putex creates.
-    pub replicas: u32,
-    /// Whether a bucket in memory is accepted.
-    pub allow_memory: bool,
-    /// Whether tickets and leases are kept in it.
-    pub for_locks: bool,
+    pub bucket: NatsSettings,
     /// The name of the connection, for people who look at the server.
     pub name: String,
     /// R: an answer that takes longer comes too late.
@@ -179,21 +173,17 @@ impl StoreSettings {
                 false
             }
         };
-        StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }
+        let mut settings = StoreSettings::new(bucket, &name, renewal);
+        settings.bucket.for_locks = for_locks;
+        settings
     }
 
     /// Returns those of a connection of this name.
     pub(crate) fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
-        let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket;
-        StoreSettings {
-            bucket: bucket.clone(),
-            replicas: *replicas,
-            allow_memory: *allow_memory,
-            for_locks: false,
-            name: format!("putex {name}"),
-            renewal,
-            service: None,
-        }
+        let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket.clone();
+        let api = API.to_owned();
+        let bucket = NatsSettings { bucket, replicas, allow_memory, for_locks: false, api };
+        StoreSettings { bucket, name: format!("putex {name}"), renewal, service: None }
     }
 }
 
@@ -247,22 +237,20 @@ pub fn agent_store(
 fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
     match location {
         Location::Nats(access) => Box::new(nats_store(settings, *access)),
-        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket)),
+        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket.bucket)),
     }
 }
 
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
-    let StoreSettings { bucket, replicas, allow_memory, for_locks, name, renewal, service } =
-        settings;
-    let api = access.api.unwrap_or_else(|| API.to_owned());
-    let settings = NatsSettings { bucket, replicas, allow_memory, for_locks, api };
+    let StoreSettings { mut bucket, name, renewal, service } = settings;
+    bucket.api = access.api.unwrap_or(bucket.api);
     let login = access.login.unwrap_or_default();
     let mut options = ConnectOptions::new(login, name, renewal);
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
     let client = Client::new(access.servers, options);
-    let store = NatsStore::new(client, settings);
+    let store = NatsStore::new(client, bucket);
     match service {
         Some(service) => store.with_service(service),
         None => store,

@@ -155,6 +155,13 @@ pub struct BucketArgs {
     pub allow_memory: bool,
 }
 
+impl BucketArgs {
+    /// Returns whether it is in a directory, for this host only.
+    pub fn is_local(&self) -> bool {
+        matches!(self.location, Location::Dir(_))
+    }
+}
+
 /// Where the lock is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {

@@ -21,21 +21,12 @@ pub(super) fn timings(status: &KeyStatus) -> BTreeSet<TimingKey> {
     status.agents.iter().map(of_agent).chain(holders).collect()
 }
 
-/// Where the bucket of agents is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Site {
-    /// In NATS.
-    Servers,
-    /// In a directory, which agents of one host share.
-    Directory,
-}
-
-/// Returns the findings about the agents of a key, whose bucket is in this place. `given`: R, F and
-/// C of the settings of this host, if there are any.
-pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) -> Vec<Finding> {
+/// Returns the findings about the agents of a key. `is_local`: all are on one host, with a bucket
+/// in a directory. `given`: R, F and C of the settings of this host, if there are any.
+pub(super) fn judge(status: &KeyStatus, is_local: bool, given: Option<TimingKey>) -> Vec<Finding> {
     let all = [
         answers(status),
-        standby(status, site),
+        standby(status, is_local),
         agreement(status, given),
         active(status),
         twins(&status.agents),
@@ -49,8 +40,8 @@ pub(super) fn judge(status: &KeyStatus, site: Site, given: Option<TimingKey>) ->
 
 /// Returns whether all holders answer, and an agent that would take the lock over: no agent that
 /// answers later changes that.
-pub(super) fn is_fit(status: &KeyStatus, site: Site) -> bool {
-    answers(status).level == Level::Ok && standby(status, site).level == Level::Ok
+pub(super) fn is_fit(status: &KeyStatus, is_local: bool) -> bool {
+    answers(status).level == Level::Ok && standby(status, is_local).level == Level::Ok
 }
 
 /// Returns the findings about a key of which nothing is known: no agent answers, and neither a lock
@@ -116,7 +107,7 @@ fn answers(status: &KeyStatus) -> Finding {
 const SEE_WHY: &str = "see WHY in putex status";
 
 /// Judges whether there is an agent that would take the lock.
-fn standby(status: &KeyStatus, site: Site) -> Finding {
+fn standby(status: &KeyStatus, is_local: bool) -> Finding {
     let has_lock = |agent: &AgentStatus| {
         agent.term.is_some() || status.holders.iter().any(|holder| holder.token == agent.token)
     };
@@ -156,11 +147,9 @@ fn standby(status: &KeyStatus, site: Site) -> Finding {
             "standby",
             Level::Warning,
             "no other agent would take the lock over",
-            match site {
-                Site::Servers => "run an agent of this key on a second host",
-                Site::Directory => {
-                    "agents of this host alone can: have the bucket in NATS for a second host"
-                }
+            match is_local {
+                false => "run an agent of this key on a second host",
+                true => "agents of this host alone can: have the bucket in NATS for a second host",
             },
         ),
         (0, [_, ..]) => {

@@ -38,7 +38,7 @@ fn agent(token: &str, incarnation: &str, candidate: bool) -> AgentStatus {
 }
 
 fn judge(status: &KeyStatus, given: Option<TimingKey>) -> Vec<Finding> {
-    agents::judge(status, Site::Servers, given)
+    agents::judge(status, false, given)
 }
 
 fn level_of(findings: &[Finding], name: &str) -> Level {
@@ -179,13 +179,13 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     assert!(gone[0].text.contains("does not renew its lock"), "{gone:?}");
     let alone = of(HolderState::Active, vec![agent("h1", "a", true)]);
     assert_eq!(level_of(&alone, "standby"), Level::Warning);
-    let advice = |site| {
+    let advice = |is_local| {
         let alone = [("h1", HolderState::Active)];
         let alone = KeyStatus::of_agents(&alone, vec![agent("h1", "a", true)]);
-        agents::judge(&alone, site, None)[1].advice.clone().expect("advice")
+        agents::judge(&alone, is_local, None)[1].advice.clone().expect("advice")
     };
-    assert!(advice(Site::Servers).contains("on a second host"));
-    assert!(advice(Site::Directory).contains("have the bucket in NATS"));
+    assert!(advice(false).contains("on a second host"));
+    assert!(advice(true).contains("have the bucket in NATS"));
     let sick = of(HolderState::Active, vec![agent("h1", "a", true), agent("h2", "b", false)]);
     assert_eq!(level_of(&sick, "standby"), Level::Warning);
     assert!(sick[1].text.contains("h2: health check: exit 1"), "{sick:?}");
