@@ -211,14 +211,14 @@ impl Process<'_> {
             if let Some(why) = ended.or_else(|| self.interrupted()) {
                 return Ok(Err(why));
             }
-            let seen = seen.ok();
-            seen.iter().for_each(|seen| release.note(seen, now));
-            if let Some(seen) = &seen
-                && told.as_ref().is_none_or(|told| !is_alike(told, seen))
-            {
-                self.operation.tell(Level::Info, &waiting(seen, chosen));
+            if let Ok(seen) = &seen {
+                release.note(seen, now);
+                let text = waiting(seen, chosen);
+                if told.as_ref() != Some(&text) {
+                    self.operation.tell(Level::Info, &text);
+                    told = Some(text);
+                }
             }
-            told = seen.or(told);
             if told_at.is_none_or(|told| now.since(told) >= TELL_EVERY) {
                 told_at = Some(now);
                 self.have_agents_look()?;
@@ -320,11 +320,6 @@ impl Process<'_> {
         let _ = self.operation.bucket.subscribe(&[key]);
         self.operation.bucket.get(key, sys::now().after(ANSWER_MAX))
     }
-}
-
-/// Returns whether a person is told the same of both.
-fn is_alike(one: &Seen, other: &Seen) -> bool {
-    std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
 /// Says what is waited for.
