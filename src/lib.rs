@@ -11,7 +11,7 @@
 //! | [`sys`] | system calls; the only unsafe code |
 //! | [`log`] | the log: destinations, the form of a line, the queue |
 //! | [`nats`] | the NATS client |
-//! | [`store`] | compare-and-set on keys, in NATS or in a directory; a file of locks |
+//! | [`store`] | compare-and-set on keys, in NATS or in a directory |
 //! | [`command`] | the operator's commands as processes |
 //! | [`guard`] | the process that owns the service: start, stop, last resort, deadline |
 //! | [`agent`] | the process that owns the lock: threads around the pump |
@@ -70,7 +70,7 @@
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
 //! | Is a ticket begun anew? | `has_run_out` | `src/core/tickets/owner.rs` |
 //! | Is a ticket granted? | `decide` | `src/core/tickets/decision.rs` |
-//! | Does a ticket in a directory stand? | `locked` | `src/store/lock_file.rs` |
+//! | Does a ticket in a directory stand? | `ticket` | `src/store/dir/tickets.rs` |
 //! | Is a script told that it has a lock? | `come_first` | `src/core/tickets/owner/waiting.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |

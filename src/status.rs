@@ -33,10 +33,8 @@ use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
 use self::model::Status;
 pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, TimingStatus};
-use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
-use crate::store::lock_file::LockFile;
 use crate::store::{Bucket, Entry, Selection, mark, name, pause, switchover};
 use crate::sys::{self, Alarm, PollFlags};
 
@@ -235,11 +233,6 @@ impl<'a> Reader<'a> {
         let by = began.after(ANSWER_MAX);
         let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
         let mut requests = Vec::new();
-        if let Some((base, _)) = dir
-            && LockFile::exists(base, bucket_name)?
-        {
-            tickets = local_tickets(base, bucket_name, by)?;
-        }
         // Nothing is lost with the processes of a host that ends.
         let mut settled = Duration::MAX;
         if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
@@ -247,17 +240,16 @@ impl<'a> Reader<'a> {
             settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
         }
         if epoch.is_some() {
-            let mut of_locks = Vec::new();
             for entry in entries(wanted, bucket, by)? {
                 match root(&entry.0.key) {
-                    "lock" => of_locks.push(entry),
+                    "lock" => tickets.push(entry),
                     "lease" => leases.push(entry),
                     "putex" => requests.push(entry),
                     _ => agents.push(entry),
                 }
             }
-            tickets.extend(assemble::tickets_of(of_locks));
         }
+        let tickets = assemble::tickets_of(tickets);
         self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
         let mut keys = assemble::agents(agents, wanted);
         let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(pause::PREFIX);
@@ -346,16 +338,6 @@ fn entries(
 /// Returns the first element of a key.
 fn root(key: &str) -> &str {
     key.split('.').next().unwrap_or_default()
-}
-
-/// Returns the tickets in a directory. They say no age: they end with their processes.
-fn local_tickets(
-    base: &Path,
-    bucket: &str,
-    by: Instant,
-) -> Result<Vec<Aged<StoredTicket>>, Refusal> {
-    let tickets = LockFile::open(base, bucket)?.list(by)?;
-    Ok(tickets.into_iter().map(|ticket| (ticket, None)).collect())
 }
 
 #[cfg(test)]

@@ -1,23 +1,24 @@
-//! `putex grab` and `putex release` in a directory: timed tickets in the file of locks, in which
-//! `putex lock` has its tickets too. All is on one clock of one boot, so a lock is had exactly as
-//! long as its ticket stands.
+//! `putex grab` and `putex release` in a directory: tickets that no process has, beside those of
+//! `putex lock`. All is on one clock of one boot, so a lock is had exactly as long as its ticket
+//! stands.
 
 use std::env;
 use std::path::Path;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Ended, Grabbed, Limits, Speaker, Task};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, LockTiming, Mode, Name, Released, StoredTicket, Ticket, of_requester,
+    Broken, Decision, LockTiming, Mode, Name, Released, StoredTicket, Ticket, decide, of_requester,
 };
 use crate::core::{Incarnation, Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
-use crate::lock::listener::{Listener, enter};
+use crate::lock::listener::{Listener, NotWaited, enter, not_waited, with_patience};
 use crate::lock::{HELD, check_held};
-use crate::store::lock_file::{self, Added, LockFile};
+use crate::store::StoreResult;
+use crate::store::dir::tickets::{Entered, LAST, Listed, LocalTickets};
 use crate::store::name::no_such_bucket;
 use crate::sys;
 
@@ -45,7 +46,7 @@ struct Local<'a> {
     bucket: &'a str,
 }
 
-/// What is wanted of the file.
+/// What is wanted of the directory.
 struct Wanted {
     ticket: Ticket,
     /// How long the ticket stands when it is not written again.
@@ -57,14 +58,58 @@ struct Wanted {
     withdraws: bool,
 }
 
-/// How the ticket stands.
-enum Inspected {
-    /// What became of it.
-    At(Added),
-    /// It was not added: the requester has this one.
-    Overlaps(StoredTicket),
-    /// The file was removed or replaced: the ticket in it is worth nothing.
-    Replaced,
+/// What became of a ticket that was asked for.
+struct Requested {
+    /// Its number, and until when it stands; `None` if it was not added.
+    stands: Option<(Revision, Instant)>,
+    decision: Decision,
+    /// The other tickets.
+    found: Listed,
+    /// Those that had run out, and were removed for it.
+    removed: Vec<StoredTicket>,
+}
+
+impl Wanted {
+    /// Asks for the ticket. It is written when that is due, or when it is granted: all who wait
+    /// hear of a write, and if they answered with one, they would not come to rest. If the
+    /// requester has another ticket that overlaps, it would wait for itself: then that is returned.
+    fn request(
+        &self,
+        entered: &Entered<'_>,
+        write_at: &mut Option<Instant>,
+    ) -> StoreResult<Result<Requested, StoredTicket>> {
+        let ticket = &self.ticket;
+        let mut found = entered.list(&ticket.name, None)?;
+        let is_alike = |other: &Ticket| other.name == ticket.name && other.mode == ticket.mode;
+        let mine = found.of_requester(&ticket.token);
+        if let Some(other) = mine.clone().find(|(_, it)| !is_alike(it)) {
+            return Ok(Err(other.0.clone()));
+        }
+        let alike = mine.chain(found.run_out_of(&ticket.token)).find(|(_, it)| is_alike(it));
+        let own = alike.map(|(own, _)| own.clone());
+        let number = own.as_ref().map(|own| own.number);
+        let stood_until = own.and_then(|own| {
+            found.standing.retain(|other| other.key != own.key);
+            found.ends.remove(&own.key)
+        });
+        let at = number.unwrap_or(LAST);
+        let removed = entered.remove_run_out(&found, ticket, at)?;
+        let decision = decide(ticket, at, &found.standing);
+        let waits = matches!(decision, Decision::Wait { .. });
+        let now = sys::now();
+        let stands = match (number, stood_until) {
+            (None, _) if waits && self.withdraws => None,
+            (Some(number), Some(until)) if waits && write_at.is_some_and(|at| now < at) => {
+                Some((number, until))
+            }
+            (number, stood_until) => {
+                let until = now.after(self.lasts).max(stood_until.unwrap_or(now));
+                *write_at = Some(now.after(self.step));
+                Some((entered.write_until(ticket, number, until)?, until))
+            }
+        };
+        Ok(Ok(Requested { stands, decision, found, removed }))
+    }
 }
 
 impl Local<'_> {
@@ -92,157 +137,153 @@ impl Local<'_> {
             limit: sys::now().after(limits.wait),
             withdraws: limits.withdraws,
         };
+        self.in_bucket(|tickets| self.grab_in(tickets, &wanted))
+    }
+
+    /// Does something in the bucket, and again as long as that is removed or replaced meanwhile.
+    fn in_bucket<T>(
+        &self,
+        act: impl Fn(&Rc<LocalTickets>) -> Result<T, NotWaited>,
+    ) -> Result<T, Refusal> {
         loop {
-            let file = Arc::new(LockFile::open(self.base, self.bucket)?);
-            if let Some(grabbed) = self.grab_in(&file, &wanted)? {
-                return Ok(grabbed);
+            let until = with_patience(sys::now());
+            let tickets = LocalTickets::open(self.base, self.bucket, Some(until))?;
+            match act(&tickets) {
+                Ok(done) => return Ok(done),
+                Err(NotWaited::Replaced) => {}
+                Err(NotWaited::Refused(refusal)) => return Err(refusal),
+                Err(NotWaited::Interrupted(signal)) => {
+                    return Err(Refusal::new(Exit::System, format!("ended by signal {signal}")));
+                }
             }
         }
     }
 
-    /// Grabs in this file; `None` if it was removed or replaced.
-    fn grab_in(&self, file: &Arc<LockFile>, wanted: &Wanted) -> Result<Option<Grabbed>, Refusal> {
+    /// Enters the bucket, with patience until this instant, and does something there.
+    fn enter<T>(
+        &self,
+        tickets: &Rc<LocalTickets>,
+        limit: Instant,
+        act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
+    ) -> Result<T, NotWaited> {
+        let entered = enter(tickets, None, Some(limit), &self.speaker.request.name)?;
+        act(&entered).map_err(|error| not_waited(tickets, error))
+    }
+
+    fn grab_in(&self, tickets: &Rc<LocalTickets>, wanted: &Wanted) -> Result<Grabbed, NotWaited> {
         let mut listener: Option<Listener> = None;
         let mut shown = String::new();
         // When the ticket is to be written again; this process has not written it yet.
         let mut write_at = None;
         loop {
-            let added = match self.inspect(file, wanted, &mut write_at)? {
-                Inspected::At(added) => added,
-                Inspected::Overlaps(other) => {
-                    return Ok(Some(Grabbed::Overlaps(of_requester(&other))));
-                }
-                Inspected::Replaced => return Ok(None),
+            let request = |entered: &Entered<'_>| wanted.request(entered, &mut write_at);
+            let requested = match self.enter(tickets, wanted.limit, request)? {
+                Ok(requested) => requested,
+                Err(other) => return Ok(Grabbed::Overlaps(of_requester(&other))),
             };
-            added.removed.iter().for_each(|other| self.speaker.warn_of_removal(other));
-            let Decision::Wait { blockers, watched } = &added.decision else {
-                let (Some(term), Some(valid_until)) = (added.number, added.until) else { continue };
-                if sys::now() < valid_until {
-                    return Ok(Some(Grabbed::Granted { term, valid_until }));
+            requested.removed.iter().for_each(|other| self.speaker.warn_of_removal(other));
+            let Decision::Wait { blockers, watched } = &requested.decision else {
+                match requested.stands {
+                    Some((Revision(term), valid_until)) if sys::now() < valid_until => {
+                        return Ok(Grabbed::Granted { term, valid_until });
+                    }
+                    // This process was stopped for long.
+                    Some(_) | None => continue,
                 }
-                // This process was stopped for long.
-                write_at = None;
-                continue;
             };
             if sys::now() >= wanted.limit {
-                return self.leave(file, wanted, &added, blockers);
+                return self.leave(tickets, wanted, requested.stands, blockers);
             }
             self.speaker.show_wait(&describe(blockers), &mut shown);
             match &mut listener {
                 Some(listener) => {
-                    let watched = blockers.iter().filter(|it| watched.contains(&it.key));
-                    let watched: Vec<_> = watched.map(|it| it.number).collect();
-                    let ends_at = listener.watch_for(&watched, &added.timed)?;
+                    let ends_at = listener.listen_to(watched, &requested.found)?;
                     let ends = [Some(wanted.limit), write_at, ends_at].into_iter().flatten();
                     listener.wait(None, ends.min())?;
                 }
                 // From here on no change is missed.
-                none => *none = Some(Listener::new(file, true)?),
+                none => *none = Some(Listener::new(tickets, true)?),
             }
         }
-    }
-
-    fn enter(&self, file: &Arc<LockFile>, limit: Instant) -> Result<bool, Refusal> {
-        Ok(enter(file, None, Some(limit), &self.speaker.request.name)?)
-    }
-
-    /// Writes the ticket when that is due, or when it is granted; else inspects it only. All who
-    /// wait hear of a write: if they answered with one, they would not come to rest.
-    fn inspect(
-        &self,
-        file: &Arc<LockFile>,
-        wanted: &Wanted,
-        write_at: &mut Option<Instant>,
-    ) -> Result<Inspected, Refusal> {
-        if !self.enter(file, wanted.limit)? {
-            return Ok(Inspected::Replaced);
-        }
-        if write_at.is_some_and(|at| sys::now() < at) {
-            if let Some(added) = file.inspect_timed(&wanted.ticket)?
-                && matches!(added.decision, Decision::Wait { .. })
-            {
-                return Ok(Inspected::At(added));
-            }
-            if !self.enter(file, wanted.limit)? {
-                return Ok(Inspected::Replaced);
-            }
-        }
-        *write_at = Some(sys::now().after(wanted.step));
-        Ok(match file.add_timed(&wanted.ticket, wanted.lasts, wanted.withdraws)? {
-            Ok(added) => Inspected::At(added),
-            Err(other) => Inspected::Overlaps(other),
-        })
     }
 
     /// Ends a process whose ticket waits.
     fn leave(
         &self,
-        file: &Arc<LockFile>,
+        tickets: &Rc<LocalTickets>,
         wanted: &Wanted,
-        added: &Added,
+        stands: Option<(Revision, Instant)>,
         blockers: &[StoredTicket],
-    ) -> Result<Option<Grabbed>, Refusal> {
+    ) -> Result<Grabbed, NotWaited> {
         let why = describe(blockers);
-        let (Some(term), Some(valid_until)) = (added.number, added.until) else {
-            return Ok(Some(Grabbed::Withdrawn(why)));
-        };
+        let Some((number, valid_until)) = stands else { return Ok(Grabbed::Withdrawn(why)) };
         // Whoever has come first all the time has kept the ticket from being granted.
-        let is_first = |it: &StoredTicket| it.number < Revision(term) && it.ticket.is_ok();
+        let is_first = |it: &StoredTicket| it.number < number && it.ticket.is_ok();
         if wanted.withdraws && blockers.iter().any(is_first) {
-            if !self.enter(file, wanted.limit)? {
-                return Ok(None);
-            }
-            file.end_timed(&wanted.ticket.name, &wanted.ticket.token)?;
-            return Ok(Some(Grabbed::Withdrawn(why)));
+            let Ticket { name, token, .. } = &wanted.ticket;
+            self.enter(tickets, wanted.limit, |entered| end(entered, name, token))?;
+            return Ok(Grabbed::Withdrawn(why));
         }
-        let ahead = blockers.len() as u64;
-        Ok(Some(Grabbed::Queued { term, ahead, valid_until, why }))
+        Ok(Grabbed::Queued { term: number.0, ahead: blockers.len() as u64, valid_until, why })
     }
 
-    /// Ends the timed ticket of this token.
-    fn end(&self, name: &Name, token: &str) -> Result<lock_file::Ended, Refusal> {
-        loop {
-            let file = Arc::new(LockFile::open(self.base, self.bucket)?);
-            if self.enter(&file, sys::now())? {
-                return Ok(file.end_timed(name, token)?);
-            }
-        }
+    /// Ends the ticket of this requester; see [`end`].
+    fn end(&self, name: &Name, token: &str) -> Result<(Option<StoredTicket>, Listed), Refusal> {
+        self.in_bucket(|tickets| {
+            self.enter(tickets, sys::now(), |entered| end(entered, name, token))
+        })
     }
 
     fn release(&self, name: &Name) -> Result<Ended, Refusal> {
         let who = &self.speaker.request.who;
-        let lock_file::Ended { ended, others, timed } = self.end(name, who)?;
-        let is_own = |other: &&StoredTicket| {
-            let ticket = other.ticket.as_ref();
-            timed.contains_key(&other.number) && ticket.is_ok_and(|it| it.token == *who)
-        };
+        let (ended, others) = self.end(name, who)?;
+        let other = || others.of_requester(who).next().map(|(other, _)| of_requester(other));
         self.speaker.released(match ended {
             Some(_) => Released::Ended,
-            None => Released::Absent(others.iter().find(is_own).map(of_requester)),
+            None => Released::Absent(other()),
         })
     }
 
     /// Ends the ticket of this holder, unless a process has it.
     fn break_lock(&self, name: &Name, holder: &str) -> Result<Ended, Refusal> {
-        let lock_file::Ended { ended, others, timed } = self.end(name, holder)?;
+        let (ended, others) = self.end(name, holder)?;
         let broken = ended.and_then(|StoredTicket { number, ticket, .. }| {
             let Ticket { token, mode, .. } = ticket.ok()?;
             Some(Broken { term: number.0, holder: token, mode })
         });
         let is_of_process = |other: &StoredTicket| {
             let is_its = |it: &Ticket| it.token == holder && it.name == *name;
-            !timed.contains_key(&other.number) && other.ticket.as_ref().is_ok_and(is_its)
+            !others.ends.contains_key(&other.key) && other.ticket.as_ref().is_ok_and(is_its)
         };
-        if others.iter().any(is_of_process) {
+        if others.standing.iter().any(is_of_process) {
             let text = "a process of putex lock has the ticket of";
             self.speaker.warn(&format!("not broken: {text} {holder}; end that process"));
             let broken = broken.map(|broken| self.speaker.broke(&broken));
             return Ok((broken.unwrap_or_default(), LockExit::NotHad as u8));
         }
-        self.speaker.released(match (broken, others.first()) {
+        self.speaker.released(match (broken, others.standing.first()) {
             (Some(broken), _) => Released::Broken(vec![broken]),
             (None, Some(first)) => Released::NotHeldBy(of_requester(first)),
             (None, None) => Released::Absent(None),
         })
     }
+}
+
+/// Ends the ticket that this requester has for this name, also if it has run out and nobody has
+/// removed it. Returns it, and the other tickets.
+fn end(
+    entered: &Entered<'_>,
+    name: &Name,
+    token: &str,
+) -> StoreResult<(Option<StoredTicket>, Listed)> {
+    let mut found = entered.list(name, None)?;
+    let mut mine = found.of_requester(token).chain(found.run_out_of(token));
+    let own = mine.find(|(_, it)| it.name == *name).map(|(own, _)| own.clone());
+    drop(mine);
+    if let Some(own) = &own {
+        entered.remove(own)?;
+        found.standing.retain(|other| other.key != own.key);
+        found.ends.remove(&own.key);
+    }
+    Ok((own, found))
 }

@@ -1,176 +1,173 @@
-//! How a process waits in the file of locks: for the door, for other tickets, for changes of the
-//! file, and for a signal where it takes signals.
+//! How a process waits in a directory of locks: for the lock of the folder, for the ends and the
+//! changes of tickets, and for a signal where it takes signals.
 //!
-//! The system call that waits for a locked byte has no deadline: where there is one, a thread
+//! The system call that waits for the end of a ticket has no deadline: where there is one, a thread
 //! calls it.
 
 use std::array;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFd;
 
-use crate::core::tickets::Name;
+use crate::core::tickets::{Name, StoredTicket};
 use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
-use crate::exit::{Exit, Refusal};
+use crate::exit::Refusal;
 use crate::lock::signals::Signals;
-use crate::store::StoreResult;
-use crate::store::lock_file::LockFile;
+use crate::store::dir::tickets::{Changes, Entered, Listed, LocalTickets, wait_for_end};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often a ticket is inspected whose end nobody tells of.
+/// How often a process that waits for the lock of the folder looks for signals.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a ticket is inspected whose change nobody tells of.
 const INSPECT: Duration = Duration::from_millis(250);
 
-/// Buffer for what the kernel tells of a file: many events.
-const EVENT_BYTES: usize = 4096;
-
-/// What a process listens to that waits: threads that wait for the ends of tickets, and changes of
-/// the file.
+/// What a process listens to that waits: the ends of tickets, and their changes.
 pub(crate) struct Listener {
-    file: Arc<LockFile>,
-    /// Woken at the end of one of the tickets.
-    waker: Arc<Waker>,
-    /// The tickets for which there is a thread.
-    heard: BTreeSet<Revision>,
-    changes: Option<OwnedFd>,
+    tickets: Rc<LocalTickets>,
+    /// `None` if nothing tells of changes.
+    changes: Option<Changes>,
     /// Changes matter.
-    inspects: bool,
+    hears_changes: bool,
+    /// Woken by threads at the end of one of the tickets.
+    waker: Arc<Waker>,
+    /// The keys and revisions of the tickets for which there is a thread.
+    heard: BTreeSet<(String, Revision)>,
 }
 
 /// Why a process does not wait.
 pub(crate) enum NotWaited {
     /// This signal ends it.
     Interrupted(i32),
+    /// The bucket was removed or replaced: tickets in it are worth nothing.
+    Replaced,
     /// It cannot.
     Refused(Refusal),
 }
 
-impl From<StoreError> for NotWaited {
-    fn from(error: StoreError) -> NotWaited {
-        NotWaited::Refused(error.into())
-    }
-}
-
-impl From<NotWaited> for Refusal {
-    fn from(not_waited: NotWaited) -> Refusal {
-        match not_waited {
-            NotWaited::Interrupted(signal) => {
-                Refusal::new(Exit::System, format!("ended by signal {signal}"))
-            }
-            NotWaited::Refused(refusal) => refusal,
-        }
-    }
-}
-
-/// Enters by the door of a file; returns whether the path still names it. Others stay in the door
-/// for some microseconds, or, stopped, for ever: they are waited for until the limit, if there is
-/// one, or a signal. The process ends after an error. `name` is that of the request.
-pub(crate) fn enter(
-    file: &Arc<LockFile>,
+/// Enters a bucket. Others are in it for some microseconds, or, stopped, for ever: they are waited
+/// for until the limit, if there is one, or a signal. `name` is that of the request.
+pub(crate) fn enter<'a>(
+    tickets: &'a Rc<LocalTickets>,
     signals: Option<&Signals>,
     limit: Option<Instant>,
     name: &Name,
-) -> Result<bool, NotWaited> {
-    if file.try_to_enter()? {
-        return Ok(file.is_current()?);
+) -> Result<Entered<'a>, NotWaited> {
+    let limit = limit.map(with_patience);
+    loop {
+        let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
+        let until = look_at.into_iter().chain(limit).min();
+        if let Some(entered) = tickets.enter(until).map_err(|error| not_waited(tickets, error))? {
+            return Ok(entered);
+        }
+        if let Some(signal) = signals.and_then(Signals::next_deadly) {
+            return Err(NotWaited::Interrupted(signal));
+        }
+        if limit.is_some_and(|limit| sys::now() >= limit) {
+            let text = "another process does not go on with the directory: it is stopped, or the \
+                        disk";
+            let error = StoreErrorKind::Unreachable.error(format!("{name}: {text}"));
+            return Err(NotWaited::Refused(error.into()));
+        }
     }
-    if limit.is_none() && signals.is_none() {
-        file.enter()?;
-        return Ok(file.is_current()?);
-    }
-    let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-    run_in_thread(file, &waker, LockFile::enter)?;
-    let until = limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
-    let [thread_is_done] = wait_for([waker.as_fd()], signals, until)?;
-    // The thread has the door: who has it enters again. While it still waits for the door, this
-    // thread must not enter, nor go on: that one would get the door later, and nobody would leave.
-    if thread_is_done && file.try_to_enter()? {
-        return Ok(file.is_current()?);
-    }
-    let text = "another process does not go on with the lock file: it is stopped, or the disk";
-    Err(StoreErrorKind::Unreachable.error(format!("{name}: {text}")).into())
+}
+
+/// Returns until when others are waited for that take a ticket at the same moment, by a process
+/// that waits for the lock until this instant.
+pub(crate) fn with_patience(limit: Instant) -> Instant {
+    limit.max(sys::now().after(ENTERED_WITHIN))
+}
+
+/// Returns why a process does not go on after this error.
+pub(crate) fn not_waited(tickets: &LocalTickets, error: StoreError) -> NotWaited {
+    if tickets.are_lost() { NotWaited::Replaced } else { NotWaited::Refused(error.into()) }
 }
 
 impl Listener {
-    /// Returns one that listens to no end yet. `hears_changes` says whether a write into the file
-    /// matters.
-    pub(crate) fn new(file: &Arc<LockFile>, hears_changes: bool) -> Result<Listener, NotWaited> {
+    /// Returns one that has heard of no end yet. `hears_changes`: whether it hears of all changes
+    /// from now on. Who hears of ends alone is not woken by others.
+    pub(crate) fn new(
+        tickets: &Rc<LocalTickets>,
+        hears_changes: bool,
+    ) -> Result<Listener, NotWaited> {
         Ok(Listener {
-            file: Arc::clone(file),
+            tickets: Rc::clone(tickets),
+            changes: if hears_changes { tickets.changes() } else { None },
+            hears_changes,
             waker: Arc::new(Waker::new().map_err(cannot_wait)?),
             heard: BTreeSet::new(),
-            changes: if hears_changes { file.changes() } else { None },
-            inspects: hears_changes,
         })
     }
 
-    /// Listens to the ends of these tickets from now on. Returns when the first of them ends by
-    /// itself.
-    pub(crate) fn watch_for(
+    /// Listens to these of the tickets that were found, from now on. Returns when the first of them
+    /// ends by itself.
+    pub(crate) fn listen_to(
         &mut self,
-        numbers: &[Revision],
-        timed: &BTreeMap<Revision, Instant>,
+        keys: &BTreeSet<String>,
+        found: &Listed,
     ) -> Result<Option<Instant>, NotWaited> {
-        for number in numbers.iter().copied() {
-            if !timed.contains_key(&number) && self.heard.insert(number) {
-                run_in_thread(&self.file, &self.waker, move |file| file.wait_for_end_of(number))?;
+        let is_listened_to = |ticket: &&StoredTicket| keys.contains(&ticket.key);
+        for ticket in found.standing.iter().filter(is_listened_to) {
+            if let Some(changes) = &mut self.changes {
+                changes.subscribe(&[&ticket.key]);
             }
+            let is_heard =
+                |it: &mut Listener| !it.heard.insert((ticket.key.clone(), ticket.revision));
+            if found.ends.contains_key(&ticket.key) || is_heard(self) {
+                continue;
+            }
+            let opened = self.tickets.open_to_wait(ticket);
+            let file = opened.map_err(|error| not_waited(&self.tickets, error))?;
+            let waker = Arc::clone(&self.waker);
+            let run = move || {
+                // Whoever is woken sees what came of it.
+                let _ = file.map(wait_for_end);
+                waker.wake();
+            };
+            sys::start_small_thread("putex-ticket", run).map_err(cannot_wait)?;
         }
-        Ok(numbers.iter().filter_map(|number| timed.get(number).copied()).min())
+        Ok(keys.iter().filter_map(|key| found.ends.get(key).copied()).min())
     }
 
     /// Waits for an end, a change, a signal, or this instant.
     pub(crate) fn wait(
-        &self,
+        &mut self,
         signals: Option<&Signals>,
         until: Option<Instant>,
     ) -> Result<(), NotWaited> {
-        let woken = self.waker.as_fd();
-        match &self.changes {
-            Some(changes) => {
-                let [_, is_changed] = wait_for([woken, changes.as_fd()], signals, until)?;
-                if is_changed {
-                    // One read empties it, or the next wait ends at once.
-                    let _ = rustix::io::read(changes, &mut [0; EVENT_BYTES]);
+        loop {
+            let woken = self.waker.as_fd();
+            let is_over = match &mut self.changes {
+                Some(changes) => {
+                    let queue = changes.queue().unwrap_or(woken);
+                    let [is_woken, has_changed] = wait_for([woken, queue], signals, until)?;
+                    is_woken || !has_changed || changes.read()
                 }
+                None => {
+                    // The tickets are inspected now and then.
+                    let soon = self.hears_changes.then(|| sys::now().after(INSPECT));
+                    wait_for([woken], signals, until.into_iter().chain(soon).min())?;
+                    true
+                }
+            };
+            if is_over {
+                self.waker.clear();
+                return Ok(());
             }
-            // Nothing tells of changes: the file is inspected now and then.
-            None if self.inspects => {
-                let soon = sys::now().after(INSPECT);
-                let until = until.map_or(soon, |until| until.min(soon));
-                wait_for([woken], signals, Some(until))?;
-            }
-            None => drop(wait_for([woken], signals, until)?),
         }
-        self.waker.clear();
-        Ok(())
     }
 }
 
-/// Has a thread do something with the file, and wakes the caller then.
-fn run_in_thread(
-    file: &Arc<LockFile>,
-    waker: &Arc<Waker>,
-    work: impl FnOnce(&LockFile) -> StoreResult<()> + Send + 'static,
-) -> Result<(), NotWaited> {
-    let (file, waker) = (Arc::clone(file), Arc::clone(waker));
-    let run = move || {
-        // Whoever is woken sees what came of it.
-        let _ = work(&file);
-        drop(file);
-        waker.wake();
-    };
-    sys::start_small_thread("putex-file", run).map(drop).map_err(cannot_wait)
-}
-
 /// Waits until one of these is readable, or until this instant. A signal that is taken ends that.
-pub(super) fn wait_for<const N: usize>(
+fn wait_for<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     signals: Option<&Signals>,
     until: Option<Instant>,

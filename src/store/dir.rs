@@ -5,13 +5,13 @@
 //! | `epoch` | random id of the bucket; boot and time since boot at its creation | once |
 //! | `sequence` | highest revision of the whole bucket | before every record |
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
-//! | `KEY.first` | revision of the key's first record | after that record |
 //! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::ask_agents`] |
+//! | `KEY.held` | as `KEY.key`: a ticket that a process has, see [`tickets`] | by that process |
+//! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by `putex grab` |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
-//! | `locks` | tickets of `putex lock` | by [`LockFile`](super::lock_file::LockFile) |
 //!
 //! In `KEY` all characters but letters, digits and `-_=.` are escaped with `%`. Every file
-//! begins with `putex 1` and ends with a checksum, so that damage is detected; a damaged
+//! begins with `putex 2` and ends with a checksum, so that damage is detected; a damaged
 //! file is an error that names it, and is never overwritten.
 //!
 //! The lock is flock(2) on the folder itself: it cannot be deleted apart from the files
@@ -25,29 +25,28 @@
 //! * Only [`Bucket::open`] creates folders. Every other call reports a folder that was
 //!   removed, replaced or given another epoch, and leaves the disk as it is.
 //! * `sequence` is never less than the revision of a record, so revisions and terms still
-//!   grow after a record was removed by hand. The key then has a tombstone at the revision
-//!   of `KEY.first`.
+//!   grow after a record was removed by hand.
 //! * A wait ends at the caller's deadline. An operation on the disk may take longer, on a
 //!   file system that hangs; `/run` is in memory.
 
 mod entries;
 mod folder;
 pub(super) mod permissions;
+pub(crate) mod sequence;
 pub(crate) mod text;
+pub(crate) mod ticket_time;
+pub mod tickets;
+mod watch;
 
-use std::collections::BTreeSet;
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::Errno;
-
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
+use self::watch::Watch;
 use super::name::EPOCH_KEY;
 use super::{
     AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
@@ -60,8 +59,6 @@ use crate::sys::{self, Alarm, PollFlags};
 const QUESTION_MAX: Duration = Duration::from_millis(50);
 /// How long an opening waits for the lock: others hold it for milliseconds.
 const OPEN_MAX: Duration = Duration::from_secs(2);
-/// Buffer for inotify events, in bytes: 15 of the longest names. Further events wait.
-const EVENT_BYTES: usize = 4096;
 
 /// Returns the folder for files that do not outlive a boot: `/run/putex` for root, else
 /// `putex` in `runtime` (the value of `XDG_RUNTIME_DIR`), else
@@ -91,11 +88,7 @@ pub struct DirStore {
 struct OpenFolder {
     folder: Folder,
     alarm: Alarm,
-    /// The queue of inotify events; `None` when the kernel has none left.
-    queue: Option<OwnedFd>,
-    subscribed: Vec<String>,
-    /// Files of events that were read from the kernel and not returned yet.
-    changed: BTreeSet<(Kind, String)>,
+    watch: Watch,
 }
 
 impl DirStore {
@@ -118,70 +111,8 @@ impl DirStore {
     }
 }
 
-impl OpenFolder {
-    /// Returns the next hint of the events that were read from the kernel.
-    fn next_hint(&mut self) -> Option<Hint> {
-        if let Some(why) = self.folder.lost.get() {
-            return Some(Hint::Gone(why.clone()));
-        }
-        let (kind, key) = self.changed.pop_first()?;
-        if kind == Kind::Question {
-            return Some(Hint::StatusRequested { reads_requests: false });
-        }
-        // A record that was removed has no new revision.
-        let record = self.folder.record(&key).ok().flatten();
-        let revision = record.map(|(revision, _)| revision);
-        Some(Hint::Changed { key, revision })
-    }
-
-    /// Reads events from the kernel, as many as one read returns.
-    fn read_events(&mut self) -> StoreResult<()> {
-        let OpenFolder { folder, queue: Some(queue), subscribed, changed, .. } = self else {
-            return Ok(());
-        };
-        // The events after which the kernel sends no more events, or those of another folder.
-        let moved = ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF;
-        let ended = moved | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
-        let mut verify = false;
-        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
-        let mut events = Reader::new(queue, &mut buffer);
-        loop {
-            let event = match events.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(error) => return Err(folder.failed("watch", "", error)),
-            };
-            if event.events().intersects(ended) {
-                return Err(folder.gone("was moved, removed or unmounted"));
-            }
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                changed.extend(subscribed.iter().map(|key| (Kind::Record, key.clone())));
-                verify = true;
-            }
-            let name = event.file_name().map_or(&b""[..], CStr::to_bytes);
-            verify |= name == EPOCH.as_bytes();
-            let file = str::from_utf8(name).ok().and_then(text::key_of);
-            let file = file.filter(|(kind, key)| *kind != Kind::First && subscribed.contains(key));
-            changed.extend(file);
-            if events.is_buffer_empty() {
-                break;
-            }
-        }
-        if verify { folder.verify() } else { Ok(()) }
-    }
-}
-
 fn not_open() -> StoreError {
     StoreErrorKind::Unreachable.error("the folder is not open")
-}
-
-/// Creates a queue of inotify events about the files of a folder.
-fn subscribe(path: &Path) -> io::Result<OwnedFd> {
-    let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let files = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
-    let folder = WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
-    inotify::add_watch(&queue, path, files | folder)?;
-    Ok(queue)
 }
 
 impl Bucket for DirStore {
@@ -192,20 +123,30 @@ impl Bucket for DirStore {
     ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
         self.open = None;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
+        let (folder, is_new) = Folder::open(&self.base, &self.bucket, Some(deadline))?;
+        let (path, mut remarks) = (folder.path.display().to_string(), Vec::new());
+        if is_new {
+            remarks.push(format!("created the bucket {path}"));
+        }
         let no_timer = |error| StoreErrorKind::Unreachable.error(format!("no timer: {error}"));
         let alarm = Alarm::new().map_err(no_timer)?;
         // Before any key is read, so that no change after that is missed.
-        let queue = subscribe(&folder.path);
-        if let Err(error) = &queue {
-            let path = folder.path.display();
-            info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
-        }
+        let (mut watch, no_hints) = Watch::new(&folder);
+        remarks
+            .extend(no_hints.map(|why| format!("no hints of changes in {path}: inotify: {why}")));
+        watch.subscribe(first.subscribed);
+        let held = folder.lock(deadline)?;
         folder.verify()?;
-        let entries = first.read.iter().map(|key| folder.entry(key)).collect::<StoreResult<_>>()?;
-        let subscribed = first.subscribed.iter().map(|key| (*key).to_owned()).collect();
-        let (queue, changed) = (queue.ok(), BTreeSet::new());
-        self.open = Some(OpenFolder { folder, alarm, queue, subscribed, changed });
+        let entries = first.read.iter().map(|key| folder.entry(key));
+        let entries: Vec<Option<Entry>> = entries.collect::<StoreResult<_>>()?;
+        let (id, last) = (folder.id()?, folder.last()?);
+        let mut revisions = entries.iter().flatten().map(|entry| entry.revision);
+        revisions.try_for_each(|revision| folder.check_revision(revision, last))?;
+        drop(held);
+        // A key that was removed with all its files looks like one that never existed.
+        let age = if last.0 == 0 { folder.time_since_creation()? } else { None };
+        let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
+        self.open = Some(OpenFolder { folder, alarm, watch });
         Ok((info, entries))
     }
 
@@ -285,8 +226,7 @@ impl Bucket for DirStore {
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
-        let keys = keys.iter().map(|key| (*key).to_owned());
-        self.open.as_mut().ok_or_else(not_open)?.subscribed.extend(keys);
+        self.open.as_mut().ok_or_else(not_open)?.watch.subscribe(keys);
         Ok(())
     }
 
@@ -299,27 +239,24 @@ impl Bucket for DirStore {
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
+        let OpenFolder { folder, alarm, watch } = open;
         // Only a loss matters here; `next_hint` returns it.
-        let _ = open.folder.verify();
+        let _ = folder.verify();
         loop {
-            if let Some(hint) = open.next_hint() {
+            if let Some(hint) = watch.next_hint(folder) {
                 return hint;
             }
             // Without a queue `wake` is polled twice, and its first result counts.
-            let queue = open.queue.as_ref().map_or(wake, AsFd::as_fd);
-            match open.alarm.wait([(wake, PollFlags::IN), (queue, PollFlags::IN)], deadline) {
+            let queue = watch.queue().unwrap_or(wake);
+            match alarm.wait([(wake, PollFlags::IN), (queue, PollFlags::IN)], deadline) {
                 Ok([true, _]) => return Hint::Woken,
                 Ok([false, false]) => return Hint::Elapsed,
-                Ok([false, true]) => {
-                    if let Err(error) = open.read_events() {
-                        open.folder.lose(error.to_string());
-                    }
-                }
+                Ok([false, true]) => watch.read_events(folder),
                 Err(error) => return Hint::Gone(format!("cannot wait: {error}")),
             }
             // Events of other keys must not extend the deadline.
             if deadline.is_some_and(|at| sys::now() >= at) {
-                return open.next_hint().unwrap_or(Hint::Elapsed);
+                return watch.next_hint(folder).unwrap_or(Hint::Elapsed);
             }
         }
     }

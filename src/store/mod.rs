@@ -4,13 +4,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`nats`] | a bucket on NATS servers |
-//! | [`dir`] | a bucket in a directory |
+//! | [`dir`] | a bucket in a directory, and the tickets of `putex lock` there |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
 //! | [`question`] | what commands ask agents, and how those answer |
 //! | `follow_up` | when an agent follows hints and messages |
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
-//! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
 //! | [`leases`] | the leases of `putex lease`, stored as entries; what this host has seen of them |
 //! | [`mark`] | the mark of a bucket that has been there for long enough |
 //! | [`pause`] | the pause of all agents of a key |
@@ -31,7 +30,6 @@ pub mod dir;
 mod follow_up;
 pub mod leases;
 mod lifetime;
-pub mod lock_file;
 pub mod lock_key;
 pub mod mark;
 pub mod name;

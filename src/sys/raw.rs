@@ -2,9 +2,9 @@
 
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
-mod byte_lock;
 mod child;
 mod descriptors;
+mod file_lock;
 mod kernel_state;
 mod signals;
 
@@ -17,9 +17,9 @@ use rustix::io::{Errno, FdFlags};
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
-pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::child::{Child, set_up_on_terminal};
 pub use self::descriptors::keep_only;
+pub use self::file_lock::{FileLock, is_shared_by_others, lock_file, try_lock_file};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
 pub use self::signals::{
     act_by_default, act_by_default_with_group, block_signals, hear_of_children, is_ignored,

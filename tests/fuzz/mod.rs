@@ -16,7 +16,6 @@
 //! | `ticket` | a header block and a token | `ticket.rs` |
 //! | `holder` | the same, met by an agent | `holder.rs` |
 //! | `folder`, `bucket` | files of the directory store | `files.rs` |
-//! | `locks` | the file with the tickets of `putex lock` | `files.rs` |
 //! | `note` | the file in which a guard finds the notes of the previous one | `files.rs` |
 //! | `messages` | packets between agent and guard | `messages.rs` |
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
@@ -39,7 +38,7 @@ mod wire;
 mod short_run;
 
 pub use config::config;
-pub use files::{bucket, folder, locks, note};
+pub use files::{bucket, folder, note};
 pub use holder::holder;
 pub use line::{cli, servers};
 pub use messages::messages;

@@ -27,7 +27,7 @@ const fn target(
     Target { name, run, whole, damaged }
 }
 
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 14] = [
     target("answers", super::answers, 24, 200),
     target("bucket", super::bucket, 7, 10),
     target("cli", super::cli, 12, 300),
@@ -37,7 +37,6 @@ const TARGETS: [Target; 15] = [
     target("frames", super::frames, 12, 500),
     target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
-    target("locks", super::locks, 7, 600),
     target("messages", super::messages, 26, 80),
     target("note", super::note, 7, 1000),
     target("record", super::record, 5, 100),
@@ -189,11 +188,6 @@ fn holder() {
 #[test]
 fn info() {
     short_run("info");
-}
-
-#[test]
-fn locks() {
-    short_run("locks");
 }
 
 #[test]

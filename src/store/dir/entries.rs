@@ -1,69 +1,43 @@
 //! The entries of a bucket's folder: reading, listing, and compare-and-set.
 
-use std::collections::BTreeSet;
-use std::num::NonZeroU64;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-use super::folder::{Folder, SEQUENCE};
+use super::folder::Folder;
+use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
 use crate::core::{Instant, Revision, Written};
-use crate::store::{
-    Content, Entry, Expected, Listing, Selection, StoreErrorKind, StoreResult, is_below,
-};
-
-/// Longest file name of Linux file systems, in bytes; bounds the escaped key.
-const NAME_BYTES_MAX: usize = 255;
+use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult, is_below};
 
 impl Folder {
-    /// Returns the highest revision of the bucket.
-    pub(super) fn last(&self) -> StoreResult<Revision> {
-        let last = self.number(SEQUENCE, "sequence")?;
-        last.map(Revision).ok_or_else(|| self.damaged(SEQUENCE, "is missing"))
+    /// Returns the entry of a key.
+    pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
+        let record = self.parsed(&Kind::Record.file_of(key), text::decode_record)?;
+        let entry = |(revision, content)| Entry { key: key.to_owned(), revision, content };
+        Ok(record.map(entry))
     }
 
-    /// Returns the entry of a key. A record that was removed by hand is a tombstone.
-    pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
-        let first = Kind::First.file_of(key);
-        if first.len() > NAME_BYTES_MAX {
-            return Err(StoreErrorKind::Unsafe.error(format!(
-                "the key is too long: the file name {first} has {} bytes, more than the maximum \
-                 of {NAME_BYTES_MAX}",
-                first.len()
-            )));
+    /// Checks that an entry was written before this number was given. The caller holds the lock.
+    pub(super) fn check_revision(&self, revision: Revision, last: Revision) -> StoreResult<()> {
+        if revision <= last {
+            return Ok(());
         }
-        // Read before the record: if there was a first record and there is none now, the record
-        // was removed.
-        let first = self.number::<NonZeroU64>(&first, "first");
-        let entry = match self.record(key)? {
-            Some((revision, content)) => Some(Entry { key: key.to_owned(), revision, content }),
-            None => first?.map(|first| tombstone(key, Revision(first.get()))),
-        };
-        // Read after the record: without the lock, `sequence` may be newer than the record.
-        let (revision, last) = (revision_of(entry.as_ref()), self.last()?);
-        if revision > last {
-            let what = format!("stands at {last}, before revision {revision} of a record");
-            return Err(self.damaged(SEQUENCE, &what));
-        }
-        Ok(entry)
+        let what = format!("stands at {last}, before revision {revision} of a record");
+        Err(self.damaged(SEQUENCE, &what))
     }
 
     /// Returns how long ago an entry was written, by the wall clock; `None` for one that was
-    /// removed by hand.
+    /// removed by hand, and for a ticket, which stands however old it is.
     pub(super) fn age(&self, entry: &Entry) -> StoreResult<Option<Duration>> {
         let path = self.path.join(Kind::Record.file_of(&entry.key));
         // The file is replaced at each write: it may be a later one.
         let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
         let Ok(written) = written else { return Ok(None) };
-        let stands = self.record(&entry.key)?.is_some_and(|(at, _)| at == entry.revision);
+        let stands = self.entry(&entry.key)?.is_some_and(|it| it.revision == entry.revision);
         let age = SystemTime::now().duration_since(written).unwrap_or_default();
         Ok(Some(if stands { age } else { Duration::ZERO }))
-    }
-
-    /// Returns the revision and the content in the record file of a key.
-    pub(super) fn record(&self, key: &str) -> StoreResult<Option<(Revision, Content)>> {
-        self.parsed(&Kind::Record.file_of(key), text::decode_record)
     }
 
     /// Lists the selected keys, under the lock: reading the folder can miss a file that is
@@ -75,16 +49,25 @@ impl Folder {
     ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
         self.verify()?;
-        let files = self.key_files()?.into_iter();
         let is_selected = |key: &str| prefixes.iter().any(|it| is_below(key, it)) && wanted(key);
-        let kept = files
-            .filter(|(kind, key)| matches!(kind, Kind::First | Kind::Record) && is_selected(key));
-        let keys: BTreeSet<String> = kept.map(|(_, key)| key).collect();
-        let entries = keys.iter().filter_map(|key| self.entry(key).transpose());
-        Ok(Listing { entries: entries.collect::<Result<_, _>>()?, last: self.last()? })
+        let files = self.key_files()?.into_iter();
+        let files = files.filter(|(kind, key)| *kind != Kind::Question && is_selected(key));
+        // A key has one entry, whichever of its files are there.
+        let kinds: BTreeMap<String, Kind> = files.map(|(kind, key)| (key, kind)).collect();
+        let entries = kinds.iter().filter_map(|(key, kind)| {
+            let entry = match kind {
+                Kind::Held | Kind::Until => self.standing_ticket(*kind, key),
+                Kind::Question | Kind::Record => self.entry(key),
+            };
+            entry.transpose()
+        });
+        let entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
+        let last = self.last()?;
+        entries.iter().try_for_each(|entry| self.check_revision(entry.revision, last))?;
+        Ok(Listing { entries, last })
     }
 
-    /// Removes the files of a key that stands at this revision.
+    /// Removes the file of a key that stands at this revision.
     pub(super) fn remove(
         &self,
         key: &str,
@@ -93,13 +76,10 @@ impl Folder {
     ) -> StoreResult<()> {
         let _held = self.lock(deadline)?;
         self.verify()?;
-        if self.record(key)?.is_some_and(|(stored, _)| stored == revision) {
-            // Without the first revision the key never had a record.
-            for kind in [Kind::First, Kind::Record] {
-                self.unlink(&kind.file_of(key))?;
-            }
+        match self.entry(key)? {
+            Some(entry) if entry.revision == revision => self.unlink(&Kind::Record.file_of(key)),
+            Some(_) | None => Ok(()),
         }
-        Ok(())
     }
 
     /// Stores the content of a key if the condition holds. An error means not stored.
@@ -114,6 +94,7 @@ impl Folder {
         self.verify()?;
         // Read whatever the condition is: a damaged record is never overwritten.
         let entry = self.entry(key)?;
+        self.check_revision(revision_of(entry.as_ref()), self.last()?)?;
         let current = match expected {
             Expected::Key(_) => revision_of(entry.as_ref()),
             Expected::OtherKey(other, _) => revision_of(self.entry(other)?.as_ref()),
@@ -121,12 +102,9 @@ impl Folder {
         if current != expected.revision() {
             return Ok(Written::Moved(Some(current)));
         }
-        let Some(next) = self.last()?.0.checked_add(1) else {
-            return Err(self.damaged(SEQUENCE, "has no number left"));
-        };
-        let (record, first) = (Kind::Record.file_of(key), Kind::First.file_of(key));
-        self.replace(SEQUENCE, format!("sequence {next}").as_bytes())?;
-        self.prepare(&record, &text::encode_record(Revision(next), content))?;
+        let next = self.next(Revision(0))?;
+        let record = Kind::Record.file_of(key);
+        self.prepare(&record, &text::encode_record(next, content))?;
         if let Err(error) = self.publish(&record) {
             let failed = self.failed("write", &record, error);
             return match error {
@@ -135,20 +113,11 @@ impl Folder {
                 _ => Err(failed),
             };
         }
-        // The next write tries again after a failure.
-        if matches!(self.file(&first), Ok(None)) {
-            let _ = self.replace(&first, format!("first {next}").as_bytes());
-        }
         match self.sync() {
-            Ok(()) => Ok(Written::Stored(Revision(next))),
+            Ok(()) => Ok(Written::Stored(next)),
             Err(error) => Ok(Written::Unknown(error.to_string())),
         }
     }
-}
-
-/// Returns the entry of a key whose record was removed by hand.
-fn tombstone(key: &str, revision: Revision) -> Entry {
-    Entry { key: key.to_owned(), revision, content: Content::tombstone() }
 }
 
 /// Returns the revision of a key, 0 without an entry.

@@ -8,34 +8,36 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::permissions::open_private;
+use super::sequence::{SEQUENCE, Sequence};
 use super::text::{self, Kind};
 use crate::core::{BucketId, Instant};
-use crate::store::{BucketInfo, StoreError, StoreErrorKind, StoreResult, name};
+use crate::store::{StoreError, StoreErrorKind, StoreResult, name};
 use crate::sys::{self, host_clock};
 
 /// Name of the file with the bucket's random id.
 pub(super) const EPOCH: &str = "epoch";
-/// Name of the file with the highest revision.
-pub(super) const SEQUENCE: &str = "sequence";
 /// Name of a file that is being written.
-const TEMP: &str = "new";
+pub(super) const TEMP: &str = "new";
+/// Most files have less bytes, and are read at once.
+const FILE_BYTES: usize = 1024;
 /// Largest file that is written or read, in bytes: a token and ten short headers take
 /// less than 1 KiB. A larger file is not of this program and is not read into memory.
 const FILE_BYTES_MAX: usize = 64 * 1024;
-/// Pause before a held lock is tried again. A process holds it for about 0.1 ms in memory
-/// and 10 ms on a disk; a pause below 1 ms only costs processor time.
+/// How often the lock is tried before it is waited for: most hold it for microseconds.
+const LOCK_TRIES: u32 = 100;
+/// Pause before a held lock is tried again. An agent holds it for about 10 ms on a disk; a pause
+/// below 1 ms only costs processor time.
 const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Flags for opening a file: follow no symbolic link, do not wait for the writer of a pipe,
 /// close at exec.
-const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+pub(super) const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A bucket's folder, held open.
 pub(super) struct Folder {
@@ -43,6 +45,10 @@ pub(super) struct Folder {
     pub(super) path: PathBuf,
     /// The body of the epoch file when the folder was opened.
     epoch: Vec<u8>,
+    /// The name of this boot; blank if it is not known.
+    pub(super) boot: String,
+    /// Whether the clock of this process is that of the host.
+    pub(super) has_clock_of_host: bool,
     /// The reason why the folder must be opened again, if it must.
     pub(super) lost: OnceCell<String>,
 }
@@ -59,7 +65,8 @@ impl Drop for HeldLock<'_> {
 }
 
 impl Folder {
-    /// Opens the folder `base/bucket` and creates it when it does not exist.
+    /// Opens the folder `base/bucket` and creates it when it does not exist; returns whether it was
+    /// created. Waits for the lock as [`Folder::lock_until`].
     ///
     /// # Errors
     ///
@@ -68,50 +75,68 @@ impl Folder {
     pub(super) fn open(
         base: &Path,
         bucket: &str,
-        deadline: Instant,
-    ) -> StoreResult<(Folder, BucketInfo)> {
+        until: Option<Instant>,
+    ) -> StoreResult<(Folder, bool)> {
         // The name of a bucket has neither a slash nor a dot.
         name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
         let path = base.join(bucket);
         let dir = open_private(base, &path)?;
-        let mut folder = Folder { dir, path, epoch: Vec::new(), lost: OnceCell::new() };
-        let mut remarks = Vec::new();
-        let held = folder.lock(deadline)?;
-        let epoch = match folder.file(EPOCH)? {
-            Some(body) => body,
-            None => {
-                remarks.push(format!("created the bucket {}", folder.path.display()));
-                folder.create()?
-            }
+        let (boot, has_clock_of_host) = (host_clock::boot(), host_clock::has_clock_of_host());
+        let (epoch, lost) = (Vec::new(), OnceCell::new());
+        let mut folder = Folder { dir, path, epoch, boot, has_clock_of_host, lost };
+        let (epoch, is_new) = match folder.file(EPOCH)? {
+            Some(epoch) => (epoch, false),
+            None => folder.create(until)?,
         };
-        let last = folder.last()?;
-        drop(held);
         folder.epoch = epoch;
-        let id = folder.id()?;
-        // A key that was removed with all its files looks like one that never existed.
-        let age = age(&id.created).filter(|_| last.0 == 0);
-        let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
-        Ok((folder, info))
+        folder.id()?;
+        Ok((folder, is_new))
     }
 
-    /// Writes the sequence and then the epoch, which completes the bucket.
-    fn create(&self) -> StoreResult<Vec<u8>> {
+    /// Writes the sequence and then the epoch, which completes the bucket, unless another process
+    /// was faster.
+    fn create(&self, until: Option<Instant>) -> StoreResult<(Vec<u8>, bool)> {
+        let _held = self.lock_until(until)?.ok_or_else(|| self.busy())?;
+        if let Some(epoch) = self.file(EPOCH)? {
+            return Ok((epoch, false));
+        }
         if self.key_files()?.iter().any(|(kind, _)| *kind == Kind::Record) {
             return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
         // A sequence of an interrupted creation, or of a bucket whose other files were
         // removed, is kept.
         if self.file(SEQUENCE)?.is_none() {
-            self.replace(SEQUENCE, b"sequence 0")?;
+            self.replace(SEQUENCE, Sequence::new(&self.boot).encode().as_bytes())?;
         }
         let id = sys::random().map_err(|error| {
             StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
         })?;
-        let (boot, since) = (host_clock::name(), sys::now().since_boot().as_nanos());
+        let boot = if self.has_clock_of_host { &self.boot } else { "" };
+        let since = sys::now().since_boot().as_nanos();
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
         self.replace(EPOCH, body.as_bytes())?;
         self.sync()?;
-        Ok(body.into_bytes())
+        Ok((body.into_bytes(), true))
+    }
+
+    /// Returns how long ago the bucket was created; `None` if the clock of that instant or that of
+    /// this process is not known to be that of the host. A bucket of an earlier boot is older than
+    /// every process of this host.
+    pub(super) fn time_since_creation(&self) -> StoreResult<Option<Duration>> {
+        let created = self.id()?.created;
+        let age = || {
+            let (nanos, rest) = created.strip_prefix("created ")?.split_once(" ns ")?;
+            let boot = rest.strip_prefix("after the start of boot ")?;
+            if boot.is_empty() || self.boot.is_empty() || !self.has_clock_of_host {
+                return None;
+            }
+            if boot != self.boot {
+                return Some(Duration::MAX);
+            }
+            let then = Instant::from_boot(Duration::from_nanos(nanos.parse().ok()?));
+            Some(sys::now().since(then))
+        };
+        Ok(age())
     }
 
     /// Returns the kinds and the keys of the files of keys.
@@ -126,7 +151,7 @@ impl Folder {
     }
 
     /// Returns the identity of the bucket, from the body of the epoch file.
-    fn id(&self) -> StoreResult<BucketId> {
+    pub(super) fn id(&self) -> StoreResult<BucketId> {
         let parts = str::from_utf8(&self.epoch).ok().and_then(|text| text.split_once('\n'));
         let parts = parts.and_then(|(id, created)| Some((id.strip_prefix("epoch ")?, created)));
         let (epoch, created) = parts.ok_or_else(|| self.unexpected(EPOCH))?;
@@ -135,15 +160,51 @@ impl Folder {
 
     /// Waits for the lock of the whole bucket.
     pub(super) fn lock(&self, deadline: Instant) -> StoreResult<HeldLock<'_>> {
-        let how = FlockOperation::NonBlockingLockExclusive;
-        let within = deadline.since(sys::now());
+        self.lock_until(Some(deadline))?.ok_or_else(|| self.busy())
+    }
+
+    /// Waits for the lock of the whole bucket until this instant, or for ever; `None` if it was not
+    /// had in time.
+    pub(super) fn lock_until(&self, until: Option<Instant>) -> StoreResult<Option<HeldLock<'_>>> {
+        let in_time = || until.is_none_or(|until| sys::now() < until);
+        let held = || Some(HeldLock(&self.dir)).filter(|_| in_time());
+        for _ in 0..LOCK_TRIES {
+            match rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(held()),
+                Err(Errno::WOULDBLOCK) if in_time() => std::thread::yield_now(),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(self.no_lock("", error)),
+            }
+        }
+        let Some(until) = until else {
+            let lock = || rustix::fs::flock(&self.dir, FlockOperation::LockExclusive);
+            rustix::io::retry_on_intr(lock).map_err(|error| self.no_lock("", error))?;
+            return Ok(held());
+        };
+        let (how, within) = (FlockOperation::NonBlockingLockExclusive, until.since(sys::now()));
         let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
-        let locked = locked.map_err(|error| self.failed("lock", "", error))?;
-        let held = locked.then(|| HeldLock(&self.dir)).filter(|_| sys::now() < deadline);
+        let locked = locked.map_err(|error| self.no_lock("", error))?;
+        Ok(if locked { held() } else { None })
+    }
+
+    /// Returns the error of a process that has not had the lock in time.
+    fn busy(&self) -> StoreError {
         let path = self.path.display();
-        let busy =
-            || StoreErrorKind::Unreachable.error(format!("the lock of {path} was not had in time"));
-        held.ok_or_else(busy)
+        StoreErrorKind::Unreachable.error(format!(
+            "the lock of {path} was not had in time: a process that has it is stopped, or the disk"
+        ))
+    }
+
+    /// Returns the error of a system call that locks a file, or the folder itself if `name` is
+    /// empty.
+    pub(super) fn no_lock(&self, name: &str, error: impl Into<io::Error>) -> StoreError {
+        let error = error.into();
+        let has_none = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS];
+        if error.raw_os_error().is_some_and(|number| has_none.contains(&number)) {
+            let why = "is on a file system without locks of open files; use another directory";
+            return self.damaged(name, why);
+        }
+        self.failed("lock", name, error)
     }
 
     /// Checks that the path still names this folder, and that the epoch is the same.
@@ -172,21 +233,46 @@ impl Folder {
 
     /// Returns the body of a file, `None` when there is no such file.
     pub(super) fn file(&self, name: &str) -> StoreResult<Option<Vec<u8>>> {
-        let fd = match rustix::fs::openat(&self.dir, name, FLAGS, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.damaged(name, "is a symbolic link")),
-            Err(error) => return Err(self.failed("open", name, error)),
-        };
-        let mut content = Vec::new();
+        let Some(file) = self.open_file(name, OFlags::RDONLY)? else { return Ok(None) };
+        self.read(name, &file).map(Some)
+    }
+
+    /// Opens a file, if there is one.
+    pub(super) fn open_file(&self, name: &str, how: OFlags) -> StoreResult<Option<File>> {
+        match self.openat(name, FLAGS | how, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::LOOP) => Err(self.damaged(name, "is a symbolic link")),
+            Err(Errno::NAMETOOLONG) => Err(self.damaged(name, "is too long a name of a file")),
+            Err(error) => Err(self.failed("open", name, error)),
+        }
+    }
+
+    /// Returns whether this name is that of an open file.
+    pub(super) fn names(&self, name: &str, file: &File) -> StoreResult<bool> {
+        let here = file.metadata().map_err(|error| self.failed("check", name, error))?;
+        match rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok((there.st_dev, there.st_ino) == (here.dev(), here.ino())),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(self.failed("check", name, error)),
+        }
+    }
+
+    pub(super) fn openat(&self, name: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<File> {
+        rustix::fs::openat(&self.dir, name, flags, mode).map(File::from)
+    }
+
+    /// Returns the body of a file that was opened.
+    pub(super) fn read(&self, name: &str, file: &File) -> StoreResult<Vec<u8>> {
+        let mut content = Vec::with_capacity(FILE_BYTES);
         let limit = FILE_BYTES_MAX as u64 + 1;
-        let read = File::from(fd).take(limit).read_to_end(&mut content);
+        let read = file.take(limit).read_to_end(&mut content);
         read.map_err(|error| self.failed("read", name, error))?;
         if content.len() > FILE_BYTES_MAX {
             return Err(self.damaged(name, "is larger than any file of ours"));
         }
         let body = text::unframe(&content).map_err(|what| self.damaged(name, what))?;
-        Ok(Some(body.to_vec()))
+        Ok(body.to_vec())
     }
 
     /// Returns the parsed body of a file, `None` when there is no such file.
@@ -199,19 +285,22 @@ impl Folder {
         parse(&body).map(Some).ok_or_else(|| self.unexpected(name))
     }
 
-    /// Returns the number in a file with the one line `LABEL N`.
-    pub(super) fn number<N: FromStr>(&self, name: &str, label: &str) -> StoreResult<Option<N>> {
-        self.parsed(name, |body| text::parse_number(label, str::from_utf8(body).ok()?))
-    }
-
     /// Replaces a file by one with this body, atomically. The caller holds the lock.
     pub(super) fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         self.prepare(name, body)?;
         self.publish(name).map_err(|error| self.failed("write", name, error))
     }
 
-    /// Writes the next content of `name` to the temporary file. The caller holds the lock.
+    /// Writes the next content of `name` to the temporary file, and that to the disk. The caller
+    /// holds the lock.
     pub(super) fn prepare(&self, name: &str, body: &[u8]) -> StoreResult<()> {
+        let synced = self.prepare_in_memory(name, body)?.sync_data();
+        synced.map_err(|error| self.not_prepared(name, error))
+    }
+
+    /// Writes the next content of `name` to the temporary file, which is opened for writing. The
+    /// caller holds the lock.
+    pub(super) fn prepare_in_memory(&self, name: &str, body: &[u8]) -> StoreResult<File> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.file_path(name));
@@ -219,18 +308,19 @@ impl Folder {
                 "cannot write {path}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}"
             )));
         }
-        let write = || -> io::Result<()> {
-            let flags = FLAGS | OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-            let mode = Mode::RUSR | Mode::WUSR;
-            let mut file = File::from(rustix::fs::openat(&self.dir, TEMP, flags, mode)?);
+        let write = || -> io::Result<File> {
+            let flags = FLAGS | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+            let mut file = self.openat(TEMP, flags, Mode::RUSR | Mode::WUSR)?;
             file.write_all(&content)?;
-            file.sync_data()
+            Ok(file)
         };
-        write().map_err(|error| {
-            // Frees space on a full disk.
-            let _ = rustix::fs::unlinkat(&self.dir, TEMP, AtFlags::empty());
-            self.failed("write", name, error)
-        })
+        write().map_err(|error| self.not_prepared(name, error))
+    }
+
+    /// Removes a temporary file that could not be written, which frees space on a full disk.
+    fn not_prepared(&self, name: &str, error: io::Error) -> StoreError {
+        let _ = self.unlink(TEMP);
+        self.failed("write", name, error)
     }
 
     /// Renames the temporary file to `name`.
@@ -238,7 +328,7 @@ impl Folder {
         rustix::fs::renameat(&self.dir, TEMP, &self.dir, name)
     }
 
-    /// Removes a file. The caller holds the lock.
+    /// Removes a file. The caller holds the lock, unless nobody else writes that file.
     pub(super) fn unlink(&self, name: &str) -> StoreResult<()> {
         match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -263,7 +353,7 @@ impl Folder {
         StoreErrorKind::Unsafe.error(format!("{} {what}", self.file_path(name)))
     }
 
-    fn unexpected(&self, name: &str) -> StoreError {
+    pub(super) fn unexpected(&self, name: &str) -> StoreError {
         self.damaged(name, "does not say what it should")
     }
 
@@ -285,21 +375,4 @@ impl Folder {
     pub(super) fn lose(&self, why: String) -> StoreError {
         StoreErrorKind::Unreachable.error(self.lost.get_or_init(|| why).clone())
     }
-}
-
-/// Returns the time since the creation in `created`; `None` if the clock of that instant or that of
-/// this process is not known to be that of the host. A bucket of an earlier boot is older than
-/// every process of this host.
-fn age(created: &str) -> Option<Duration> {
-    let (nanos, rest) = created.strip_prefix("created ")?.split_once(" ns ")?;
-    let boot = rest.strip_prefix("after the start of boot ")?;
-    let present = host_clock::name();
-    if boot.is_empty() || present.is_empty() {
-        return None;
-    }
-    if boot != present {
-        return Some(Duration::MAX);
-    }
-    let then = Instant::from_boot(Duration::from_nanos(nanos.parse().ok()?));
-    Some(sys::now().since(then))
 }

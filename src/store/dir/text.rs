@@ -8,7 +8,7 @@ use crate::nats::url::percent_decode;
 use crate::store::Content;
 
 /// First line of every file.
-const FORMAT: &str = "putex 1\n";
+const FORMAT: &str = "putex 2\n";
 /// Beginning of the last line, with the line break before it.
 const END: &str = "\nend ";
 /// Length in bytes of [`END`], 16 hexadecimal digits, and a line break.
@@ -19,22 +19,25 @@ const TRAILER_BYTES: usize = END.len() + 16 + 1;
 pub(crate) enum Kind {
     /// That a command has asked the agents of the key what they do.
     Question,
-    /// The revision of the first record. These file names are the longest.
-    First,
     /// The entry of the key.
     Record,
+    /// The entry of a ticket that stands as long as a process has its file locked.
+    Held,
+    /// The entry of a ticket that stands until an instant.
+    Until,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Kind; 3] = [Kind::Question, Kind::First, Kind::Record];
+    pub(crate) const ALL: [Kind; 4] = [Kind::Question, Kind::Record, Kind::Held, Kind::Until];
 
     /// Returns the end of the names of these files. No other file's name has it.
     fn suffix(self) -> &'static str {
         match self {
             Kind::Question => ".asked",
-            Kind::First => ".first",
             Kind::Record => ".key",
+            Kind::Held => ".held",
+            Kind::Until => ".until",
         }
     }
 
@@ -79,7 +82,8 @@ pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
     if end[..] != trailer(text) {
         return Err("does not match its checksum");
     }
-    text.strip_prefix(FORMAT.as_bytes()).ok_or("is not of the format putex 1")
+    text.strip_prefix(FORMAT.as_bytes())
+        .ok_or("is not of the format putex 2: another version of putex has written it")
 }
 
 /// Returns the last line of a file, with the line break before it.
@@ -184,7 +188,7 @@ mod tests {
         }
     }
 
-    /// The bytes that 0.3.0 writes and reads.
+    /// The bytes that this version writes and reads: others need another format.
     #[test]
     fn the_grammar_of_a_record_stays() {
         let content = Content {
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(body, b"revision 7\nPutex-Format: 1\n\nalpha");
         let whole = String::from_utf8(frame(&body)).expect("text");
         let (text, end) = whole.rsplit_once("\nend ").expect("an end line");
-        assert_eq!(text, "putex 1\nrevision 7\nPutex-Format: 1\n\nalpha");
+        assert_eq!(text, "putex 2\nrevision 7\nPutex-Format: 1\n\nalpha");
         assert_eq!(end.len(), 17);
     }
 }

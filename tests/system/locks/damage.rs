@@ -1,6 +1,6 @@
-//! A damaged file of locks grants nothing beside a holder.
+//! A damaged file in a directory of locks grants nothing beside a holder.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use crate::directory::pair;
@@ -21,31 +21,54 @@ pub(crate) fn assert_refused(site: &Site, part: &str) {
 }
 
 #[test]
-fn a_damaged_or_emptied_file_grants_nothing_beside_a_holder() {
+fn a_damaged_file_grants_nothing_beside_a_holder() {
     in_directory(|site| {
         let (holder, next) = pair(site);
-        let path = site.lock_file();
-        damage(&path, 33);
-        let damaged = fs::read(&path).expect("a file");
-        assert_refused(site, "store/putex/locks does not match its checksum");
-        assert_eq!(fs::read(&path).expect("a file"), damaged);
-        damage(&path, 33);
-        // The record of the holder.
-        damage(&path, 256 + 30);
-        let other = site.run(&["-n", "y", "true"]);
-        assert_eq!(other.status, Some(75), "{}", other.said);
-        assert!(other.said.contains("its record is damaged"), "{}", other.said);
-        let file = File::options().write(true).open(&path).expect("a file");
-        file.set_len(0).expect("it can be written");
-        assert_refused(site, "was emptied while locks are held");
+        for (name, says) in [
+            ("sequence", "store/putex/sequence does not match its checksum"),
+            ("epoch", "store/putex/epoch does not match its checksum"),
+        ] {
+            let path = site.folder().join(name);
+            damage(&path, 33);
+            let damaged = fs::read(&path).expect("a file");
+            assert_refused(site, says);
+            assert_eq!(fs::read(&path).expect("a file"), damaged);
+            damage(&path, 33);
+        }
+        let sequence = site.folder().join("sequence");
+        let whole = fs::read(&sequence).expect("a file");
+        fs::write(&sequence, "").expect("it can be written");
+        assert_refused(site, "store/putex/sequence is cut off");
+        fs::remove_file(&sequence).expect("a file");
+        assert_refused(site, "store/putex/sequence is missing");
+        fs::write(&sequence, whole).expect("it can be written");
+        // The ticket of the holder: others are granted other names.
+        let ticket = site.tickets()[0].clone();
+        damage(&ticket, 33);
+        let same = site.run(&["-n", "x/y", "true"]);
+        assert_eq!(same.status, Some(78), "{}", same.said);
+        assert!(same.said.contains("held does not match its checksum"), "{}", same.said);
+        assert_eq!(site.run(&["-n", "y", "true"]).status, Some(0));
+        damage(&ticket, 33);
         holder.end();
         next.begun();
         next.end();
-        file.set_len(100).expect("it can be written");
+    });
+}
+
+/// Each would be granted what the other holds.
+#[test]
+fn a_directory_of_another_version_is_refused() {
+    in_directory(|site| {
         assert_eq!(site.run(&["-n", "y", "true"]).status, Some(0));
-        file.set_len(100).expect("it can be written");
-        assert_refused(site, "is cut off");
-        fs::write(&path, "something else").expect("it can be written");
-        assert_refused(site, "is ");
+        let path = site.folder().join("epoch");
+        let whole = fs::read_to_string(&path).expect("a file");
+        let (body, _) = whole.rsplit_once("\nend ").expect("an end line");
+        let body = body.replacen("putex 2\n", "putex 1\n", 1);
+        let sum = body.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        fs::write(&path, format!("{body}\nend {sum:016x}\n")).expect("it can be written");
+        assert_refused(site, "store/putex/epoch is not of the format putex 2: another version");
     });
 }

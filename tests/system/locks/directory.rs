@@ -1,29 +1,15 @@
 //! Locks in a directory: they end with the processes that have them, however those end, and with
-//! nothing else; and what becomes of them when somebody meddles with the file.
+//! nothing else; and what becomes of them when somebody meddles with the files.
 
 use std::fs::{self, File, Permissions};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::time::Duration;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use putex::sys::raw::{ByteLock, lock_byte};
 use rustix::process::Signal;
 
 use crate::damage::assert_refused;
-use crate::site::{Lock, Site, in_directory, state_of};
-use crate::support::clock::{observe_for, until, until_true};
+use crate::site::{Lock, Site, in_directory};
+use crate::support::clock::{until, until_true};
 use crate::support::process::{lives, parent_of, signal};
-
-/// The least limit at the door of the file.
-const DOOR_LIMIT: Duration = Duration::from_secs(2);
-
-/// The byte of the door of the file.
-const DOOR: u64 = 1 << 62;
-
-/// Returns how many threads a process has.
-fn threads_of(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").count()
-}
 
 /// A holder, and one who waits for it.
 pub(crate) fn pair(site: &Site) -> (Lock<'_>, Lock<'_>) {
@@ -62,18 +48,17 @@ fn what_the_command_inherits_keeps_the_lock_and_cannot_be_written() {
     in_directory(|site| {
         let holder = site.lock("holder", &["x"]);
         holder.begun();
-        let before = fs::read(site.lock_file()).expect("a file");
+        let [ticket] = &site.tickets()[..] else { panic!("one ticket") };
+        let before = fs::read(ticket).expect("a file");
         let tries = "for file in /proc/$$/fd/*; do
                          number=${file##*/}
-                         case $(readlink $file) in */locks)
+                         case $(readlink $file) in *.held)
                              eval \"echo tried; printf 0000 1>&$number && echo written\" ;;
                          esac
                      done 2>/dev/null";
         let run = site.run(&["y", "sh", "-c", tries]);
         assert_eq!(run.shown, "tried\n", "{}", run.said);
-        let after = fs::read(site.lock_file()).expect("a file");
-        // The record of the holder; the header has changed, and there is another record.
-        assert_eq!(after[256..512], before[256..512]);
+        assert_eq!(fs::read(ticket).expect("a file"), before);
         holder.end();
     });
 }
@@ -167,14 +152,14 @@ fn what_a_command_leaves_behind_keeps_the_lock_unless_it_was_closed() {
 }
 
 #[test]
-fn who_waits_in_a_file_that_was_removed_waits_anew_in_the_next_one() {
+fn who_waits_in_a_folder_that_was_removed_waits_anew_in_the_next_one() {
     in_directory(|site| {
         let (holder, waiter) = pair(site);
-        fs::remove_file(site.lock_file()).expect("a file");
+        fs::remove_dir_all(site.folder()).expect("a folder");
         let other = site.lock("other", &["-s", "y"]);
         other.begun();
         let new = site.lock("new", &["x/y"]);
-        // Whoever removes the file takes the locks away.
+        // Whoever removes the folder takes the locks away.
         new.begun();
         holder.end();
         waiter.says("1 ahead");
@@ -189,51 +174,59 @@ fn who_waits_in_a_file_that_was_removed_waits_anew_in_the_next_one() {
 }
 
 #[test]
-fn what_is_no_file_of_this_user_alone_is_refused() {
+fn whoever_has_lost_the_file_of_a_ticket_that_waits_takes_another_ticket() {
+    in_directory(|site| {
+        let (holder, waiter) = pair(site);
+        let last = site.lock("last", &["x"]);
+        last.waits_behind(2);
+        let tickets = site.tickets();
+        assert_eq!(tickets.len(), 3);
+        fs::remove_file(&tickets[1]).expect("a file");
+        holder.end();
+        // It has gone to the end of the queue.
+        last.begun();
+        assert!(waiter.held().is_none());
+        last.end();
+        waiter.begun();
+        waiter.end();
+    });
+}
+
+#[test]
+fn what_is_no_folder_of_this_user_alone_is_refused() {
     in_directory(|site| {
         assert_eq!(site.run(&["x", "true"]).status, Some(0));
-        let path = site.lock_file();
-        let away = site.sandbox.join("away");
-        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("a file");
-        assert_refused(site, "is writable by others (mode 0620)");
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file");
-        if rustix::process::geteuid().is_root() {
-            chown(&path, Some(7), None).expect("root may");
-            assert_refused(site, "belongs to user 7");
-            chown(&path, Some(0), None).expect("root may");
-        }
-        fs::rename(&path, &away).expect("it is there");
-        symlink(&away, &path).expect("a link");
+        let folder = site.folder();
+        let (link, away) = (folder.join("lock.y.1.held"), site.sandbox.join("away"));
+        symlink(&away, &link).expect("a link");
         assert_refused(site, "is a symbolic link");
-        fs::remove_file(&path).expect("a link");
-        fs::create_dir(&path).expect("a folder");
-        assert_refused(site, "is no file");
-        fs::remove_dir(&path).expect("a folder");
-        fs::set_permissions(path.parent().expect("a folder"), Permissions::from_mode(0o770))
-            .expect("a folder");
+        fs::remove_file(&link).expect("a link");
+        fs::set_permissions(&folder, Permissions::from_mode(0o770)).expect("a folder");
         assert_refused(site, "is open to others (mode 0770)");
-        fs::set_permissions(path.parent().expect("a folder"), Permissions::from_mode(0o700))
-            .expect("a folder");
-        fs::rename(&away, &path).expect("it is there");
+        fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("a folder");
+        fs::rename(&folder, &away).expect("it is there");
+        symlink(&away, &folder).expect("a link");
+        assert_refused(site, "is a symbolic link");
+        fs::remove_file(&folder).expect("a link");
+        fs::rename(&away, &folder).expect("it is there");
         assert_eq!(site.run(&["x", "true"]).status, Some(0));
     });
 }
 
-/// Returns whether a process waits for a lock of a byte of the file, as the kernel tells it.
+/// Returns whether a process waits for the lock of the folder, as the kernel tells it.
 fn is_waited_for(site: &Site) -> bool {
-    let inode = fs::metadata(site.lock_file()).expect("a file").ino();
+    let inode = fs::metadata(site.folder()).expect("a folder").ino();
     let locks = fs::read_to_string("/proc/locks").expect("the kernel tells of locks");
     locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
 }
 
-/// A process stopped at the door, which the test plays.
+/// A process that is stopped while it has the lock of the folder, which the test plays.
 #[test]
-fn a_process_that_is_stopped_at_the_door_holds_nobody_beyond_its_limit_or_a_signal() {
+fn a_process_that_is_stopped_inside_holds_nobody_beyond_its_limit_or_a_signal() {
     in_directory(|site| {
         assert_eq!(site.run(&["x", "true"]).status, Some(0));
-        let open = || File::options().read(true).write(true).open(site.lock_file());
-        let file = open().expect("a file");
-        lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
+        let folder = File::open(site.folder()).expect("a folder");
+        folder.lock().expect("the lock");
         let run = site.run(&["-n", "x", "true"]);
         assert_eq!(run.status, Some(69), "{}", run.said);
         assert!(run.said.contains("it is stopped"), "{}", run.said);
@@ -241,46 +234,13 @@ fn a_process_that_is_stopped_at_the_door_holds_nobody_beyond_its_limit_or_a_sign
         until_true("a waiter", || is_waited_for(site));
         ended.signal_front(Signal::TERM);
         assert_eq!(ended.status(), -Signal::TERM.as_raw());
-        until_true("its end", || !is_waited_for(site));
+        let report = site.sandbox.join("report").display().to_string();
+        let mut reported = site.lock("reported", &["--report", &report, "x"]);
         let waiter = site.lock("waiter", &["-w", "600", "x"]);
-        until_true("a waiter", || is_waited_for(site));
-        drop(file);
+        reported.signal_front(Signal::TERM);
+        assert_eq!(reported.status(), -Signal::TERM.as_raw());
+        folder.unlock().expect("it was locked");
         waiter.begun();
         waiter.end();
-        let file = open().expect("a file");
-        for byte in [DOOR + 5, DOOR + 6] {
-            lock_byte(file.as_fd(), ByteLock::Shared, byte, false).expect("two bytes");
-        }
-        assert_refused(site, "is locked by another program");
-    });
-}
-
-/// Its thread went on waiting for the door after the process had gone in without it, and so got
-/// the door when nobody was to leave any more: all names were blocked until the command ended.
-#[test]
-fn a_process_that_was_stopped_at_the_door_over_its_limit_does_not_keep_the_door() {
-    in_directory(|site| {
-        assert_eq!(site.run(&["x", "true"]).status, Some(0));
-        let file = File::options().read(true).write(true).open(site.lock_file()).expect("a file");
-        lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
-        let ids = ["a", "b", "c", "d"];
-        let mut stopped = ids.map(|id| site.lock(id, &["-w", "0.2", id]));
-        for one in &stopped {
-            until_true("two threads", || threads_of(one.front()) == 2);
-            one.signal_front(Signal::STOP);
-            until_true("a stop", || state_of(one.front()) == Some('T'));
-        }
-        observe_for(DOOR_LIMIT);
-        drop(file);
-        for one in &mut stopped {
-            one.signal_front(Signal::CONT);
-            let front = one.front();
-            let is_over = || one.held().is_some() || state_of(front).is_none_or(|it| it == 'Z');
-            until_true("its end, or its command", is_over);
-            let other = site.run(&["-n", "other", "true"]);
-            assert_eq!(other.status, Some(0), "{}", other.said);
-            one.let_go();
-            assert!([0, 69].contains(&one.status()), "{}", one.said());
-        }
     });
 }

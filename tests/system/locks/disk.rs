@@ -28,19 +28,15 @@ fn has(program: &str) -> bool {
 }
 
 #[test]
-fn without_room_for_the_file_no_lock_is_had_and_with_it_the_next_one_is() {
+fn without_room_for_the_bucket_no_lock_is_had_and_with_it_the_next_one_is() {
     if !has("prlimit") {
         return;
     }
     in_directory(|site| {
-        let (status, said) = run_by(site, &["prlimit", "--fsize=2048"], &["x", "true"]);
+        let (status, said) = run_by(site, &["prlimit", "--fsize=100"], &["x", "true"]);
         assert_eq!(status, Some(69), "{said}");
         assert!(said.contains("cannot write") && said.contains("File too large"), "{said}");
-        assert_eq!(fs::metadata(site.lock_file()).expect("a file").len(), 0);
         assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
-        // What has room goes on.
-        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-n", "x", "true"]);
-        assert_eq!(status, Some(0), "{said}");
     });
 }
 
@@ -52,24 +48,25 @@ fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_serve
     in_directory(|site| {
         let holder = site.lock("holder", &["x"]);
         holder.begun();
-        let ids: Vec<_> = (1..15).map(|number| format!("waiter{number}")).collect();
+        let ids: Vec<_> = (1..6).map(|number| format!("waiter{number}")).collect();
         let waiters = (1..).zip(&ids).map(|(place, id)| {
             let waiter = site.lock(id, &["x"]);
             waiter.waits_behind(place);
             waiter
         });
         let waiters: Vec<_> = waiters.collect();
-        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-s", "y", "true"]);
+        let standing = site.tickets();
+        // There is room for the numbers, and not for a ticket.
+        let bytes = fs::metadata(site.folder().join("sequence")).expect("a file").len();
+        let limit = format!("--fsize={bytes}");
+        let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
         assert_eq!(status, Some(69), "{said}");
-        // Where there is room the file grows.
-        assert_eq!(site.run(&["-s", "y", "true"]).status, Some(0));
-        assert!(fs::metadata(site.lock_file()).expect("a file").len() > 4096);
+        assert_eq!(site.tickets(), standing);
         waiters.iter().for_each(Lock::let_go);
         holder.end();
         waiters.into_iter().for_each(Lock::end);
         assert_eq!(site.order()[1..], ids);
-        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-s", "y", "true"]);
-        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(site.run(&["-s", "y", "true"]).status, Some(0));
     });
 }
 
@@ -113,28 +110,37 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
         return;
     }
     in_directory(|site| {
-        let inject = |call: &str| format!("inject={call}");
-        let strace = |call: &str| -> (Option<i32>, String) {
-            let paths = [site.sandbox.join("strace"), site.lock_file(), site.sandbox.join("ran")];
+        let strace = |name: &str, fault: &str| -> (Option<i32>, String) {
+            let inject = format!("inject={fault}");
+            let paths =
+                [site.sandbox.join("strace"), site.folder().join(name), site.sandbox.join("ran")];
             let [log, file, ran] = paths.each_ref().map(|path| path.to_str().expect("text"));
-            let strace = ["strace", "-o", log, "-P", file, "-e", &inject(call)];
+            let strace = ["strace", "-o", log, "-P", file, "-e", &inject];
             run_by(site, &strace, &["x", "touch", ran])
         };
-        if strace("none:error=EIO").1.contains("ptrace") || strace("fcntl:error=EINVAL").0.is_none()
-        {
+        if strace("new", "none:error=EIO").1.contains("ptrace") {
             return println!("skipped: strace may not trace");
         }
         fs::remove_file(site.sandbox.join("ran")).expect("without a fault it is granted");
-        let (status, said) = strace("fcntl:error=EOPNOTSUPP");
-        assert_eq!(status, Some(78), "{said}");
-        assert!(said.contains("without locks of open files"), "{said}");
-        for fault in ["fdatasync:error=EIO", "pwrite64:error=EIO", "pread64:error=EIO"] {
-            fs::remove_file(site.lock_file()).expect("a file");
-            let (status, said) = strace(fault);
-            assert_eq!(status, Some(69), "{fault}: {said}");
+        for (name, fault) in [("new", "fcntl:error=EOPNOTSUPP"), ("", "flock:error=EOPNOTSUPP")] {
+            let (status, said) = strace(name, fault);
+            assert_eq!(status, Some(78), "{fault}: {said}");
+            assert!(said.contains("without locks of open files"), "{said}");
         }
+        for (name, fault) in [
+            ("sequence", "pwrite64:error=EIO"),
+            ("sequence", "read:error=EIO"),
+            ("new", "write:error=ENOSPC"),
+            ("", "renameat:error=EIO"),
+            ("", "getdents64:error=EIO"),
+        ] {
+            let (status, said) = strace(name, fault);
+            assert_eq!(status, Some(69), "{name} {fault}: {said}");
+        }
+        fs::remove_dir_all(site.folder()).expect("a folder");
+        let (status, said) = strace("new", "fdatasync:error=EIO");
+        assert_eq!(status, Some(69), "{said}");
         assert!(!site.sandbox.join("ran").exists());
-        fs::remove_file(site.lock_file()).expect("a file");
         assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });
 }

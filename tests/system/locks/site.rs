@@ -91,9 +91,24 @@ impl Site {
         self.servers.is_empty()
     }
 
-    /// Returns the file of the locks in a directory.
-    pub(crate) fn lock_file(&self) -> PathBuf {
-        self.sandbox.join("store/putex/locks")
+    /// Returns the folder of the bucket in a directory.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.sandbox.join("store/putex")
+    }
+
+    /// Returns the files of the tickets in a directory, in their order.
+    pub(crate) fn tickets(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.folder()).expect("a bucket");
+        let paths = files.map(|file| file.expect("a file").path());
+        let is_ticket =
+            |path: &PathBuf| path.extension().is_some_and(|it| it == "held" || it == "until");
+        let mut paths: Vec<_> = paths.filter(is_ticket).collect();
+        let number = |path: &PathBuf| -> u64 {
+            let name = path.file_stem().expect("a name").display().to_string();
+            name.rsplit_once('.').expect("a number").1.parse().expect("a number")
+        };
+        paths.sort_by_key(number);
+        paths
     }
 
     pub(crate) fn in_directory(timing: &[&'static str]) -> Option<Site> {
@@ -221,17 +236,14 @@ impl Site {
         assert_eq!(record::faults(&self.held()), [""; 0]);
         until_true("the end of all processes", || self.sandbox.processes().is_empty());
         if self.is_local() {
-            let files = fs::read_dir(self.sandbox.join("store/putex")).expect("a bucket");
+            let files = fs::read_dir(self.folder()).expect("a bucket");
             let names = files.map(|file| file.expect("a file").file_name());
             let mut names: Vec<_> = names.map(|name| name.display().to_string()).collect();
+            // The IDs of a lock stay, and what killed processes have left until somebody finds it.
+            let stays = |name: &str| ["once.", "lock."].iter().any(|it| name.starts_with(it));
+            names.retain(|name| !stays(name) && name != "new");
             names.sort();
-            // The IDs of a lock stay, in a bucket.
-            if names.iter().any(|name| name.starts_with("once.")) {
-                names.retain(|name| !name.starts_with("once."));
-                assert_eq!(names, ["epoch", "locks", "sequence"]);
-            } else {
-                assert_eq!(names, ["locks"]);
-            }
+            assert_eq!(names, ["epoch", "sequence"]);
         }
         assert!(!self.sandbox.join("run/putex").exists(), "no file for processes of a host");
     }

@@ -52,7 +52,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
         last.end();
         assert!(grab(site, "c", &["x"]).is_had());
         // Whoever removes the file takes the locks away.
-        fs::remove_file(site.lock_file()).expect("a file");
+        fs::remove_file(&site.tickets()[0]).expect("a file");
         assert!(grab(site, "d", &["-n", "x"]).is_had());
         assert_eq!(release(site, "c", "x"), 100);
         assert_eq!(release(site, "d", "x"), 0);

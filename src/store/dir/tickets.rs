@@ -1,0 +1,463 @@
+//! The tickets of `putex lock` and `putex grab` on one host: entries that end by themselves.
+//!
+//! The key of a ticket is `lock.`, its name with dots, and its number. Tickets are listed, judged
+//! and written under the lock of the folder: see [`LocalTickets::enter`]. So a ticket that was
+//! granted once stays so as long as it stands, and needs no renewal.
+//!
+//! That of `putex lock` stands as long as a process has a shared lock of its file, which is one of
+//! the open file description (`F_OFD_SETLK` of fcntl(2)): it ends with the last descriptor of that,
+//! however the processes end. The command inherits a second description, which has the file locked
+//! too, and cannot write. Whoever waits for the end of a ticket asks for an exclusive lock of its
+//! file, which no ticket has. What is left of a ticket that has ended is removed by whoever finds
+//! it.
+//!
+//! That of `putex grab` has no process. It stands until an instant of this boot, which is in its
+//! header `Putex-Until`. One that has run out stays for a day, unless somebody comes whom it would
+//! have kept waiting: so its requester takes it again, with its number, if nobody was granted the
+//! name meanwhile.
+//!
+//! # Invariants
+//!
+//! * A file is locked before it has the name of a ticket, and it is whole. So a process that is
+//!   killed at any instant leaves a gap in the numbers, and files that mean nothing.
+//! * No number is that of two tickets, so whoever ends a ticket needs no lock.
+//! * A file of which nobody knows whether its ticket stands is an error that names it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::folder::{FLAGS, Folder, HeldLock, TEMP};
+use super::text::{self, Kind};
+use super::ticket_time::{TicketState, TicketTime, UNTIL};
+use super::watch::Watch;
+use crate::core::tickets::{Name, StoredTicket, Ticket};
+use crate::core::{Instant, Revision};
+use crate::store::name::TICKET_ROOT;
+use crate::store::tickets::entry;
+use crate::store::{Entry, Hint, StoreError, StoreResult};
+use crate::sys;
+use crate::sys::raw::{self, FileLock};
+
+/// How many tickets for other names are looked at when one is added: what is left of a ticket that
+/// has ended is removed also if nobody asks for its name again.
+const LOOKED_AT: usize = 2;
+
+/// A number above those of all tickets that stand.
+pub const LAST: Revision = Revision(u64::MAX);
+
+/// The tickets in a bucket of a directory.
+pub struct LocalTickets {
+    folder: Folder,
+}
+
+/// The tickets for a name, and those above and below it.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// Those that stand, in their order.
+    pub standing: Vec<StoredTicket>,
+    /// When some of these end by themselves, by their keys.
+    pub ends: BTreeMap<String, Instant>,
+    /// Those that have run out and were not removed.
+    pub run_out: Vec<StoredTicket>,
+}
+
+impl Listed {
+    /// Returns the tickets that stand, and that this requester has without a process.
+    pub fn of_requester<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
+        of_requester(&self.standing, token).filter(|(it, _)| self.ends.contains_key(&it.key))
+    }
+
+    /// Returns the tickets of this requester that have run out.
+    pub fn run_out_of<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
+        of_requester(&self.run_out, token)
+    }
+}
+
+fn of_requester<'a>(
+    tickets: &'a [StoredTicket],
+    token: &'a str,
+) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
+    let readable = tickets.iter().filter_map(|stored| Some((stored, stored.ticket.as_ref().ok()?)));
+    readable.filter(move |(_, ticket)| ticket.token == token)
+}
+
+/// The right to list and to write tickets, which one process has at a time.
+pub struct Entered<'a> {
+    tickets: &'a Rc<LocalTickets>,
+    _held: HeldLock<'a>,
+    /// The kinds and the keys of the tickets that were there when it was got.
+    keys: Vec<(Kind, String)>,
+}
+
+/// A ticket of this process. It ends when it is dropped, unless the command, or what that has left
+/// behind, has it too.
+pub struct OwnTicket {
+    tickets: Rc<LocalTickets>,
+    /// The name of its file.
+    file_name: String,
+    /// Its number.
+    pub number: Revision,
+    file: File,
+    /// What the command inherits, which has the ticket too; `None` if it does not inherit it.
+    pub inherited: Option<File>,
+}
+
+/// The changes of some tickets.
+pub struct Changes {
+    tickets: Rc<LocalTickets>,
+    watch: Watch,
+}
+
+impl Folder {
+    /// Returns a ticket that stands. The caller holds the lock.
+    pub(super) fn standing_ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<Entry>> {
+        Ok(match self.ticket(kind, key)? {
+            Some((entry, TicketState::Stands(_))) => Some(entry),
+            Some((_, TicketState::RunOut)) | None => None,
+        })
+    }
+
+    /// Returns a ticket and how it stands; `None` if it has ended. The caller holds the lock.
+    fn ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<(Entry, TicketState)>> {
+        let name = kind.file_of(key);
+        let Some(file) = self.open_file(&name, OFlags::RDONLY)? else { return Ok(None) };
+        if kind == Kind::Held {
+            let is_held = raw::is_shared_by_others(&file);
+            if !is_held.map_err(|error| self.no_lock(&name, error))? {
+                return Ok(None);
+            }
+        }
+        let decoded = text::decode_record(&self.read(&name, &file)?);
+        let (revision, content) = decoded.ok_or_else(|| self.unexpected(&name))?;
+        let mut standing = TicketState::Stands(None);
+        if kind == Kind::Until {
+            let time = content.header(UNTIL).and_then(TicketTime::from_text);
+            let time = time.ok_or_else(|| self.unexpected(&name))?;
+            let now = self.has_clock_of_host.then(sys::now);
+            if time.is_of_earlier_boot(&self.boot, now) {
+                return Ok(None);
+            }
+            match time.standing(now.ok_or_else(|| self.has_other_clock())?) {
+                Some(timed) => standing = timed,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some((Entry { key: key.to_owned(), revision, content }, standing)))
+    }
+
+    /// Returns the error of a process that cannot tell when tickets end.
+    fn has_other_clock(&self) -> StoreError {
+        self.damaged(
+            "",
+            "has no ticket of putex grab for a time namespace, whose clock is another one than \
+             that of the host; leave that namespace",
+        )
+    }
+
+    /// Locks the file of a new ticket.
+    fn lock_own(&self, name: &str, file: &File) -> StoreResult<()> {
+        match raw::try_lock_file(file, FileLock::Shared) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.damaged(name, "is locked by another program")),
+            Err(error) => Err(self.no_lock(name, error)),
+        }
+    }
+}
+
+impl LocalTickets {
+    /// Opens a bucket; makes it, and the folder above, if they do not exist. Waits for others that
+    /// make it until this instant, or for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Unsafe`](crate::store::StoreErrorKind) if other users or hosts could
+    /// change it, or if it is damaged.
+    pub fn open(
+        base: &Path,
+        bucket: &str,
+        until: Option<Instant>,
+    ) -> StoreResult<Rc<LocalTickets>> {
+        let (folder, _) = Folder::open(base, bucket, until)?;
+        Ok(Rc::new(LocalTickets { folder }))
+    }
+
+    /// Returns the random id of the bucket.
+    ///
+    /// # Errors
+    ///
+    /// When it is damaged.
+    pub fn epoch(&self) -> StoreResult<String> {
+        Ok(self.folder.id()?.epoch)
+    }
+
+    /// Returns whether the bucket was removed or replaced: tickets in it are worth nothing.
+    pub fn are_lost(&self) -> bool {
+        self.folder.lost.get().is_some()
+    }
+
+    /// Waits until nobody else lists or writes tickets, until this instant or for ever; `None` if
+    /// that was not so in time.
+    ///
+    /// # Errors
+    ///
+    /// When the bucket is lost, or the file system has no locks.
+    pub fn enter(
+        self: &Rc<LocalTickets>,
+        until: Option<Instant>,
+    ) -> StoreResult<Option<Entered<'_>>> {
+        let Some(held) = self.folder.lock_until(until)? else { return Ok(None) };
+        self.folder.verify()?;
+        let mut keys = self.folder.key_files()?;
+        keys.retain(|(kind, _)| matches!(kind, Kind::Held | Kind::Until));
+        Ok(Some(Entered { tickets: self, _held: held, keys }))
+    }
+
+    /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
+        self.folder.open_file(&Kind::Held.file_of(&ticket.key), OFlags::RDWR)
+    }
+
+    /// Begins to hear of changes; `None` where the system has no means left for that.
+    pub fn changes(self: &Rc<LocalTickets>) -> Option<Changes> {
+        let (watch, no_watch) = Watch::new(&self.folder);
+        let changes = Changes { tickets: Rc::clone(self), watch };
+        Some(changes).filter(|_| no_watch.is_none())
+    }
+}
+
+impl Entered<'_> {
+    /// Returns the tickets for a name, and those above and below it. With a number, those before
+    /// that only, as far as a process has them.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Listed> {
+        let folder = &self.tickets.folder;
+        let mut found = Listed::default();
+        for (kind, key) in &self.keys {
+            let Some((other, number)) = parts_of(key) else { continue };
+            let is_later = before.is_some_and(|before| number >= before);
+            if !other.overlaps(name) || is_later && *kind == Kind::Held {
+                continue;
+            }
+            let Some((entry, standing)) = folder.ticket(*kind, key)? else {
+                folder.unlink(&kind.file_of(key))?;
+                continue;
+            };
+            let Some(stored) = entry::standing(entry) else { continue };
+            match standing {
+                TicketState::RunOut => found.run_out.push(stored),
+                TicketState::Stands(until) => {
+                    found.ends.extend(until.map(|until| (key.clone(), until)));
+                    found.standing.push(stored);
+                }
+            }
+        }
+        found.standing.sort_by_key(|stored| stored.number);
+        Ok(found)
+    }
+
+    /// Returns a number above those of all tickets: one of the same number would be overwritten.
+    fn next(&self) -> StoreResult<Revision> {
+        let numbers = self.keys.iter().filter_map(|(_, key)| Some(parts_of(key)?.1));
+        self.tickets.folder.next(numbers.max().unwrap_or_default())
+    }
+
+    /// Adds a ticket, which this process has.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written; then there is none.
+    pub fn add(&self, ticket: &Ticket) -> StoreResult<OwnTicket> {
+        let number = self.next()?;
+        let own = self.write(ticket, number, number)?;
+        self.remove_some(number);
+        Ok(own)
+    }
+
+    /// Writes another content of a ticket of this process.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written; then it stands as it was.
+    pub fn replace(&self, own: &mut OwnTicket, ticket: &Ticket) -> StoreResult<()> {
+        let revision = self.next()?;
+        *own = self.write(ticket, own.number, revision)?;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        ticket: &Ticket,
+        number: Revision,
+        revision: Revision,
+    ) -> StoreResult<OwnTicket> {
+        let folder = &self.tickets.folder;
+        let file_name = Kind::Held.file_of(&key_of(ticket, number));
+        let body = text::encode_record(revision, &entry::to_content(ticket, Some(number)));
+        let file = folder.prepare_in_memory(&file_name, &body)?;
+        let inherited = folder.openat(TEMP, FLAGS | OFlags::RDONLY, Mode::empty());
+        let inherited = inherited.map_err(|error| folder.failed("open", TEMP, error))?;
+        folder.lock_own(&file_name, &file)?;
+        folder.lock_own(&file_name, &inherited)?;
+        folder.publish(&file_name).map_err(|error| folder.failed("write", &file_name, error))?;
+        let (tickets, inherited) = (Rc::clone(self.tickets), Some(inherited));
+        Ok(OwnTicket { tickets, file_name, number, file, inherited })
+    }
+
+    /// Removes what is left of some tickets that have ended, whatever their names. Each number
+    /// looks at other ones.
+    fn remove_some(&self, number: Revision) {
+        let folder = &self.tickets.folder;
+        let first = number.0.checked_rem(self.keys.len() as u64).unwrap_or_default();
+        for (kind, key) in self.keys.iter().cycle().skip(first as usize).take(LOOKED_AT) {
+            // Best effort: whoever asks for that name is told what is wrong.
+            if let Ok(None) = folder.ticket(*kind, key) {
+                let _ = folder.unlink(&kind.file_of(key));
+            }
+        }
+    }
+
+    /// Returns whether a ticket of this process was not removed by somebody.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be told.
+    pub fn has(&self, own: &OwnTicket) -> StoreResult<bool> {
+        self.tickets.folder.names(&own.file_name, &own.file)
+    }
+
+    /// Writes a ticket that no process has, which ends then; a new one without a number. Returns
+    /// its number.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written, or this process has another clock.
+    pub fn write_until(
+        &self,
+        ticket: &Ticket,
+        number: Option<Revision>,
+        until: Instant,
+    ) -> StoreResult<Revision> {
+        let folder = &self.tickets.folder;
+        if !folder.has_clock_of_host {
+            return Err(folder.has_other_clock());
+        }
+        let revision = self.next()?;
+        let number = number.unwrap_or(revision);
+        let time = TicketTime { written: sys::now(), until, boot: folder.boot.clone() };
+        let mut content = entry::to_content(ticket, Some(number));
+        content.headers.push((UNTIL.to_owned(), time.to_text()));
+        let name = Kind::Until.file_of(&key_of(ticket, number));
+        folder.replace(&name, &text::encode_record(revision, &content))?;
+        self.remove_some(revision);
+        Ok(number)
+    }
+
+    /// Removes a ticket that no process has.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed.
+    pub fn remove(&self, ticket: &StoredTicket) -> StoreResult<()> {
+        self.tickets.folder.unlink(&Kind::Until.file_of(&ticket.key))
+    }
+
+    /// Removes those that have run out and that a ticket of this number would wait for if they
+    /// stood. They cannot be taken again. Returns them.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be removed.
+    pub fn remove_run_out(
+        &self,
+        found: &Listed,
+        ticket: &Ticket,
+        number: Revision,
+    ) -> StoreResult<Vec<StoredTicket>> {
+        let in_the_way = found.run_out.iter().filter(|other| other.blocks(ticket, number));
+        let removed: Vec<_> = in_the_way.cloned().collect();
+        removed.iter().try_for_each(|other| self.remove(other))?;
+        Ok(removed)
+    }
+}
+
+impl Drop for OwnTicket {
+    fn drop(&mut self) {
+        let OwnTicket { tickets, file_name, file, inherited, .. } = self;
+        let folder = &tickets.folder;
+        drop(inherited.take());
+        // Best effort: what is left is removed by whoever finds it. Others may have the ticket, and
+        // another file may have its name.
+        let is_last = || raw::try_lock_file(&*file, FileLock::Exclusive).is_ok_and(|it| it);
+        if folder.names(file_name, file) == Ok(true) && is_last() {
+            let _ = folder.unlink(file_name);
+        }
+    }
+}
+
+impl Changes {
+    /// Becomes readable when something has changed.
+    pub fn queue(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.queue()
+    }
+
+    /// Tells of changes of these tickets too.
+    pub fn subscribe(&mut self, keys: &[&str]) {
+        self.watch.subscribe(keys);
+    }
+
+    /// Reads what has changed; returns whether that is one of the tickets, or the whole bucket.
+    pub fn read(&mut self) -> bool {
+        self.watch.read_events(&self.tickets.folder);
+        let mut has_changed = false;
+        while let Some(hint) = self.watch.next_hint(&self.tickets.folder) {
+            has_changed = true;
+            if matches!(hint, Hint::Gone(_)) {
+                break;
+            }
+        }
+        has_changed
+    }
+}
+
+/// Waits until no process has the ticket of this file any more.
+///
+/// # Errors
+///
+/// When the file system has no such locks.
+pub fn wait_for_end(file: File) -> io::Result<()> {
+    // The lock ends with the file.
+    raw::lock_file(file, FileLock::Exclusive)
+}
+
+/// Returns the key of a ticket.
+fn key_of(ticket: &Ticket, number: Revision) -> String {
+    format!("{TICKET_ROOT}.{}.{number}", ticket.name.elements().join("."))
+}
+
+/// Returns the name and the number in the key of a ticket; `None` for another key.
+fn parts_of(key: &str) -> Option<(Name, Revision)> {
+    let (path, number) = key.strip_prefix(TICKET_ROOT)?.strip_prefix('.')?.rsplit_once('.')?;
+    Some((Name::parse(&path.replace('.', "/")).ok()?, Revision(number.parse().ok()?)))
+}
+
+#[cfg(test)]
+mod tests;

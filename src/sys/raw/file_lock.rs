@@ -1,0 +1,78 @@
+//! Locks of a whole file, which an open file description has: they end with its last descriptor.
+
+use std::ffi::{c_int, c_short};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+#[cfg(target_pointer_width = "64")]
+const SYS_FCNTL: libc::c_long = libc::SYS_fcntl;
+#[cfg(not(target_pointer_width = "64"))]
+const SYS_FCNTL: libc::c_long = libc::SYS_fcntl64;
+
+/// How a file is locked by an open file description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileLock {
+    /// With others that do so too; the description can read.
+    Shared,
+    /// Alone; the description can write.
+    Exclusive,
+}
+
+/// Calls fcntl(2) with a lock of a whole file, which it may change. The system call, because the
+/// library converts the structure on some architectures.
+fn call(file: impl AsFd, what: c_int, how: FileLock) -> io::Result<libc::flock64> {
+    // SAFETY: it is plain data, and zero is a value of each of its fields.
+    let mut lock: libc::flock64 = unsafe { MaybeUninit::zeroed().assume_init() };
+    let kind = match how {
+        FileLock::Shared => libc::F_RDLCK,
+        FileLock::Exclusive => libc::F_WRLCK,
+    };
+    (lock.l_type, lock.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
+    let file = file.as_fd().as_raw_fd();
+    loop {
+        // SAFETY: fcntl(2) reads and writes one such structure for these operations.
+        if unsafe { libc::syscall(SYS_FCNTL, file, what, &raw mut lock) } != -1 {
+            return Ok(lock);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Locks a file for the open file description; waits for that.
+///
+/// # Errors
+///
+/// When the file system has no such locks.
+pub fn lock_file(file: impl AsFd, how: FileLock) -> io::Result<()> {
+    call(file, libc::F_OFD_SETLKW, how).map(drop)
+}
+
+/// Locks a file for the open file description; returns whether no other one has it locked.
+///
+/// # Errors
+///
+/// When the file system has no such locks.
+pub fn try_lock_file(file: impl AsFd, how: FileLock) -> io::Result<bool> {
+    match call(file, libc::F_OFD_SETLK, how) {
+        Ok(_) => Ok(true),
+        // The second is the error of other systems.
+        Err(error) if [libc::EAGAIN, libc::EACCES].map(Some).contains(&error.raw_os_error()) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether another open file description has a shared lock of a file.
+///
+/// # Errors
+///
+/// When the file system has no such locks.
+pub fn is_shared_by_others(file: impl AsFd) -> io::Result<bool> {
+    let found = call(file, libc::F_OFD_GETLK, FileLock::Exclusive)?;
+    Ok(c_int::from(found.l_type) == libc::F_RDLCK)
+}
