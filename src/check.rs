@@ -18,7 +18,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, StoreError, describe_holder};
+use crate::store::{Bucket as _, StoreError, describe_holder, open_existing};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -111,7 +111,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
 fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreError> {
     let bucket = &agent.bucket.name;
     let (mut store, deadline) = (DirStore::new(base, bucket), sys::now().after(STORE_MAX));
-    if store.open_existing(deadline)?.is_none() {
+    if open_existing(&mut store, deadline)?.is_none() {
         return Ok(vec![format!("bucket {bucket}: does not exist yet")]);
     }
     let describe = |key: &String| Ok(describe_holder(key, store.get(key, deadline)?));

@@ -39,7 +39,7 @@ use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
 use crate::store::dir::DirStore;
 use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
-use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult};
+use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult, open_existing};
 use crate::sys;
 
 /// How long the servers of a cluster are waited for, which are asked for their versions.
@@ -128,7 +128,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     });
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
-    let opened = store.open_existing(sys::now().after(within));
+    let opened = open_existing(&mut store, sys::now().after(within));
     let (found, fault) = match merged {
         Ok(found) => (found, not_readable(opened.map(|info| info.is_some()))),
         Err(error) => (Inspection::default(), Some(error.text)),
@@ -159,7 +159,8 @@ fn not_readable(opened: StoreResult<bool>) -> Option<String> {
 /// Opens a bucket in a directory, if it exists.
 fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     let mut store = DirStore::new(dir.to_owned(), &args.bucket.name);
-    let fault = not_readable(Ok(store.open_existing(sys::now().after(ANSWER_MAX))?.is_some()));
+    let fault =
+        not_readable(Ok(open_existing(&mut store, sys::now().after(ANSWER_MAX))?.is_some()));
     let text = format!("{}: for agents of this host only", dir.display());
     let finding = match &fault {
         None => Finding::ok("bucket", text),

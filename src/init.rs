@@ -9,7 +9,7 @@ use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::core::{Instant, REACH_MAX, StoreErrorKind, Written};
 use crate::exit::Refusal;
 use crate::store::name::MARK_KEY;
-use crate::store::{Bucket, FirstKeys, mark};
+use crate::store::{Bucket, FirstKeys, mark, open_or_make};
 use crate::sys;
 
 /// How often a write is repeated after an answer that leaves open whether it was stored, or after
@@ -24,7 +24,7 @@ const WRITES_MAX: u32 = 5;
 /// Why the bucket cannot be used, or why it may not be marked.
 pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String, Refusal> {
     let by = sys::now().after(REACH_MAX);
-    let (info, entries) = bucket.open(FirstKeys::read(&[MARK_KEY]), by)?;
+    let (info, entries) = open_or_make(bucket, FirstKeys::read(&[MARK_KEY]), by)?;
     let found = mark::of_entry(entries.into_iter().next().flatten());
     // A directory ends with its host: what is in it is as old as the boot at most.
     if !is_local && let Some(missing) = found.missing(&info.id.epoch, LIFETIME_MAX) {

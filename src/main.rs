@@ -27,6 +27,7 @@ use putex::nats::file;
 use putex::pause;
 use putex::status;
 use putex::store::name::no_such_bucket;
+use putex::store::open_existing;
 use putex::switchover;
 use putex::sys;
 
@@ -165,7 +166,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
     let store = || connect::store(bucket, request, &variable);
     let existing_if = |is_needed: bool| {
         let mut store = store()?;
-        if is_needed && store.open_existing(sys::now().after(REACH_MAX))?.is_none() {
+        if is_needed && open_existing(&mut *store, sys::now().after(REACH_MAX))?.is_none() {
             return Err(Refusal::new(Exit::Unsafe, no_such_bucket(&bucket.name)));
         }
         Ok(store)

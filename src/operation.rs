@@ -7,7 +7,7 @@ use crate::core::{Instant, REACH_MAX, Revision, StoreErrorKind, Written};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
-use crate::store::{Bucket, StoreResult};
+use crate::store::{Bucket, StoreResult, open_existing};
 use crate::sys;
 
 /// How often a write is repeated after an answer that leaves open whether it was stored.
@@ -80,7 +80,7 @@ impl Operation<'_> {
                 }
                 Ok(Written::Unknown(why)) => {
                     last = why;
-                    let _ = self.bucket.open_existing(sys::now().after(REACH_MAX));
+                    let _ = open_existing(&mut *self.bucket, sys::now().after(REACH_MAX));
                 }
             }
         }

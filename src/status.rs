@@ -21,7 +21,7 @@ mod text;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use rustix::termios::tcgetwinsize;
@@ -35,7 +35,7 @@ use self::model::Status;
 pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, TimingStatus};
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
-use crate::store::{Bucket, Entry, Selection, mark, name, pause, switchover};
+use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a server is waited for.
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         bucket: &mut dyn Bucket,
     ) -> Result<Status, Refusal> {
         let Source { bucket: bucket_name, dir, .. } = self.source;
-        let epoch = bucket.open_existing(sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
+        let epoch = open_existing(bucket, sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
         let began = sys::now();
         let by = began.after(ANSWER_MAX);
         let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
@@ -330,9 +330,8 @@ fn entries(
     };
     let all = [String::new()];
     let selection = Selection { wanted: &is_wanted, ..Selection::all(&all) };
-    let entries = bucket.list(selection, by)?.entries;
-    let ages = bucket.ages(&entries, by)?;
-    Ok(entries.into_iter().zip(ages).collect())
+    let listing = bucket.list(selection, by)?;
+    Ok(listing.entries.into_iter().zip(listing.ages).collect())
 }
 
 /// Returns the first element of a key.

@@ -26,7 +26,7 @@ use crate::operation::{Ended, Operation};
 use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
-use crate::store::{AgentQuestion, Bucket, Entry, Hint, StoreResult};
+use crate::store::{AgentMessage, AgentQuestion, Bucket, Entry, Hint, StoreResult, open_existing};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How often the lock is looked at if no hint comes, if C·R is not short.
@@ -278,7 +278,8 @@ impl Process<'_> {
     fn have_agents_look(&mut self) -> Result<(), Refusal> {
         let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
         let keys = [self.request.key.clone()].into();
-        self.operation.bucket.ask_agents(&AgentQuestion::new(number, keys, true));
+        let question = AgentQuestion::new(number, keys, true);
+        self.operation.bucket.send(AgentMessage::Question(&question));
         Ok(())
     }
 
@@ -316,7 +317,7 @@ impl Process<'_> {
         if read.is_ok() {
             return read;
         }
-        self.operation.bucket.open_existing(sys::now().after(REACH_MAX))?;
+        open_existing(&mut *self.operation.bucket, sys::now().after(REACH_MAX))?;
         let _ = self.operation.bucket.subscribe(&[key]);
         self.operation.bucket.get(key, sys::now().after(ANSWER_MAX))
     }

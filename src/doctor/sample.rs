@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{Bucket, Content, Expected, Stays, StoreError, name};
+use crate::store::{Bucket, Content, Expected, Stays, StoreError, name, open_existing};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -94,7 +94,7 @@ fn measure(
                 samples.unanswered += u32::from(failed.is_unanswered);
                 if failed.is_last || sys::now() < by {
                     (refusals, why) = (refusals + 1, failed.why);
-                    let _ = bucket.open_existing(sys::now().after(ONE_MAX));
+                    let _ = open_existing(bucket, sys::now().after(ONE_MAX));
                 }
                 if failed.is_last {
                     break;
@@ -144,7 +144,7 @@ pub(super) fn writes(
             }
         };
         let (sent, expected) = (sys::now(), Expected::Key(revision));
-        match bucket.compare_and_set(name::DOCTOR_KEY, expected, &content, by) {
+        match bucket.write(name::DOCTOR_KEY, expected, &content, Stays::Kept, by) {
             Written::Stored(stored) => at = Some(stored),
             Written::Denied(why) => {
                 return Err(Failed { why, is_unanswered: false, is_last: true });
@@ -166,7 +166,7 @@ fn end(bucket: &mut dyn Bucket, at: Option<Revision>) {
     let by = sys::now().after(ONE_MAX);
     if let Some(at) = at {
         let content = Content::tombstone();
-        let _ = bucket.write_for(Stays::Retired, name::DOCTOR_KEY, at, &content, by);
+        let _ = bucket.write(name::DOCTOR_KEY, Expected::Key(at), &content, Stays::Retired, by);
     }
 }
 

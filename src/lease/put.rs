@@ -12,7 +12,7 @@ use crate::core::{StoreErrorKind, Written, sanitize_field};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::Leases;
-use crate::store::{Bucket, Content, Expected};
+use crate::store::{Bucket, Content, Expected, Stays};
 use crate::sys;
 
 /// The header of the records of agents, and of no other entry.
@@ -112,7 +112,7 @@ pub fn run(
         }
         let content = Content::new([], value.as_deref().unwrap_or_default());
         let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());
-        match leases.bucket().compare_and_set(key, expected, &content, until) {
+        match leases.bucket().write(key, expected, &content, Stays::Kept, until) {
             Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),
             // Its holder has extended it meanwhile, or it has gone.
             Written::Moved(_) if sys::now() < until => {

@@ -242,22 +242,13 @@ pub struct Stored {
     pub headers: Vec<u8>,
     /// The value.
     pub data: Vec<u8>,
+    /// When it was stored, by the clock of the server.
+    pub time: SystemTime,
 }
 
 /// Returns the time in a text of the server. One that cannot be read is long ago.
 fn time_of(text: &str) -> SystemTime {
     humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// Reads the answer to MSG.GET for a sequence: when the message was stored; `None` if there is no
-/// such message any more.
-///
-/// # Errors
-///
-/// See [`Failure`].
-pub fn stored_at(payload: &[u8]) -> Result<Option<SystemTime>, Failure> {
-    let Some((value, _)) = message(payload)? else { return Ok(None) };
-    Ok(Some(time_of(&text(&value["message"], "time")?)))
 }
 
 /// Returns the answer to MSG.GET, and whether headers and value are cut off; `None` if there is no
@@ -283,16 +274,17 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         return Err(malformed("message of another subject"));
     }
     let seq = sequence(message).ok_or_else(|| malformed("message without a sequence"))?;
+    let time = time_of(message["time"].as_str().unwrap_or_default());
     if is_cut {
         let data = format!("(too large to be read, revision {seq})").into_bytes();
-        return Ok(Some(Stored { seq, headers: Vec::new(), data }));
+        return Ok(Some(Stored { seq, headers: Vec::new(), data, time }));
     }
     let bytes = |name: &str| match (&message[name], message[name].as_str()) {
         (Value::Null, _) => Ok(Vec::new()),
         (_, Some(coded)) => Base64::decode_vec(coded).map_err(|_| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
-    Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")? }))
+    Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")?, time }))
 }
 
 /// Returns the answer to MSG.GET without headers and value, if it is as long as the part of a

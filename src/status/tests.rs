@@ -9,8 +9,8 @@ use crate::core::{
 };
 use crate::store::lock_key::to_content;
 use crate::store::{
-    AgentAnswer, AgentQuestion, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, Stays,
-    StoreResult,
+    AgentAnswer, AgentMessage, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, OpenMode,
+    OpenedBucket, Stays, StoreResult,
 };
 use crate::sys::Alarm;
 
@@ -72,27 +72,15 @@ impl Scripted {
 impl Bucket for Scripted {
     fn open(
         &mut self,
+        _mode: OpenMode,
         _first: FirstKeys<'_>,
         _by: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
-        unreachable!("it is only read")
-    }
-
-    fn open_existing(&mut self, _deadline: Instant) -> StoreResult<Option<BucketInfo>> {
+    ) -> StoreResult<Option<OpenedBucket>> {
         let remarks = Vec::new();
         let id = BucketId { epoch: "e".to_owned(), created: String::new() };
-        Ok(Some(BucketInfo {
-            id,
-            last: Revision(9),
-            age: None,
-            replicas: 1,
-            remarks,
-            retires: Ok(()),
-        }))
-    }
-
-    fn ages(&mut self, entries: &[Entry], _by: Instant) -> StoreResult<Vec<Option<Duration>>> {
-        Ok(vec![Some(Duration::ZERO); entries.len()])
+        let bucket =
+            BucketInfo { id, last: Revision(9), age: None, replicas: 1, remarks, retires: Ok(()) };
+        Ok(Some((bucket, Vec::new())))
     }
 
     fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
@@ -102,14 +90,15 @@ impl Bucket for Scripted {
     fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
         let content = to_content(&self.record);
         let entry = Entry { key: KEY.to_owned(), revision: Revision(9), content };
-        Ok(Listing { entries: vec![entry], last: Revision(9) })
+        Ok(Listing { entries: vec![entry], ages: vec![Some(Duration::ZERO)], last: Revision(9) })
     }
 
-    fn compare_and_set(
+    fn write(
         &mut self,
         _key: &str,
         _expected: Expected<'_>,
         _content: &Content,
+        _stays: Stays,
         _deadline: Instant,
     ) -> Written {
         unreachable!("nothing is written")
@@ -119,22 +108,12 @@ impl Bucket for Scripted {
         Ok(())
     }
 
-    fn write_for(
-        &mut self,
-        _stays: Stays,
-        _key: &str,
-        _expected: Revision,
-        _content: &Content,
-        _deadline: Instant,
-    ) -> Written {
-        unreachable!("nothing is written")
-    }
-
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         unreachable!("nothing is followed")
     }
 
-    fn ask_agents(&mut self, question: &AgentQuestion) {
+    fn send(&mut self, message: AgentMessage<'_>) {
+        let AgentMessage::Question(question) = message else { unreachable!("no agent is played") };
         self.requests = if question.number == self.number { self.requests + 1 } else { 1 };
         self.number.clone_from(&question.number);
         assert_eq!(question.keys, [KEY.to_owned()].into());

@@ -5,7 +5,7 @@
 //! | `epoch` | random id of the bucket; boot and time since boot at its creation | once |
 //! | `sequence` | highest revision of the whole bucket | before every record |
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
-//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::ask_agents`] |
+//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::send`] |
 //! | `KEY.held` | as `KEY.key`: a ticket that a process has, see [`tickets`] | by that process |
 //! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by `putex grab` |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
@@ -47,12 +47,11 @@ use std::time::Duration;
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use self::watch::Watch;
-use super::name::EPOCH_KEY;
 use super::{
-    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
-    Selection, Stays, StoreError, StoreErrorKind, StoreResult,
+    AgentMessage, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
+    OpenedBucket, Selection, Stays, StoreError, StoreErrorKind, StoreResult,
 };
-use crate::core::{Instant, Revision, Written};
+use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a question waits for the lock: it is best effort and has no deadline.
@@ -97,6 +96,20 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
+    /// Returns whether the bucket was made. One that this user may not see is an error.
+    fn exists(&self) -> StoreResult<bool> {
+        let path = self.base.join(&self.bucket).join(EPOCH);
+        match path.try_exists() {
+            Ok(exists) => Ok(exists),
+            // What is wrong with a file in the place of a directory is told by who opens it.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(true),
+            Err(error) => {
+                let text = format!("cannot open {}: {error}", path.display());
+                Err(StoreErrorKind::Unreachable.error(text))
+            }
+        }
+    }
+
     /// Replaces a file that is no entry.
     fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         let folder = self.folder()?;
@@ -118,10 +131,14 @@ fn not_open() -> StoreError {
 impl Bucket for DirStore {
     fn open(
         &mut self,
+        mode: OpenMode,
         first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
+    ) -> StoreResult<Option<OpenedBucket>> {
         self.open = None;
+        if mode == OpenMode::ReadOnly && !self.exists()? {
+            return Ok(None);
+        }
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (folder, is_new) = Folder::open(&self.base, &self.bucket, Some(deadline))?;
         let (path, mut remarks) = (folder.path.display().to_string(), Vec::new());
@@ -147,33 +164,7 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation()? } else { None };
         let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
         self.open = Some(OpenFolder { folder, alarm, watch });
-        Ok((info, entries))
-    }
-
-    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
-        self.open = None;
-        // A bucket that this user may not see is not one that does not exist.
-        let path = self.base.join(&self.bucket).join(EPOCH);
-        match path.try_exists() {
-            Ok(false) => return Ok(None),
-            // A file in the place of a directory is told below.
-            Err(error) if error.kind() != io::ErrorKind::NotADirectory => {
-                let text = format!("cannot open {}: {error}", path.display());
-                return Err(StoreErrorKind::Unreachable.error(text));
-            }
-            Ok(true) | Err(_) => {}
-        }
-        self.open(FirstKeys::read(&[EPOCH_KEY]), deadline).map(|(info, _)| Some(info))
-    }
-
-    fn ages(
-        &mut self,
-        entries: &[Entry],
-        _deadline: Instant,
-    ) -> StoreResult<Vec<Option<Duration>>> {
-        let folder = self.folder()?;
-        folder.verify()?;
-        entries.iter().map(|entry| folder.age(entry)).collect()
+        Ok(Some((info, entries)))
     }
 
     fn get(&mut self, key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
@@ -191,11 +182,12 @@ impl Bucket for DirStore {
         self.folder()?.list(selection, deadline)
     }
 
-    fn compare_and_set(
+    fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
+        stays: Stays,
         deadline: Instant,
     ) -> Written {
         if let Err(text) = content.check() {
@@ -204,25 +196,13 @@ impl Bucket for DirStore {
         let folder = self.folder();
         let written =
             folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
-        written.unwrap_or_else(|error| Written::Denied(error.to_string()))
-    }
-
-    fn write_for(
-        &mut self,
-        stays: Stays,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        let written = self.compare_and_set(key, Expected::Key(expected), content, deadline);
-        if let (Stays::Retired, Written::Stored(revision)) = (stays, &written)
+        if let (Stays::Retired, Ok(Written::Stored(revision))) = (stays, &written)
             && let Ok(folder) = self.folder()
         {
             // Best effort: what is left does no harm.
             let _ = folder.remove(key, *revision, deadline);
         }
-        written
+        written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
@@ -230,7 +210,9 @@ impl Bucket for DirStore {
         Ok(())
     }
 
-    fn ask_agents(&mut self, question: &AgentQuestion) {
+    fn send(&mut self, message: AgentMessage<'_>) {
+        // An agent has a file with its status.
+        let AgentMessage::Question(question) = message else { return };
         for key in &question.keys {
             // Best effort: it is asked again.
             let _ = self.replace(&Kind::Question.file_of(key), b"");

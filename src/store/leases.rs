@@ -18,10 +18,10 @@ mod notes;
 
 use super::lifetime::{LIFE, lifetime};
 use super::mark;
-use super::name::MARK_KEY;
+use super::name::{MARK_KEY, READ_KEY};
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION, Selection,
-    StoreResult,
+    Stays, StoreResult, open_or_make,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
 use crate::core::tickets::grab::LIFETIME_MAX;
@@ -134,7 +134,7 @@ impl Leases {
     ///
     /// As of [`Bucket::open`].
     pub fn open(&mut self, by: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let (info, entries) = self.bucket.open(FirstKeys::read(&[MARK_KEY]), by)?;
+        let (info, entries) = open_or_make(&mut *self.bucket, FirstKeys::read(&[MARK_KEY]), by)?;
         self.epoch.clone_from(&info.id.epoch);
         Ok((info, mark::of_entry(entries.into_iter().next().flatten())))
     }
@@ -167,12 +167,15 @@ impl Leases {
         by: Instant,
     ) -> Written {
         let (key, content) = (self.key(name), to_content(lease, attempt, host));
-        self.bucket.compare_and_set(&key, Expected::Key(at), &content, by)
+        self.bucket.write(&key, Expected::Key(at), &content, Stays::Kept, by)
     }
 
-    /// Has a write confirm that a lease stands at this revision, in the bucket that was opened.
+    /// Has a write confirm that a lease stands at this revision, in the bucket that was opened:
+    /// what was read before is the last one then.
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
-        let written = self.bucket.confirm(&[(&self.key(name), at)], by);
+        let (key, content) = (self.key(name), Content::default());
+        let expected = Expected::OtherKey(&key, at);
+        let written = self.bucket.write(READ_KEY, expected, &content, Stays::Kept, by);
         if !matches!(written, Written::Stored(_)) {
             return written;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bucket, Content, Entry, Expected, StoreResult};
+use super::{Bucket, Content, Entry, Expected, Selection, Stays, StoreResult};
 use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::core::{Instant, Revision, Written};
 
@@ -33,12 +33,11 @@ pub(super) fn left(
     lasts: Duration,
     deadline: Instant,
 ) -> StoreResult<Option<Duration>> {
-    let left = lasts.saturating_sub(age(bucket, entry, deadline)?);
-    Ok(Some(left).filter(|left| !left.is_zero()))
+    Ok(left_of(lasts, age(bucket, entry, deadline)?))
 }
 
 /// Returns how long ago an entry was written, by the clock of the store. Where the store does not
-/// tell, it counts as written now.
+/// tell, or the entry was replaced since it was read, it counts as written now.
 ///
 /// # Errors
 ///
@@ -48,11 +47,37 @@ pub(super) fn age(
     entry: &Entry,
     deadline: Instant,
 ) -> StoreResult<Duration> {
-    let ages = bucket.ages(std::slice::from_ref(entry), deadline)?;
-    Ok(ages.first().copied().flatten().unwrap_or_default())
+    let found = read(bucket, &entry.key, deadline)?;
+    Ok(found
+        .filter(|(it, _)| it.revision == entry.revision)
+        .map(|(_, age)| age)
+        .unwrap_or_default())
+}
+
+/// Reads the entry of a key, and how long ago it was written.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub(super) fn read(
+    bucket: &mut dyn Bucket,
+    key: &str,
+    deadline: Instant,
+) -> StoreResult<Option<(Entry, Duration)>> {
+    let prefix = key.rsplit_once('.').map_or("", |(prefix, _)| prefix).to_owned();
+    let is_it = |other: &str| other == key;
+    let selection = Selection { prefixes: &[prefix], wanted: &is_it };
+    let listing = bucket.list(selection, deadline)?;
+    let found = listing.entries.into_iter().zip(listing.ages).next();
+    Ok(found.map(|(entry, age)| (entry, age.unwrap_or_default())))
+}
+
+/// Returns for how much longer an entry of this age stands that lasts so long; `None` if it is over.
+pub(super) fn left_of(lasts: Duration, age: Duration) -> Option<Duration> {
+    Some(lasts.saturating_sub(age)).filter(|left| !left.is_zero())
 }
 
 /// Ends the entry of a key that stands at this revision, before its time.
 pub(super) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
-    bucket.compare_and_set(key, Expected::Key(at), &Content::tombstone(), deadline)
+    bucket.write(key, Expected::Key(at), &Content::tombstone(), Stays::Kept, deadline)
 }

@@ -10,8 +10,8 @@ use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
 use super::{
-    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, pause,
-    switchover,
+    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, Stays,
+    StoreResult, lifetime, open_or_make, pause, switchover,
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
@@ -109,7 +109,7 @@ impl LockKey {
         let requests = self.switchover_keys.iter().map(String::as_str);
         let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
         let first = FirstKeys { subscribed: &subscribed, read: &read };
-        let (mut bucket, mut entries) = self.bucket.open(first, deadline)?;
+        let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, first, deadline)?;
         let pause = entries.pop().flatten();
         self.pause = pause::of_entry(&mut *self.bucket, pause, deadline)?;
         self.read_pause_at = self.read_pause_again();
@@ -176,7 +176,7 @@ impl LockKey {
     ) -> Written {
         let (expected, content) = (Expected::Key(expected), to_content(record));
         let key = &mut self.keys[seat.index()];
-        let written = self.bucket.compare_and_set(&key.key, expected, &content, deadline);
+        let written = self.bucket.write(&key.key, expected, &content, Stays::Kept, deadline);
         if let Written::Stored(revision) = written {
             (key.known, key.is_held) = (revision, !record.is_blank());
             // What was requested while the store was out of reach; a renewal comes first.
@@ -190,26 +190,24 @@ impl LockKey {
     /// Requests a lock from its holder, unless a request for it stands. Best effort.
     pub fn request_switchover(&mut self, request: &Switchover) {
         let (key, by) = (self.keys[0].key.clone(), sys::now().after(self.read_max));
-        let Ok(entry) = self.bucket.get(&switchover::key_of(&key, request.seat), by) else {
+        let of_seat = switchover::key_of(&key, request.seat);
+        let Ok(found) = lifetime::read(&mut *self.bucket, &of_seat, by) else { return };
+        let standing = found.as_ref().and_then(|(entry, age)| switchover::of_age(entry, *age));
+        if standing.is_some_and(|(other, _)| other.term == request.term) {
             return;
-        };
-        let standing = entry.as_ref().map(|it| switchover::standing(&mut *self.bucket, it, by));
-        match standing {
-            Some(Ok(Some((other, _)))) if other.term == request.term => return,
-            Some(Err(_)) => return,
-            Some(Ok(_)) | None => {}
         }
-        let at = entry.map_or(Revision(0), |entry| entry.revision);
+        let at = found.map_or(Revision(0), |(entry, _)| entry.revision);
         let written = switchover::write(&mut *self.bucket, &key, at, request, by);
         // The bucket may have no hints.
         if let (Written::Stored(_), Ok(number)) = (written, sys::random()) {
-            self.bucket.ask_agents(&AgentQuestion::new(number, [key].into(), true));
+            let question = AgentQuestion::new(number, [key].into(), true);
+            self.bucket.send(AgentMessage::Question(&question));
         }
     }
 
     /// Sends the status of this agent to those who have requested it. Best effort.
     pub fn send_status(&mut self, status: &AgentStatus) {
-        self.bucket.send_status(status);
+        self.bucket.send(AgentMessage::Status(status));
     }
 
     /// Waits for [`Event::Hint`], [`Event::SwitchoverRequested`], [`Event::PauseRead`] or

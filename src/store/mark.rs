@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::lifetime::{LIFE, lifetime};
 use super::name::MARK_KEY;
-use super::{Bucket, Content, Entry, Expected, StoreResult};
+use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
 use crate::core::tickets::Mark;
 use crate::core::{Instant, Revision, Written};
 
@@ -29,7 +29,7 @@ pub fn read(bucket: &mut dyn Bucket, deadline: Instant) -> StoreResult<Mark> {
 pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written {
     let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
     let (expected, content) = (Expected::Key(mark.revision), Content::new(headers, b""));
-    bucket.compare_and_set(MARK_KEY, expected, &content, deadline)
+    bucket.write(MARK_KEY, expected, &content, Stays::Kept, deadline)
 }
 
 /// Converts the entry of the mark.

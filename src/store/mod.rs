@@ -182,6 +182,9 @@ impl<'a> Selection<'a> {
 pub struct Listing {
     /// One entry for each key, tombstones included, in the order of the keys.
     pub entries: Vec<Entry>,
+    /// How long ago each of these was written, by the clock of the store; `None` where the store
+    /// does not tell.
+    pub ages: Vec<Option<Duration>>,
     /// The listing is complete up to this revision of the bucket.
     pub last: Revision,
 }
@@ -196,12 +199,12 @@ pub enum Hint {
         /// The new revision, when the hint has one.
         revision: Option<Revision>,
     },
-    /// The status of this agent is requested, see [`Bucket::send_status`].
+    /// The status of this agent is requested, see [`AgentMessage::Status`].
     StatusRequested {
         /// Whether the agent is to read what operators have requested.
         reads_requests: bool,
     },
-    /// An agent has answered a question of [`Bucket::ask_agents`].
+    /// An agent has answered an [`AgentMessage::Question`].
     Answered(Box<AgentAnswer>),
     /// This user may not ask agents: what the server says.
     NotAsked(String),
@@ -213,13 +216,64 @@ pub enum Hint {
     Gone(String),
 }
 
-/// How long an entry stays that is not kept.
+/// How long an entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
-    /// The last entry of its key. The store may remove it at once.
+    /// Until it is replaced.
+    Kept,
+    /// It is the last of its key: the store may remove it at once.
     Retired,
     /// The store may remove it after this time.
     For(Duration),
+}
+
+/// How a bucket is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// It is made if it does not exist.
+    Make,
+    /// Nothing is made or written. The random id of the bucket is blank if it has none yet.
+    ReadOnly,
+}
+
+/// An open bucket, and the entries of the keys that were read.
+pub type OpenedBucket = (BucketInfo, Vec<Option<Entry>>);
+
+/// Opens a bucket, which is made if it does not exist; see [`Bucket::open`].
+///
+/// # Errors
+///
+/// See [`StoreError`]; the store is closed then.
+pub fn open_or_make(
+    bucket: &mut dyn Bucket,
+    first: FirstKeys<'_>,
+    deadline: Instant,
+) -> StoreResult<OpenedBucket> {
+    let opened = bucket.open(OpenMode::Make, first, deadline)?;
+    opened.ok_or_else(|| StoreErrorKind::Unreachable.error("the bucket does not exist"))
+}
+
+/// Opens a bucket if it exists, to be read only; see [`Bucket::open`].
+///
+/// # Errors
+///
+/// See [`StoreError`]; the store is closed then.
+pub fn open_existing(
+    bucket: &mut dyn Bucket,
+    deadline: Instant,
+) -> StoreResult<Option<BucketInfo>> {
+    let opened = bucket.open(OpenMode::ReadOnly, FirstKeys::read(&[]), deadline)?;
+    Ok(opened.map(|(info, _)| info))
+}
+
+/// What an agent, or a command that asks agents, sends. Best effort.
+#[derive(Clone, Copy, Debug)]
+pub enum AgentMessage<'a> {
+    /// What agents do is asked for. In NATS their answers are hints; in a directory they are files
+    /// of the agents.
+    Question(&'a AgentQuestion),
+    /// The status of this agent, for those that requested it before [`Hint::StatusRequested`].
+    Status(&'a AgentStatus),
 }
 
 /// The keys that are used when a bucket is opened.
@@ -240,35 +294,19 @@ impl<'a> FirstKeys<'a> {
 
 /// A bucket of keys. Each write gives its entry a higher revision than all before.
 pub trait Bucket: Send {
-    /// Connects where needed, creates the bucket when it does not exist, checks it, subscribes to
-    /// keys, and reads some at once as [`Bucket::get`] does. Returns their entries in the order of
-    /// the keys. Subscriptions of an earlier connection are gone.
+    /// Connects where needed, checks the bucket, subscribes to keys, and reads some at once as
+    /// [`Bucket::get`] does: their entries are in the order of the keys. `None` if the bucket does
+    /// not exist, and is not to be made. Subscriptions of an earlier connection are gone.
     ///
     /// # Errors
     ///
     /// See [`StoreError`]; the store is closed then.
     fn open(
         &mut self,
+        mode: OpenMode,
         first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)>;
-
-    /// Connects where needed, and opens the bucket if it exists, to be read only: nothing is made
-    /// or written. Returns `None` if it does not exist; the random id of the bucket is blank if it
-    /// has none yet.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`]; the store is closed then.
-    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>>;
-
-    /// Returns how long ago these entries were written, by the clock of the store; `None` where the
-    /// store does not tell. An entry that was replaced since it was read counts as written now.
-    ///
-    /// # Errors
-    ///
-    /// When there was no answer by the deadline.
-    fn ages(&mut self, entries: &[Entry], deadline: Instant) -> StoreResult<Vec<Option<Duration>>>;
+    ) -> StoreResult<Option<OpenedBucket>>;
 
     /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
     /// none. Until a leader learns of its replacement, its entry may be older than the last
@@ -286,13 +324,14 @@ pub trait Bucket: Send {
     /// When the listing was not complete by the deadline.
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing>;
 
-    /// Stores the content of a key if the condition holds. [`Written::Moved`] has the present
-    /// revision of the key of the condition, if the store knows it.
-    fn compare_and_set(
+    /// Stores the content of a key, for so long, if the condition holds. [`Written::Moved`] has the
+    /// present revision of the key of the condition, if the store knows it.
+    fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
+        stays: Stays,
         deadline: Instant,
     ) -> Written;
 
@@ -304,22 +343,7 @@ pub trait Bucket: Send {
     /// If not, or if there was no answer by the deadline.
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()>;
 
-    /// Has writes confirm that these keys stand at these revisions, 0 for no entry: entries that
-    /// were read before are the last ones then. Returns the outcome of the last write, or of the
-    /// first that was not stored. Not each server knows such a write: [`Written::Denied`].
-    fn confirm(&mut self, keys: &[(&str, Revision)], deadline: Instant) -> Written {
-        let mut written = Written::Unknown("nothing sent".to_owned());
-        for (key, revision) in keys {
-            let expected = Expected::OtherKey(key, *revision);
-            written = self.compare_and_set(name::READ_KEY, expected, &Content::default(), deadline);
-            if !matches!(written, Written::Stored(_)) {
-                break;
-            }
-        }
-        written
-    }
-
-    /// Stores the content of a key as [`Bucket::compare_and_set`], and lists keys, as
+    /// Stores the content of a key as [`Bucket::write`], until it is replaced, and lists keys, as
     /// [`Bucket::list`]. A listing beside a write that was stored lacks none of the entries that
     /// were stored before it.
     ///
@@ -334,19 +358,9 @@ pub trait Bucket: Send {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> (Written, StoreResult<Listing>) {
-        let written = self.compare_and_set(key, Expected::Key(expected), content, deadline);
+        let written = self.write(key, Expected::Key(expected), content, Stays::Kept, deadline);
         (written, self.list(selection, deadline))
     }
-
-    /// Stores the content of a key, as [`Bucket::compare_and_set`], for so long.
-    fn write_for(
-        &mut self,
-        stays: Stays,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written;
 
     /// Subscribes to the hints of keys until the store is opened again.
     ///
@@ -355,13 +369,8 @@ pub trait Bucket: Send {
     /// When the store is not open.
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()>;
 
-    /// Asks agents what they do. Best effort. In NATS their answers are hints; in a directory they
-    /// are files of the agents.
-    fn ask_agents(&mut self, _question: &AgentQuestion) {}
-
-    /// Sends the status of this agent to those that requested it before [`Hint::StatusRequested`].
-    /// Best effort.
-    fn send_status(&mut self, _status: &AgentStatus) {}
+    /// Sends a message to agents, or of this one.
+    fn send(&mut self, _message: AgentMessage<'_>) {}
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     /// `None` waits for ever.

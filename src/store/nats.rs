@@ -26,7 +26,6 @@
 
 pub(crate) mod answer;
 pub mod cluster;
-mod confirm;
 pub mod inspect;
 pub mod micro;
 mod open;
@@ -34,16 +33,17 @@ mod read;
 mod retire;
 pub(crate) mod write;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
-use crate::core::{AgentStatus, Instant, Revision, Written};
+use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
-    Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
+    AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
+    OpenedBucket, Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -89,8 +89,8 @@ pub struct NatsStore {
     stream: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
-    /// The revision that the last listing reaches.
-    listed: Revision,
+    /// The keys that the last listing has shown, with their revisions.
+    listed: BTreeMap<String, Revision>,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
     /// The end of the last write, if it had no answer.
@@ -124,7 +124,7 @@ impl NatsStore {
             client,
             settings,
             subscribed: Vec::new(),
-            listed: Revision(0),
+            listed: BTreeMap::new(),
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
             micro: None,
@@ -238,8 +238,9 @@ impl NatsStore {
         let bucket = &self.settings.bucket;
         let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
         let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
-        // The last listing has shown the earlier changes.
-        let is_new = revision > self.listed && self.subscribed.contains(&key);
+        // The last listing may have shown this change.
+        let is_listed = self.listed.get(&key).is_some_and(|listed| revision <= *listed);
+        let is_new = !is_listed && self.subscribed.contains(&key);
         is_new.then_some(Hint::Changed { key, revision: Some(revision) })
     }
 }
@@ -247,9 +248,18 @@ impl NatsStore {
 impl Bucket for NatsStore {
     fn open(
         &mut self,
+        mode: OpenMode,
         first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
+    ) -> StoreResult<Option<OpenedBucket>> {
+        if mode == OpenMode::ReadOnly {
+            let opened = self.open_existing_now(first, deadline);
+            self.unanswered_write = None;
+            if !matches!(opened, Ok(Some(_))) {
+                self.bucket = Err(NOT_OPEN.to_owned());
+            }
+            return opened;
+        }
         let (was_connected, began) = (self.client.is_connected(), sys::now());
         let mut opened = self.open_now(first, deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
@@ -262,22 +272,7 @@ impl Bucket for NatsStore {
         }
         let answered = !matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. }));
         self.client.note_answer(answered, began);
-        opened
-    }
-
-    fn open_existing(&mut self, deadline: Instant) -> StoreResult<Option<BucketInfo>> {
-        let opened = self.open_existing_now(deadline);
-        self.unanswered_write = None;
-        if !matches!(opened, Ok(Some(_))) {
-            self.bucket = Err(NOT_OPEN.to_owned());
-        }
-        opened
-    }
-
-    fn ages(&mut self, entries: &[Entry], deadline: Instant) -> StoreResult<Vec<Option<Duration>>> {
-        self.open_bucket()?;
-        let (began, ages) = (sys::now(), self.ages_now(entries, deadline));
-        self.finish_read(ages, began, deadline)
+        opened.map(Some)
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
@@ -285,10 +280,6 @@ impl Bucket for NatsStore {
         let subject = self.subject(key)?;
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
-    }
-
-    fn confirm(&mut self, keys: &[(&str, Revision)], deadline: Instant) -> Written {
-        self.confirm_now(keys, deadline)
     }
 
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
@@ -315,7 +306,7 @@ impl Bucket for NatsStore {
             Err(error) => return (Written::Denied(error.text.clone()), Err(error)),
         };
         let (beside, expected) = (requests.outgoing(), Expected::Key(expected));
-        let (written, replies) = self.write(key, expected, content, None, &beside, deadline);
+        let (written, replies) = self.write_beside(key, expected, content, None, &beside, deadline);
         let Written::Stored(revision) = written else {
             return (written, Err(Kind::Unreachable.error("nothing was stored to list beside")));
         };
@@ -324,26 +315,16 @@ impl Bucket for NatsStore {
         (written, self.finish_read(listing, began, deadline))
     }
 
-    fn compare_and_set(
+    fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        self.write(key, expected, content, None, &[], deadline).0
-    }
-
-    fn write_for(
-        &mut self,
         stays: Stays,
-        key: &str,
-        expected: Revision,
-        content: &Content,
         deadline: Instant,
     ) -> Written {
         let ttl = self.ttl_of(stays);
-        self.write(key, Expected::Key(expected), content, ttl.as_deref(), &[], deadline).0
+        self.write_beside(key, expected, content, ttl.as_deref(), &[], deadline).0
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
@@ -359,12 +340,11 @@ impl Bucket for NatsStore {
         Ok(())
     }
 
-    fn ask_agents(&mut self, question: &AgentQuestion) {
-        self.ask_agents_now(question);
-    }
-
-    fn send_status(&mut self, status: &AgentStatus) {
-        self.send_status_now(status);
+    fn send(&mut self, message: AgentMessage<'_>) {
+        match message {
+            AgentMessage::Question(question) => self.ask_agents(question),
+            AgentMessage::Status(status) => self.send_status(status),
+        }
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use super::lifetime::{self, LIFE, lifetime_up_to};
-use super::{Bucket, Content, Entry, Expected, StoreResult};
+use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
 use crate::core::{Instant, PAUSE_MAX, Pause, Revision, Written, sanitize, sanitize_field};
 use crate::sys;
 
@@ -88,8 +88,8 @@ pub(crate) fn standing(
     deadline: Instant,
 ) -> StoreResult<Option<CurrentPause>> {
     let Some(pause) = from_content(&entry.content) else { return Ok(None) };
-    let left = pause.lasts.saturating_sub(lifetime::age(bucket, entry, deadline)?);
-    Ok((!left.is_zero()).then_some(CurrentPause { pause, left }))
+    let left = lifetime::left(bucket, entry, pause.lasts, deadline)?;
+    Ok(left.map(|left| CurrentPause { pause, left }))
 }
 
 /// Reads the pause of the agents of a key as they are to observe it.
@@ -102,8 +102,14 @@ pub(crate) fn read(
     key: &str,
     deadline: Instant,
 ) -> StoreResult<Option<Pause>> {
-    let entry = bucket.get(&key_of(key), deadline)?;
-    of_entry(bucket, entry, deadline)
+    // The end of the pause is never too late.
+    let began = sys::now();
+    let Some((entry, age)) = lifetime::read(bucket, &key_of(key), deadline)? else {
+        return Ok(None);
+    };
+    let Some(pause) = from_content(&entry.content) else { return Ok(None) };
+    let left = lifetime::left_of(pause.lasts, age);
+    Ok(left.map(|left| CurrentPause { pause, left }.observed(entry.revision, began)))
 }
 
 /// Returns the pause as agents are to observe it that this entry is. One that cannot be understood
@@ -117,17 +123,19 @@ pub(crate) fn of_entry(
     entry: Option<Entry>,
     deadline: Instant,
 ) -> StoreResult<Option<Pause>> {
-    // The end of the pause is never too late.
     let began = sys::now();
     let Some(entry) = entry else { return Ok(None) };
     let standing = standing(bucket, &entry, deadline)?;
-    Ok(standing.map(|CurrentPause { pause, left }| Pause {
-        revision: entry.revision,
-        number: pause.number,
-        until: began.after(left),
-        by: pause.by,
-        reason: pause.reason,
-    }))
+    Ok(standing.map(|standing| standing.observed(entry.revision, began)))
+}
+
+impl CurrentPause {
+    /// Returns the pause as agents are to observe it, which stands at this revision, and was read
+    /// from this instant on.
+    fn observed(self, revision: Revision, began: Instant) -> Pause {
+        let CurrentPause { pause: StoredPause { number, by, reason, .. }, left } = self;
+        Pause { revision, number, until: began.after(left), by, reason }
+    }
 }
 
 /// Writes a pause in the place of this revision.
@@ -139,7 +147,7 @@ pub(crate) fn write(
     deadline: Instant,
 ) -> Written {
     let content = to_content(pause);
-    bucket.compare_and_set(&key_of(key), Expected::Key(at), &content, deadline)
+    bucket.write(&key_of(key), Expected::Key(at), &content, Stays::Kept, deadline)
 }
 
 /// Ends the pause that stands at this revision.

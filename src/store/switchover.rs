@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::lifetime::{self, LIFE, left, lifetime};
 use super::name::valid_token;
-use super::{Bucket, Content, Entry, Expected, StoreResult};
+use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
 use crate::sys;
 
@@ -103,6 +103,13 @@ pub(crate) fn standing(
     Ok(left.map(|left| (switchover, left)))
 }
 
+/// Returns the request in an entry of this age, and how long it lasts still; `None` if it is over.
+pub(crate) fn of_age(entry: &Entry, age: Duration) -> Option<(Switchover, Duration)> {
+    let switchover = from_content(&entry.content)?;
+    let left = lifetime::left_of(switchover.lasts, age)?;
+    Some((switchover, left))
+}
+
 /// Reads the request for a seat of the agents of a key as its holder is to follow it; `None` if
 /// there is none, or it is over.
 ///
@@ -116,9 +123,10 @@ pub(crate) fn read(
     deadline: Instant,
 ) -> StoreResult<Option<SwitchoverRequest>> {
     let began = sys::now();
-    let Some(entry) = bucket.get(&key_of(key, seat), deadline)? else { return Ok(None) };
-    let standing = standing(bucket, &entry, deadline)?;
-    Ok(standing.map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
+    let Some((entry, age)) = lifetime::read(bucket, &key_of(key, seat), deadline)? else {
+        return Ok(None);
+    };
+    Ok(of_age(&entry, age).map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
         seat,
         term,
         to,
@@ -135,7 +143,8 @@ pub(crate) fn write(
     deadline: Instant,
 ) -> Written {
     let content = to_content(switchover);
-    bucket.compare_and_set(&key_of(key, switchover.seat), Expected::Key(at), &content, deadline)
+    let key = key_of(key, switchover.seat);
+    bucket.write(&key, Expected::Key(at), &content, Stays::Kept, deadline)
 }
 
 /// Ends the request for a seat that stands at this revision.

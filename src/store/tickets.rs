@@ -21,7 +21,7 @@ use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
 use super::{
     Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
-    StoreResult,
+    StoreResult, open_or_make,
 };
 use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
 use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket};
@@ -83,7 +83,8 @@ impl Tickets {
     ///
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let opened = self.bucket.open(FirstKeys::read(&[MARK_KEY]), deadline);
+        let first = FirstKeys::read(&[MARK_KEY]);
+        let opened = open_or_make(&mut *self.bucket, first, deadline);
         self.is_open = opened.is_ok();
         let (bucket, entries) = opened?;
         Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
@@ -147,7 +148,8 @@ impl Tickets {
         deadline: Instant,
     ) -> Written {
         let content = to_content(ticket, number);
-        self.bucket.compare_and_set(&self.key(element), Expected::Key(at), &content, deadline)
+        let (key, expected) = (self.key(element), Expected::Key(at));
+        self.bucket.write(&key, expected, &content, Stays::Kept, deadline)
     }
 
     /// Writes the own ticket, of this number, in the place of this revision, and lists as
@@ -170,8 +172,7 @@ impl Tickets {
             let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
-        let listing = listing.and_then(|listing| self.tickets_of(listing, &key, deadline));
-        (written, listing)
+        (written, listing.map(|listing| self.tickets_of(listing, &key)))
     }
 
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
@@ -201,7 +202,8 @@ impl Tickets {
     ) -> Written {
         let key = self.key(element);
         let content = tombstone(RELEASED);
-        self.bucket.write_for(stays(&key, lifetime), &key, at, &content, deadline)
+        let stays = stays(&key, lifetime);
+        self.bucket.write(&key, Expected::Key(at), &content, stays, deadline)
     }
 
     /// Ends the ticket of another that has not moved for too long or is ended by force, or one of
@@ -215,7 +217,7 @@ impl Tickets {
             false => format!("removed by {by}"),
         };
         let (content, stays) = (tombstone(&why), Stays::For(marker_time(lifetime)));
-        self.bucket.write_for(stays, key, *revision, &content, deadline)
+        self.bucket.write(key, Expected::Key(*revision), &content, stays, deadline)
     }
 
     fn is_of_requester(&self, other: &StoredTicket) -> bool {
@@ -234,11 +236,11 @@ impl Tickets {
 
     /// Notes what this host has seen, in the place of this revision of its notes.
     pub fn note(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
-        self.bucket.write_for(
-            Stays::For(NOTED_FOR),
+        self.bucket.write(
             &self.notes_key,
-            at,
+            Expected::Key(at),
             &notes_to_content(seen),
+            Stays::For(NOTED_FOR),
             deadline,
         )
     }
@@ -260,32 +262,22 @@ impl Tickets {
             let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
-        self.tickets_of(listing, &self.key(element), deadline)
+        Ok(self.tickets_of(listing, &self.key(element)))
     }
 
     /// Returns the tickets of a listing, those of the requester with their age, except the one of
     /// the own key.
     fn tickets_of(
-        &mut self,
-        Listing { entries, last }: Listing,
+        &self,
+        Listing { entries, ages, last }: Listing,
         own: &str,
-        deadline: Instant,
-    ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        let is_looked_for = |entry: &&Entry| {
-            let stored = standing((*entry).clone());
-            entry.key != own && stored.is_some_and(|stored| self.is_of_requester(&stored))
+    ) -> (Vec<StoredTicket>, Revision) {
+        let with_age = |(entry, age): (Entry, Option<Duration>)| {
+            let stored = standing(entry)?;
+            let is_looked_for = stored.key != own && self.is_of_requester(&stored);
+            Some(StoredTicket { age: age.filter(|_| is_looked_for), ..stored })
         };
-        let looked_for: Vec<_> = entries.iter().filter(is_looked_for).cloned().collect();
-        let ages = match &looked_for[..] {
-            [] => Vec::new(),
-            _ => self.bucket.ages(&looked_for, deadline)?,
-        };
-        let age_of = |stored: &StoredTicket| {
-            let at = looked_for.iter().position(|entry| entry.key == stored.key)?;
-            *ages.get(at)?
-        };
-        let aged = |stored| StoredTicket { age: age_of(&stored), ..stored };
-        Ok((entries.into_iter().filter_map(standing).map(aged).collect(), last))
+        (entries.into_iter().zip(ages).filter_map(with_age).collect(), last)
     }
 
     /// Subscribes to the hints of tickets.

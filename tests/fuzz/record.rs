@@ -1,6 +1,6 @@
 //! Records: a token with the headers beside it, as NATS hands them out.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Noise, printable};
 use crate::core::priority::Priority;
@@ -56,7 +56,12 @@ fn handed_out(headers: &Headers, block: &[u8], payload: &[u8]) -> bool {
 
 /// Reads a message as the leader hands it out, with the sequence 7.
 fn read_at_7(block: &[u8], payload: &[u8]) -> KeyState {
-    let stored = Stored { seq: 7, headers: block.to_vec(), data: payload.to_vec() };
+    let stored = Stored {
+        seq: 7,
+        headers: block.to_vec(),
+        data: payload.to_vec(),
+        time: SystemTime::UNIX_EPOCH,
+    };
     let key_state = to_key_state(Some(answer::entry(SUBJECT, &stored)));
     assert_eq!(key_state.revision, Revision(7));
     key_state

@@ -131,6 +131,7 @@ fn stored(data: &[u8], value: &Value) -> bool {
                 "seq": stored.seq,
                 "hdrs": base64(&stored.headers),
                 "data": base64(&stored.data),
+                "time": humantime::format_rfc3339_nanos(stored.time).to_string(),
             });
             let plain = json!({ "message": message }).to_string();
             let again = jetstream::stored(plain.as_bytes(), subject);

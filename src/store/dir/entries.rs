@@ -28,16 +28,12 @@ impl Folder {
         Err(self.damaged(SEQUENCE, &what))
     }
 
-    /// Returns how long ago an entry was written, by the wall clock; `None` for one that was
-    /// removed by hand, and for a ticket, which stands however old it is.
-    pub(super) fn age(&self, entry: &Entry) -> StoreResult<Option<Duration>> {
+    /// Returns how long ago an entry was written, by the wall clock; `None` for a ticket, which
+    /// stands however old it is. The caller holds the lock.
+    fn age(&self, entry: &Entry) -> Option<Duration> {
         let path = self.path.join(Kind::Record.file_of(&entry.key));
-        // The file is replaced at each write: it may be a later one.
         let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-        let Ok(written) = written else { return Ok(None) };
-        let stands = self.entry(&entry.key)?.is_some_and(|it| it.revision == entry.revision);
-        let age = SystemTime::now().duration_since(written).unwrap_or_default();
-        Ok(Some(if stands { age } else { Duration::ZERO }))
+        Some(SystemTime::now().duration_since(written.ok()?).unwrap_or_default())
     }
 
     /// Lists the selected keys, under the lock: reading the folder can miss a file that is
@@ -62,9 +58,9 @@ impl Folder {
             entry.transpose()
         });
         let entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
-        let last = self.last()?;
+        let (ages, last) = (entries.iter().map(|entry| self.age(entry)).collect(), self.last()?);
         entries.iter().try_for_each(|entry| self.check_revision(entry.revision, last))?;
-        Ok(Listing { entries, last })
+        Ok(Listing { entries, ages, last })
     }
 
     /// Removes the file of a key that stands at this revision.

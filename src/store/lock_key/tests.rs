@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::core::{StoreError, StoreErrorKind};
-use crate::store::{BucketInfo, Listing, Selection, Stays};
+use crate::store::{Listing, OpenMode, OpenedBucket, Selection, Stays};
 use crate::sys::Waker;
 
 /// A bucket that has nothing, and always another hint.
@@ -43,29 +43,24 @@ impl Bucket for Flooded {
 
     fn open(
         &mut self,
+        _mode: OpenMode,
         _first: FirstKeys<'_>,
         _by: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
+    ) -> StoreResult<Option<OpenedBucket>> {
         unreachable!("it is open")
     }
 
-    fn open_existing(&mut self, _deadline: Instant) -> StoreResult<Option<BucketInfo>> {
-        unreachable!("it is open")
+    fn list(&mut self, _selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
+        self.get("k", deadline)?;
+        Ok(Listing { entries: Vec::new(), ages: Vec::new(), last: Revision(0) })
     }
 
-    fn ages(&mut self, entries: &[Entry], _by: Instant) -> StoreResult<Vec<Option<Duration>>> {
-        Ok(vec![None; entries.len()])
-    }
-
-    fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
-        unreachable!("nothing is listed")
-    }
-
-    fn compare_and_set(
+    fn write(
         &mut self,
         _key: &str,
         _expected: Expected<'_>,
         _content: &Content,
+        _stays: Stays,
         _deadline: Instant,
     ) -> Written {
         unreachable!("nothing is written")
@@ -73,17 +68,6 @@ impl Bucket for Flooded {
 
     fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
         Ok(())
-    }
-
-    fn write_for(
-        &mut self,
-        _stays: Stays,
-        _key: &str,
-        _expected: Revision,
-        _content: &Content,
-        _deadline: Instant,
-    ) -> Written {
-        unreachable!("nothing is written")
     }
 
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {

@@ -38,11 +38,6 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
     }
 }
 
-/// Returns whether a write was refused because another one of its condition was under way.
-pub(crate) fn is_busy(payload: &[u8]) -> bool {
-    jetstream::ack(payload).is_err_and(|error| error.err_code == code::BUSY)
-}
-
 /// Returns the outcome of a write without an answer.
 pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     let text = format!("write to {subject}: {error}");

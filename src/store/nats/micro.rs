@@ -224,7 +224,7 @@ impl NatsStore {
     }
 
     /// Sends statistics with this status to all that wait for them.
-    pub(super) fn send_status_now(&mut self, status: &AgentStatus) {
+    pub(super) fn send_status(&mut self, status: &AgentStatus) {
         let Some(micro) = &mut self.micro else { return };
         let (now, waiting) = (sys::now(), mem::take(&mut micro.waiting));
         for (_, since) in &waiting {
@@ -237,7 +237,7 @@ impl NatsStore {
     }
 
     /// Sends a question to all agents. Best effort: it is asked again.
-    pub(super) fn ask_agents_now(&mut self, question: &AgentQuestion) {
+    pub(super) fn ask_agents(&mut self, question: &AgentQuestion) {
         let bucket = self.settings.bucket.clone();
         let question = AgentQuestion { bucket, ..question.clone() };
         let payload = serde_json::to_vec(&question).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
-    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, StoreError,
+    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenedBucket, StoreError,
     StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys::{self, Alarm};
@@ -41,11 +41,8 @@ impl NatsStore {
         &mut self,
         first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
-        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
-        let keys = first.read.iter().map(|key| self.subject(key));
-        let mut subjects = keys.collect::<StoreResult<Vec<_>>>()?;
-        subjects.push(self.raw_subject(name::EPOCH_KEY));
+    ) -> StoreResult<OpenedBucket> {
+        let subjects = self.subjects_of_first(first)?;
         self.forget_lost_connection();
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
@@ -77,7 +74,7 @@ impl NatsStore {
     fn forget_lost_connection(&mut self) {
         if !self.client.is_connected() {
             self.subscribed.clear();
-            self.listed = Revision(0);
+            self.listed.clear();
             self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
     }
@@ -85,16 +82,19 @@ impl NatsStore {
     /// Connects, and opens the bucket if it exists; makes and writes nothing.
     pub(super) fn open_existing_now(
         &mut self,
+        first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<Option<BucketInfo>> {
-        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
+    ) -> StoreResult<Option<OpenedBucket>> {
+        let subjects = self.subjects_of_first(first)?;
         self.forget_lost_connection();
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
+        self.subscribe(first.subscribed)?;
         let Some(info) = self.find(deadline)? else { return Ok(None) };
         let found = self.accept_bucket(&info)?;
-        let epoch = self.read(&self.raw_subject(name::EPOCH_KEY), self.answer_by(deadline))?;
-        Ok(Some(BucketInfo {
+        let mut entries = self.read_all(&subjects, self.answer_by(deadline))?;
+        let epoch = entries.pop().flatten();
+        let bucket = BucketInfo {
             id: BucketId {
                 epoch: epoch.as_ref().and_then(epoch_of).unwrap_or_default(),
                 created: info.created,
@@ -104,7 +104,17 @@ impl NatsStore {
             replicas: found.replicas,
             remarks: found.remarks,
             retires: self.retires(found.has_ttl),
-        }))
+        };
+        Ok(Some((bucket, entries)))
+    }
+
+    /// Returns the subjects of the keys that are read first, and that of the epoch behind them.
+    fn subjects_of_first(&self, first: FirstKeys<'_>) -> StoreResult<Vec<String>> {
+        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
+        let keys = first.read.iter().map(|key| self.subject(key));
+        let mut subjects = keys.collect::<StoreResult<Vec<_>>>()?;
+        subjects.push(self.raw_subject(name::EPOCH_KEY));
+        Ok(subjects)
     }
 
     /// Checks that the bucket has this epoch still; the store is closed if it has not.

@@ -60,7 +60,18 @@ impl NatsStore {
         subjects: &[String],
         deadline: Instant,
     ) -> StoreResult<Vec<Option<Entry>>> {
-        let target = self.read_target();
+        let read = self.read_with_times(subjects, deadline)?;
+        Ok(read.into_iter().map(|read| read.map(|(entry, _)| entry)).collect())
+    }
+
+    /// As [`NatsStore::read_all`], with the times at which the entries were stored, by the clock of
+    /// the server.
+    fn read_with_times(
+        &mut self,
+        subjects: &[String],
+        deadline: Instant,
+    ) -> StoreResult<Vec<Option<(Entry, SystemTime)>>> {
+        let target = format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream);
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
             let bodies: Vec<String> = subjects.iter().map(|subject| last_of(subject)).collect();
@@ -74,46 +85,16 @@ impl NatsStore {
         Ok(entries)
     }
 
-    /// Returns how long ago entries were stored, by the clock of the server.
-    pub(super) fn ages_now(
+    /// Returns the entry in the reply to a request to read its subject, if there is one, and when
+    /// it was stored.
+    fn entry_in(
         &mut self,
-        entries: &[Entry],
-        deadline: Instant,
-    ) -> StoreResult<Vec<Option<Duration>>> {
-        let (target, mut stored, mut time) = (self.read_target(), Vec::new(), None);
-        let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
-        for entries in entries.chunks(READS_AT_ONCE) {
-            let body = |entry: &Entry| json!({ "seq": entry.revision.0 }).to_string();
-            let bodies: Vec<String> = entries.iter().map(body).collect();
-            let reads = bodies.iter().map(|body| read_request(&target, body));
-            let info = Outgoing { subject: &subject, headers: &[], payload: b"", repeats: true };
-            let requests: Vec<_> = reads.chain([info]).collect();
-            let replies = self.client.requests(&requests, self.answer_by(deadline));
-            let mut replies = replies.map_err(|error| self.request_error(&target, &error))?;
-            let info = replies.pop().map(|reply| jetstream::stream_info(&reply.payload));
-            time = match info {
-                Some(Ok(info)) => info.time,
-                Some(Err(failure)) => return Err(self.api_error("age of an entry", &failure)),
-                None => None,
-            };
-            for reply in replies {
-                let at = jetstream::stored_at(&reply.payload);
-                stored.push(at.map_err(|failure| self.api_error("age of an entry", &failure))?);
-            }
-        }
-        let age = |at: Option<SystemTime>| at.map_or(Some(Duration::ZERO), |at| age(at, time?));
-        Ok(stored.into_iter().map(age).collect())
-    }
-
-    fn read_target(&self) -> String {
-        format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream)
-    }
-
-    /// Returns the entry in the reply to a request to read its subject, if there is one.
-    fn entry_in(&mut self, subject: &str, reply: &Message) -> StoreResult<Option<Entry>> {
+        subject: &str,
+        reply: &Message,
+    ) -> StoreResult<Option<(Entry, SystemTime)>> {
         let stored = jetstream::stored(&reply.payload, subject);
         let stored = stored.map_err(|failure| self.api_error(subject, &failure))?;
-        Ok(stored.map(|stored| answer::entry(subject, &stored)))
+        Ok(stored.map(|stored| (answer::entry(subject, &stored), stored.time)))
     }
 
     /// Lists the selected keys. STREAM.INFO names the keys and MSG.GET returns their entries, both
@@ -129,8 +110,8 @@ impl NatsStore {
         loop {
             let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
             let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-            let names = self.names(replies, selection)?;
-            if let Some(listing) = self.read_named(names, None, selection, deadline)? {
+            let named = self.named(replies, selection)?;
+            if let Some(listing) = self.read_named(named, None, selection, deadline)? {
                 return Ok(listing);
             }
             // As a rule the removal of a key is shown by the next listing.
@@ -149,24 +130,19 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let (subjects, last) = self.names(replies, selection)?;
+        let named = self.named(replies, selection)?;
         // Where others have written since, it may have ended.
-        let known = Some(written).filter(|written| last <= written.revision);
-        match self.read_named((subjects, last), known, selection, deadline)? {
+        let known = Some(written).filter(|written| named.last <= written.revision);
+        match self.read_named(named, known, selection, deadline)? {
             Some(listing) => Ok(listing),
             None => self.list_now(selection, deadline),
         }
     }
 
-    /// Returns the subjects of the selected ones of the keys that these replies name, in their
-    /// order, and the revision that all of the replies reach.
-    fn names(
-        &mut self,
-        replies: Vec<Message>,
-        selection: Selection<'_>,
-    ) -> StoreResult<(Vec<String>, Revision)> {
+    /// Returns the selected ones of the keys that these replies name.
+    fn named(&mut self, replies: Vec<Message>, selection: Selection<'_>) -> StoreResult<Named> {
         let home = self.raw_subject("").len();
-        let (mut subjects, mut last) = (Vec::new(), Revision(u64::MAX));
+        let (mut subjects, mut last, mut time) = (Vec::new(), Revision(u64::MAX), None);
         for reply in replies {
             let info = jetstream::stream_info(&reply.payload);
             let info = info.map_err(|failure| self.api_error("listing", &failure))?;
@@ -188,18 +164,18 @@ impl NatsStore {
             };
             subjects.extend(info.subjects.into_iter().filter(is_wanted));
             last = last.min(Revision(info.last_seq));
+            time = time.max(info.time);
         }
         subjects.sort();
         subjects.dedup();
-        Ok((subjects, last))
+        Ok(Named { subjects, last, time })
     }
 
-    /// Reads the entries of these subjects, which a listing up to `last` has named, but the entry
-    /// that is known. Subjects that were removed since are left out. Returns `None` if it is not
-    /// certain that they were.
+    /// Reads the entries that a listing has named, but the one that is known. Those that were
+    /// removed since are left out. Returns `None` if it is not certain that they were.
     fn read_named(
         &mut self,
-        (mut subjects, last): (Vec<String>, Revision),
+        Named { mut subjects, last, time }: Named,
         known: Option<Entry>,
         selection: Selection<'_>,
         deadline: Instant,
@@ -208,21 +184,24 @@ impl NatsStore {
         let named = subjects.len();
         subjects.retain(|subject| Some(subject) != known_subject.as_ref());
         let is_named = subjects.len() < named;
-        let mut entries = Vec::from_iter(known.filter(|_| is_named));
+        let known = known.filter(|_| is_named).map(|entry| (entry, Some(Duration::ZERO)));
+        let mut entries = Vec::from_iter(known);
         let mut missing = Vec::new();
-        let read = self.read_all(&subjects, deadline)?;
+        let read = self.read_with_times(&subjects, deadline)?;
         for (subject, entry) in subjects.into_iter().zip(read) {
             match entry {
-                Some(entry) => entries.push(entry),
+                Some((entry, stored)) => entries.push((entry, age(stored, time))),
                 None => missing.push(subject),
             }
         }
         if !missing.is_empty() && !self.are_gone(&missing, last, selection, deadline)? {
             return Ok(None);
         }
-        entries.sort_by(|a, b| a.key.cmp(&b.key));
-        self.listed = last;
-        Ok(Some(Listing { entries, last }))
+        entries.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+        self.listed =
+            entries.iter().map(|(entry, _)| (entry.key.clone(), entry.revision)).collect();
+        let (entries, ages) = entries.into_iter().unzip();
+        Ok(Some(Listing { entries, ages, last }))
     }
 
     /// Returns whether the leader names none of these subjects any more, which a listing up to
@@ -238,8 +217,8 @@ impl NatsStore {
         let requests = self.listing_requests(selection.prefixes)?;
         let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-        let (named, reached) = self.names(replies, selection)?;
-        Ok(reached >= last && !subjects.iter().any(|subject| named.contains(subject)))
+        let named = self.named(replies, selection)?;
+        Ok(named.last >= last && !subjects.iter().any(|subject| named.subjects.contains(subject)))
     }
 
     /// Returns the requests that list the keys below these prefixes.
@@ -257,11 +236,21 @@ impl NatsStore {
 
 /// Returns the age of what was stored at that time, by the clock of the server that has stored it;
 /// `None` if this is far in the future, by the clock of the one that is asked: the clocks differ.
-pub(super) fn age(stored: SystemTime, now: SystemTime) -> Option<Duration> {
-    match now.duration_since(stored) {
+pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duration> {
+    match now?.duration_since(stored) {
         Ok(age) => Some(age),
         Err(ahead) => (ahead.duration() <= CLOCKS_MARGIN).then_some(Duration::ZERO),
     }
+}
+
+/// The keys that a listing has named.
+struct Named {
+    /// Their subjects, in their order.
+    subjects: Vec<String>,
+    /// The revision that all replies reach.
+    last: Revision,
+    /// The time of the server when it answered.
+    time: Option<SystemTime>,
 }
 
 /// Requests that list keys, one for each prefix.

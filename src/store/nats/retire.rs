@@ -13,6 +13,7 @@ impl NatsStore {
     /// Returns the time after which the server is to remove an entry.
     pub(super) fn ttl_of(&self, stays: Stays) -> Option<String> {
         let ttl = match stays {
+            Stays::Kept => return None,
             Stays::Retired => RETIRED_FOR,
             Stays::For(time) => time,
         };

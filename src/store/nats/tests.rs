@@ -8,7 +8,6 @@ use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 use crate::sys::PATIENCE;
 
-mod confirm;
 mod micro;
 mod open;
 
@@ -36,9 +35,10 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
 #[test]
 fn what_is_stored_far_in_the_future_has_no_age() {
     let (stored, second) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
-    assert_eq!(read::age(stored, stored + 3 * second), Some(3 * second));
-    assert_eq!(read::age(stored + CLOCKS_MARGIN, stored), Some(Duration::ZERO));
-    assert_eq!(read::age(stored + CLOCKS_MARGIN + second, stored), None);
+    assert_eq!(read::age(stored, Some(stored + 3 * second)), Some(3 * second));
+    assert_eq!(read::age(stored + CLOCKS_MARGIN, Some(stored)), Some(Duration::ZERO));
+    assert_eq!(read::age(stored + CLOCKS_MARGIN + second, Some(stored)), None);
+    assert_eq!(read::age(stored, None), None);
 }
 
 /// Returns a store of the bucket `locks`, not connected.
@@ -162,7 +162,10 @@ fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     fake.finish();
     assert_eq!(written, Written::Stored(Revision(7)));
     let entry = Entry { key: "lock.a.1".to_owned(), revision: Revision(7), content };
-    assert_eq!(listing, Ok(Listing { entries: vec![entry], last: Revision(7) }));
+    assert_eq!(
+        listing,
+        Ok(Listing { entries: vec![entry], ages: vec![Some(Duration::ZERO)], last: Revision(7) })
+    );
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
             store.bucket = Ok(OpenBucket { replicated: true, ..opened() });
             let write = |store: &mut NatsStore| {
                 let content = Content::default();
-                store.compare_and_set("web", Expected::Key(Revision(0)), &content, by)
+                store.write("web", Expected::Key(Revision(0)), &content, Stays::Kept, by)
             };
             assert!(matches!(write(store), Written::Unknown(_)));
             if !is_recent {
@@ -282,7 +285,7 @@ fn a_server_that_is_too_old_is_not_asked_to_make_a_bucket() {
         });
         let mut store = store_of(vec![fake.server()]);
         store.settings.for_locks = for_locks;
-        let opened = store.open(FirstKeys::read(&[]), sys::now().after(PATIENCE));
+        let opened = store.open(OpenMode::Make, FirstKeys::read(&[]), sys::now().after(PATIENCE));
         drop(store);
         fake.finish();
         let Err(StoreError { kind: Kind::Unsafe, text }) = opened else { panic!("{opened:?}") };
@@ -307,7 +310,7 @@ fn a_condition_that_the_servers_may_not_check_is_refused() {
         store.bucket = Ok(opened());
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
-        match store.compare_and_set("lock.a", expected, &content, deadline) {
+        match store.write("lock.a", expected, &content, Stays::Kept, deadline) {
             Written::Denied(text) if reason != "not connected" => {
                 assert!(text.contains(reason), "{text}");
             }

@@ -53,7 +53,7 @@ impl NatsStore {
     /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
     /// Returns the outcome, and the replies to the requests that were sent beside, if there are
     /// any.
-    pub(super) fn write(
+    pub(super) fn write_beside(
         &mut self,
         key: &str,
         expected: Expected<'_>,

@@ -10,7 +10,7 @@ use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
     Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
-    StoreErrorKind, StoreResult,
+    StoreErrorKind, StoreResult, open_or_make,
 };
 use putex::sys::{Waker, now};
 
@@ -40,7 +40,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
 
 pub(super) fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
     let mut store = make(bucket);
-    store.open(FirstKeys::read(&["web"]), soon()).expect("the store opens");
+    open_or_make(&mut *store, FirstKeys::read(&["web"]), soon()).expect("the store opens");
     store
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn list(store: &mut dyn Bucket, prefix: &str, by: Instant) -> StoreRe
 
 /// Writes, and expects that it is stored.
 fn stored(store: &mut dyn Bucket, key: &str, expected: Expected<'_>, text: &str) -> Revision {
-    let written = store.compare_and_set(key, expected, &plain(text), soon());
+    let written = store.write(key, expected, &plain(text), Stays::Kept, soon());
     let Written::Stored(revision) = written else {
         panic!("{key} not stored over {expected:?}: {written:?}");
     };
@@ -94,7 +94,7 @@ fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
         content(&[("B", "1: 2"), ("A", "é"), ("A", "again")], b"a\r\n"),
     ] {
         let expected = Expected::Key(revision);
-        let written = store.compare_and_set("a.b", expected, &content, soon());
+        let written = store.write("a.b", expected, &content, Stays::Kept, soon());
         let Written::Stored(next) = written else {
             panic!("{content:?}: {written:?}");
         };
@@ -125,7 +125,7 @@ fn a_header_that_could_change_the_condition_is_refused(make: Make<'_>) {
     ] {
         let content = content(&[("B", "b"), (name, value)], b"");
         let expected = Expected::Key(first);
-        let written = store.compare_and_set("web", expected, &content, soon());
+        let written = store.write("web", expected, &content, Stays::Kept, soon());
         assert!(denied(&written).contains("header"), "{name}: {written:?}");
     }
     let entry = get(&mut *store, "web").expect("it stays");
@@ -136,7 +136,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     let mut store = open(make, "tombstone");
     let first = created(&mut *store, "lock.a");
     let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
-    let written = store.compare_and_set("lock.a", Expected::Key(first), &end, soon());
+    let written = store.write("lock.a", Expected::Key(first), &end, Stays::Kept, soon());
     let Written::Stored(ended) = written else {
         panic!("{written:?}");
     };
@@ -145,7 +145,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     assert!(entry.content.is_tombstone());
     let listing = list(&mut *store, "lock", soon()).expect("a listing");
     assert_eq!(listing.entries, [entry]);
-    let again = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &end, soon());
+    let again = store.write("lock.a", Expected::Key(Revision(0)), &end, Stays::Kept, soon());
     assert_moved(&again, ended);
     stored(&mut *store, "lock.a", Expected::Key(ended), "anew");
 }
@@ -160,7 +160,8 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
     let stays = created(&mut *store, "lock.a.2");
     while other.wait(waker.as_fd(), Some(now().after(QUIET))) != Hint::Elapsed {}
     let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
-    let Written::Stored(ended) = store.write_for(Stays::Retired, "lock.a.1", second, &end, soon())
+    let Written::Stored(ended) =
+        store.write("lock.a.1", Expected::Key(second), &end, Stays::Retired, soon())
     else {
         panic!("not stored");
     };
@@ -177,7 +178,7 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
         // A renewal in flight.
         for late in [first, second] {
             let written =
-                store.compare_and_set("lock.a.1", Expected::Key(late), &plain("late"), soon());
+                store.write("lock.a.1", Expected::Key(late), &plain("late"), Stays::Kept, soon());
             assert!(matches!(written, Written::Moved(_)), "over {late}: {written:?}");
         }
     }
@@ -190,7 +191,10 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
     let second = stored(&mut *store, "lock.a.1", Expected::Key(first), "renewed");
     let end = content(&[("KV-Operation", "DEL")], b"");
     for wrong in [first, Revision(0), Revision(second.0 + 1)] {
-        assert_moved(&store.write_for(Stays::Retired, "lock.a.1", wrong, &end, soon()), second);
+        assert_moved(
+            &store.write("lock.a.1", Expected::Key(wrong), &end, Stays::Retired, soon()),
+            second,
+        );
     }
     let entry = get(&mut *store, "lock.a.1").expect("it stays");
     assert_eq!((entry.revision, entry.content), (second, plain("renewed")));
@@ -305,16 +309,16 @@ fn a_condition_on_another_key_decides(make: Make<'_>) {
     let first = stored(&mut *store, "data", free, "without a lease");
     let lease = created(&mut *store, "lease");
     let data = plain("data");
-    let late = store.compare_and_set("data", free, &data, soon());
+    let late = store.write("data", free, &data, Stays::Kept, soon());
     assert_moved(&late, lease);
     let held = Expected::OtherKey("lease", lease);
     let second = stored(&mut *store, "data", held, "by the holder");
     assert!(second > first);
     let renewed = stored(&mut *store, "lease", Expected::Key(lease), "renewed");
-    assert_moved(&store.compare_and_set("data", held, &data, soon()), renewed);
+    assert_moved(&store.write("data", held, &data, Stays::Kept, soon()), renewed);
     // The condition is not on the written key, and not on what follows its name.
     let own = Expected::OtherKey("lease", second);
-    assert_moved(&store.compare_and_set("data", own, &data, soon()), renewed);
+    assert_moved(&store.write("data", own, &data, Stays::Kept, soon()), renewed);
     created(&mut *store, "lease.more");
     let held = Expected::OtherKey("lease", renewed);
     stored(&mut *store, "data", held, "by the holder");
@@ -325,7 +329,7 @@ fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     let mut store = open(make, "refused");
     created(&mut *store, "lease");
     let expected = Expected::OtherKey("lease", Revision(0));
-    let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
+    let written = store.write("lock.a", expected, &plain(""), Stays::Kept, soon());
     let text = denied(&written);
     assert!(text.contains("needs a store for locks"), "{text}");
     assert_eq!(get(&mut *store, "lock.a"), None);
@@ -341,7 +345,8 @@ fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
         let mut store = make("first");
         // The second time on the same connection.
         for _ in 0..2 {
-            let (bucket, entries) = store.open(first, soon()).expect("the store opens");
+            let (bucket, entries) =
+                open_or_make(&mut *store, first, soon()).expect("the store opens");
             let [None, entry] = &*entries else { panic!("{entries:?}") };
             let revision = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             assert_eq!(revision, stands_at);
@@ -387,19 +392,19 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     assert!(list(&mut *store, "web", soon()).is_err_and(unreachable));
     assert!(store.subscribe(&["web"]).is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
-    let written = store.compare_and_set("web", expected, &plain("a"), soon());
+    let written = store.write("web", expected, &plain("a"), Stays::Kept, soon());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
-    store.open(FirstKeys::read(&["web"]), soon()).expect("the store opens");
+    open_or_make(&mut *store, FirstKeys::read(&["web"]), soon()).expect("the store opens");
     assert_eq!(get(&mut *store, "web"), None);
 }
 
 fn no_call_begins_after_its_deadline(make: Make<'_>) {
     let mut store = open(make, "late");
     let expected = Expected::Key(Revision(0));
-    let written = store.compare_and_set("k.a", expected, &plain("a"), now());
+    let written = store.write("k.a", expected, &plain("a"), Stays::Kept, now());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     assert!(list(&mut *store, "k", now()).is_err());
     assert_eq!(get(&mut *store, "k.a"), None);

@@ -1,9 +1,7 @@
 //! Buckets that are only looked at.
 
-use std::slice;
-
 use putex::core::event::Written;
-use putex::store::{Bucket, Expected, Selection};
+use putex::store::{Bucket, Expected, Selection, Stays, open_existing};
 use putex::sys::now;
 
 use super::entries::{created, open, plain};
@@ -18,12 +16,12 @@ pub(crate) fn all(make: Make<'_>) {
 
 fn a_bucket_that_is_only_looked_at_is_not_made(make: Make<'_>) {
     let mut looker = make("looked-at");
-    assert_eq!(looker.open_existing(soon()), Ok(None));
-    assert_eq!(looker.open_existing(soon()), Ok(None));
+    assert_eq!(open_existing(&mut *looker, soon()), Ok(None));
+    assert_eq!(open_existing(&mut *looker, soon()), Ok(None));
     assert!(looker.list(Selection::all(&[String::new()]), soon()).is_err(), "it is not open");
     let mut store = open(make, "looked-at");
     let revision = created(&mut *store, "web");
-    let info = looker.open_existing(soon()).expect("an answer").expect("a bucket");
+    let info = open_existing(&mut *looker, soon()).expect("an answer").expect("a bucket");
     assert!(!info.id.epoch.is_empty() && info.last >= revision);
     let wanted = |key: &str| key != "putex.epoch";
     let all = [String::new()];
@@ -36,13 +34,17 @@ fn of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make: Make<'_>) {
     let mut store = open(make, "aged");
     created(&mut *store, "web");
     let first = store.get("web", soon()).expect("an answer").expect("an entry");
-    let ages = |store: &mut dyn Bucket| store.ages(slice::from_ref(&first), soon()).expect("ages");
-    until_true("its age", || ages(&mut *store)[0].expect("an age") >= QUIET);
+    let age = |store: &mut dyn Bucket| {
+        let (all, is_web) = ([String::new()], |key: &str| key == "web");
+        let selection = Selection { prefixes: &all, wanted: &is_web };
+        store.list(selection, soon()).expect("a listing").ages[0].expect("an age")
+    };
+    until_true("its age", || age(&mut *store) >= QUIET);
     let replaced_after = now();
     let expected = Expected::Key(first.revision);
-    let written = store.compare_and_set("web", expected, &plain("again"), soon());
+    let written = store.write("web", expected, &plain("again"), Stays::Kept, soon());
     assert!(matches!(written, Written::Stored(_)), "{written:?}");
-    let again = ages(&mut *store)[0].expect("an age");
+    let again = age(&mut *store);
     let since_then = now().since(replaced_after);
     // The clock of a file system lags by a tick.
     assert!(again < since_then + QUIET / 2, "{again:?} after {since_then:?}");

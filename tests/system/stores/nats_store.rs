@@ -15,7 +15,7 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays};
+use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays, open_or_make};
 use putex::sys::{self, Waker};
 
 use crate::support::clock::until_true;
@@ -74,18 +74,19 @@ fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed()
     on_servers(|binary| {
         let mut server = Server::start(binary, "");
         let mut store = server.bucket("locks");
-        store.open(FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        open_or_make(&mut *store, FirstKeys::read(&["pause"]), soon()).expect("the store opens");
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         for key in ["pause", "ticket"] {
-            let written = store.compare_and_set(key, Expected::Key(Revision(0)), &content, soon());
+            let written =
+                store.write(key, Expected::Key(Revision(0)), &content, Stays::Kept, soon());
             let Written::Stored(at) = written else { panic!("{written:?}") };
             let end = Content {
                 headers: vec![("KV-Operation".to_owned(), "DEL".to_owned())],
                 ..content.clone()
             };
             let ended = match key {
-                "pause" => store.compare_and_set(key, Expected::Key(at), &end, soon()),
-                _ => store.write_for(Stays::Retired, key, at, &end, soon()),
+                "pause" => store.write(key, Expected::Key(at), &end, Stays::Kept, soon()),
+                _ => store.write(key, Expected::Key(at), &end, Stays::Retired, soon()),
             };
             assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
         }
@@ -98,7 +99,7 @@ fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed()
         server.kill();
         server.restart().expect("it starts again");
         let mut store = server.bucket("locks");
-        store.open(FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        open_or_make(&mut *store, FirstKeys::read(&["pause"]), soon()).expect("the store opens");
         let pause = store.get("pause", soon()).expect("an answer").expect("an entry");
         assert!(pause.content.is_tombstone(), "{pause:?}");
         println!("the ticket: {:?}", store.get("ticket", soon()).expect("an answer"));

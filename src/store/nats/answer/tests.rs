@@ -1,3 +1,5 @@
+use std::time::SystemTime;
+
 use super::*;
 use crate::core::{KeyValue, Record};
 use crate::store::lock_key::{to_content, to_key_state};
@@ -88,7 +90,7 @@ fn a_hint_is_believed_only_with_the_servers_own_headers() {
 fn marks_of_deletion_are_told_by_their_headers() {
     for mark in ["KV-Operation: DEL", "KV-Operation: PURGE", "Nats-Marker-Reason: MaxAge"] {
         let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
-        let stored = Stored { seq: 5, headers, data: Vec::new() };
+        let stored = Stored { seq: 5, headers, data: Vec::new(), time: SystemTime::UNIX_EPOCH };
         let key_state = to_key_state(Some(entry(SUBJECT, &stored)));
         assert_eq!(
             (key_state.revision, key_state.value),
@@ -137,7 +139,7 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
     assert!(headers.iter().all(|(_, value)| !value.is_empty()), "{headers:?}");
     let lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let headers = format!("NATS/1.0\r\n{}\r\n\r\n", lines.join("\r\n")).into_bytes();
-    let stored = Stored { seq: 5, headers, data: b"t".to_vec() };
+    let stored = Stored { seq: 5, headers, data: b"t".to_vec(), time: SystemTime::UNIX_EPOCH };
     let key_state = to_key_state(Some(entry(SUBJECT, &stored)));
     assert_eq!(key_state.value, KeyValue::Record(record));
 }

@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::time::SystemTime;
 
 use super::*;
+use crate::core::AgentStatus;
 use crate::nats::fake::{Frame, Peer};
 use crate::nats::micro::Service;
-use crate::store::AgentAnswer;
 use crate::store::nats::micro::{BUCKET, KEY};
+use crate::store::{AgentAnswer, AgentQuestion};
 use crate::sys::Waker;
 
 /// The service `putex` of the ID `0f`, of an agent of the key `web` in this bucket.

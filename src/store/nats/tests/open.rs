@@ -5,6 +5,7 @@ use base64ct::{Base64, Encoding as _};
 use super::*;
 use crate::core::BucketId;
 use crate::nats::fake::{Frame, Peer};
+use crate::store::{BucketInfo, open_or_make};
 
 const CREATED: &str = "2026-11-22T07:00:00Z";
 
@@ -48,7 +49,7 @@ fn opened_at(
 ) -> StoreResult<(BucketInfo, Vec<Option<Entry>>)> {
     let fake = FakeServer::once(script);
     let mut store = store_of(vec![fake.server()]);
-    let opened = store.open(WEB, sys::now().after(PATIENCE));
+    let opened = open_or_make(&mut store, WEB, sys::now().after(PATIENCE));
     drop(store);
     fake.finish();
     opened

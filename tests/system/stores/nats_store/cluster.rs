@@ -10,7 +10,9 @@ use putex::core::record::Revision;
 use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind};
+use putex::store::{
+    Bucket, Content, Expected, FirstKeys, LockKey, Stays, StoreError, StoreErrorKind, open_or_make,
+};
 
 use super::server::{self, on_servers, soon};
 use super::{plain, write};
@@ -99,10 +101,11 @@ fn listings_and_conditions(cluster: &Cluster) {
     let mut writer = cluster.bucket("locks");
     let mut readers: Vec<_> = (0..3).map(|_| cluster.bucket("locks")).collect();
     for store in readers.iter_mut().chain([&mut writer]) {
-        store.open(FirstKeys::read(&["lock.a"]), soon()).expect("the cluster has a leader");
+        open_or_make(&mut **store, FirstKeys::read(&["lock.a"]), soon())
+            .expect("the cluster has a leader");
     }
     let put = |store: &mut NatsStore, key: &str, expected| {
-        store.compare_and_set(key, expected, &Content::default(), soon())
+        store.write(key, expected, &Content::default(), Stays::Kept, soon())
     };
     let absent = Expected::Key(Revision(0));
     for number in 1..=KEYS {
