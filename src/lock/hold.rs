@@ -143,6 +143,8 @@ impl<'a> Hold<'a> {
             while let Some(signal) = self.front.signals.next() {
                 self.job.pass_on(signal);
             }
+            // A child may have ended since: its SIGCHLD was read here, and wakes nobody again.
+            self.receive_all();
             if let Some(signal) = self.job.take_stop() {
                 self.stop(signal);
             }
