@@ -294,13 +294,13 @@ impl Folder {
     /// Writes the next content of `name` to the temporary file, and that to the disk. The caller
     /// holds the lock.
     pub(super) fn prepare(&self, name: &str, body: &[u8]) -> StoreResult<()> {
-        let synced = self.prepare_in_memory(name, body)?.sync_data();
-        synced.map_err(|error| self.not_prepared(name, error))
+        let synced = self.create_file(TEMP, name, body)?.sync_data();
+        synced.map_err(|error| self.not_written(TEMP, name, error))
     }
 
-    /// Writes the next content of `name` to the temporary file, which is opened for writing. The
+    /// Creates the file `at` with the content of `name`, in memory; it is open for writing then. The
     /// caller holds the lock.
-    pub(super) fn prepare_in_memory(&self, name: &str, body: &[u8]) -> StoreResult<File> {
+    pub(super) fn create_file(&self, at: &str, name: &str, body: &[u8]) -> StoreResult<File> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.file_path(name));
@@ -310,16 +310,16 @@ impl Folder {
         }
         let write = || -> io::Result<File> {
             let flags = FLAGS | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-            let mut file = self.openat(TEMP, flags, Mode::RUSR | Mode::WUSR)?;
+            let mut file = self.openat(at, flags, Mode::RUSR | Mode::WUSR)?;
             file.write_all(&content)?;
             Ok(file)
         };
-        write().map_err(|error| self.not_prepared(name, error))
+        write().map_err(|error| self.not_written(at, name, error))
     }
 
-    /// Removes a temporary file that could not be written, which frees space on a full disk.
-    fn not_prepared(&self, name: &str, error: io::Error) -> StoreError {
-        let _ = self.unlink(TEMP);
+    /// Removes a file that could not be written, which frees space on a full disk.
+    fn not_written(&self, at: &str, name: &str, error: io::Error) -> StoreError {
+        let _ = self.unlink(at);
         self.failed("write", name, error)
     }
 

@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //!
-//! * A file is locked before it has the name of a ticket, and it is whole. So a process that is
-//!   killed at any instant leaves a gap in the numbers, and files that mean nothing.
+//! * A file is created, written and locked while nobody else lists tickets. So a process that is
+//!   killed at any instant leaves a gap in the numbers, and files that nobody has locked.
 //! * No number is that of two tickets, so whoever ends a ticket needs no lock.
 //! * A file of which nobody knows whether its ticket stands is an error that names it.
 
@@ -287,9 +287,12 @@ impl Entered<'_> {
     /// When it cannot be written; then there is none.
     pub fn add(&self, ticket: &Ticket) -> StoreResult<OwnTicket> {
         let number = self.next()?;
-        let own = self.write(ticket, number, number)?;
+        let file_name = Kind::Held.file_of(&key_of(ticket, number));
+        let body = text::encode_record(number, &entry::to_content(ticket, Some(number)));
+        let (file, inherited) = self.create(&file_name, &file_name, &body)?;
         self.remove_some(number);
-        Ok(own)
+        let (tickets, inherited) = (Rc::clone(self.tickets), Some(inherited));
+        Ok(OwnTicket { tickets, file_name, number, file, inherited })
     }
 
     /// Writes another content of a ticket of this process.
@@ -299,27 +302,25 @@ impl Entered<'_> {
     /// When it cannot be written; then it stands as it was.
     pub fn replace(&self, own: &mut OwnTicket, ticket: &Ticket) -> StoreResult<()> {
         let revision = self.next()?;
-        *own = self.write(ticket, own.number, revision)?;
+        let folder = &self.tickets.folder;
+        let body = text::encode_record(revision, &entry::to_content(ticket, Some(own.number)));
+        let (file, inherited) = self.create(TEMP, &own.file_name, &body)?;
+        let published = folder.publish(&own.file_name);
+        published.map_err(|error| folder.failed("write", &own.file_name, error))?;
+        (own.file, own.inherited) = (file, Some(inherited));
         Ok(())
     }
 
-    fn write(
-        &self,
-        ticket: &Ticket,
-        number: Revision,
-        revision: Revision,
-    ) -> StoreResult<OwnTicket> {
+    /// Creates the file `at` with the content of a ticket's file, and locks it, also for a second
+    /// description that cannot write.
+    fn create(&self, at: &str, file_name: &str, body: &[u8]) -> StoreResult<(File, File)> {
         let folder = &self.tickets.folder;
-        let file_name = Kind::Held.file_of(&key_of(ticket, number));
-        let body = text::encode_record(revision, &entry::to_content(ticket, Some(number)));
-        let file = folder.prepare_in_memory(&file_name, &body)?;
-        let inherited = folder.openat(TEMP, FLAGS | OFlags::RDONLY, Mode::empty());
-        let inherited = inherited.map_err(|error| folder.failed("open", TEMP, error))?;
-        folder.lock_own(&file_name, &file)?;
-        folder.lock_own(&file_name, &inherited)?;
-        folder.publish(&file_name).map_err(|error| folder.failed("write", &file_name, error))?;
-        let (tickets, inherited) = (Rc::clone(self.tickets), Some(inherited));
-        Ok(OwnTicket { tickets, file_name, number, file, inherited })
+        let file = folder.create_file(at, file_name, body)?;
+        let inherited = folder.openat(at, FLAGS | OFlags::RDONLY, Mode::empty());
+        let inherited = inherited.map_err(|error| folder.failed("open", at, error))?;
+        folder.lock_own(file_name, &file)?;
+        folder.lock_own(file_name, &inherited)?;
+        Ok((file, inherited))
     }
 
     /// Removes what is left of some tickets that have ended, whatever their names. Each number

@@ -122,24 +122,35 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
             return println!("skipped: strace may not trace");
         }
         fs::remove_file(site.sandbox.join("ran")).expect("without a fault it is granted");
-        for (name, fault) in [("new", "fcntl:error=EOPNOTSUPP"), ("", "flock:error=EOPNOTSUPP")] {
-            let (status, said) = strace(name, fault);
+        // The file of the next ticket.
+        let ticket = || {
+            let text = fs::read_to_string(site.folder().join("sequence")).expect("a file");
+            let last = text.lines().find_map(|line| line.strip_prefix("sequence "));
+            let last: u64 = last.expect("a number").parse().expect("a number");
+            format!("lock.x.{}.held", last + 1)
+        };
+        for (name, fault) in
+            [(ticket(), "fcntl:error=EOPNOTSUPP"), (String::new(), "flock:error=EOPNOTSUPP")]
+        {
+            let (status, said) = strace(&name, fault);
             assert_eq!(status, Some(78), "{fault}: {said}");
             assert!(said.contains("without locks of open files"), "{said}");
         }
         for (name, fault) in [
             ("sequence", "pwrite64:error=EIO"),
             ("sequence", "read:error=EIO"),
-            ("new", "write:error=ENOSPC"),
-            ("", "renameat:error=EIO"),
+            (&*ticket(), "write:error=ENOSPC"),
             ("", "getdents64:error=EIO"),
         ] {
             let (status, said) = strace(name, fault);
             assert_eq!(status, Some(69), "{name} {fault}: {said}");
         }
-        fs::remove_dir_all(site.folder()).expect("a folder");
-        let (status, said) = strace("new", "fdatasync:error=EIO");
-        assert_eq!(status, Some(69), "{said}");
+        for (name, fault) in [("new", "fdatasync:error=EIO"), ("", "renameat:error=EIO")] {
+            fs::remove_dir_all(site.folder()).expect("a folder");
+            fs::create_dir(site.folder()).expect("a folder");
+            let (status, said) = strace(name, fault);
+            assert_eq!(status, Some(69), "{fault}: {said}");
+        }
         assert!(!site.sandbox.join("ran").exists());
         assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });
