@@ -72,7 +72,8 @@ pub(super) fn read(
     Ok(found.map(|(entry, age)| (entry, age.unwrap_or_default())))
 }
 
-/// Returns for how much longer an entry of this age stands that lasts so long; `None` if it is over.
+/// Returns for how much longer an entry of this age stands that lasts so long; `None` if that is
+/// over.
 pub(super) fn left_of(lasts: Duration, age: Duration) -> Option<Duration> {
     Some(lasts.saturating_sub(age)).filter(|left| !left.is_zero())
 }

@@ -298,7 +298,7 @@ impl Folder {
         synced.map_err(|error| self.not_written(TEMP, name, error))
     }
 
-    /// Creates the file `at` with the content of `name`, in memory; it is open for writing then. The
+    /// Creates the file `at` with the content of `name`, in memory, and returns it for writing. The
     /// caller holds the lock.
     pub(super) fn create_file(&self, at: &str, name: &str, body: &[u8]) -> StoreResult<File> {
         let content = text::frame(body);
