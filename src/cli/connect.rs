@@ -191,7 +191,7 @@ impl StoreSettings {
 ///
 /// # Errors
 ///
-/// As of [`usable`].
+/// The first fault of the location, also a file that is missing.
 pub fn store(
     bucket: &BucketArgs,
     request: &Request,

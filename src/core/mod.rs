@@ -18,7 +18,7 @@
 //! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
-//! | [`write`] | one write, until it is known what became of it |
+//! | [`mod@write`] | one write, until it is known what became of it |
 //! | [`observed`] | what this host has seen unmoved in a bucket, and since when |
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |

@@ -30,7 +30,6 @@ type Exception = (&'static str, &'static str, &'static str);
 const EXCEPTIONS: &[Exception] = &[
     ("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it"),
     ("src/nats/fake.rs", "thread::sleep", "a server that sends slowly"),
-    ("src/store/lock_file/tests.rs", "thread::sleep", "a timed ticket is to run out"),
 ];
 
 /// A place that could make a test red by chance.
