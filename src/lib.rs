@@ -18,9 +18,9 @@
 //! | [`lock`] | `putex lock`: a command that runs while a lock is held |
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
-//! | [`init`] | `putex init`: a bucket is made |
 //! | [`status`] | `putex status`: who holds what |
-//! | [`operation`] | what requests of operators to agents have in common |
+//! | [`operation`] | what requests of operators have in common |
+//! | [`init`] | `putex init`: a bucket is made |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |
 //! | [`cli`] | the command line, settings, contexts, help |

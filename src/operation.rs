@@ -1,5 +1,5 @@
-//! What the requests of operators to the agents of a key have in common: they are written into the
-//! bucket, and what has become of them is read from it.
+//! What the requests of operators have in common: they are written into the bucket, and what the
+//! agents of a key have made of them is read from it.
 
 use log::Level;
 
@@ -57,33 +57,44 @@ impl Operation<'_> {
         self.reader.read_agents(self.key, &mut *self.bucket, is_enough)
     }
 
-    /// Writes again until it is known what has become of that. `attempt` reads what stands there,
-    /// and returns why it writes nothing, or what has become of its write. Returns the revision, or
-    /// why nothing was written.
+    /// Writes as [`write`] does.
     ///
     /// # Errors
     ///
-    /// Why that is not known: `may` is the case.
+    /// As of [`write`].
     pub(crate) fn write<Why>(
         &mut self,
         may: &str,
-        mut attempt: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Result<Written, Why>>,
+        attempt: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Result<Written, Why>>,
     ) -> Result<Result<Revision, Why>, Refusal> {
-        let mut last = String::new();
-        for _ in 0..WRITES_MAX {
-            match attempt(&mut *self.bucket, sys::now().after(ANSWER_MAX))? {
-                Err(why) => return Ok(Err(why)),
-                Ok(Written::Stored(at)) => return Ok(Ok(at)),
-                Ok(Written::Moved(_)) => {}
-                Ok(Written::Denied(why)) => {
-                    return Err(StoreErrorKind::Credentials.error(why).into());
-                }
-                Ok(Written::Unknown(why)) => {
-                    last = why;
-                    let _ = open_existing(&mut *self.bucket, sys::now().after(REACH_MAX));
-                }
+        write(&mut *self.bucket, may, attempt)
+    }
+}
+
+/// Writes again until it is known what has become of that. `attempt` reads what stands there,
+/// and returns why it writes nothing, or what has become of its write. Returns the revision, or
+/// why nothing was written.
+///
+/// # Errors
+///
+/// Why that is not known: `may` is the case.
+pub(crate) fn write<Why>(
+    bucket: &mut dyn Bucket,
+    may: &str,
+    mut attempt: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Result<Written, Why>>,
+) -> Result<Result<Revision, Why>, Refusal> {
+    let mut last = String::new();
+    for _ in 0..WRITES_MAX {
+        match attempt(bucket, sys::now().after(ANSWER_MAX))? {
+            Err(why) => return Ok(Err(why)),
+            Ok(Written::Stored(at)) => return Ok(Ok(at)),
+            Ok(Written::Moved(_)) => {}
+            Ok(Written::Denied(why)) => return Err(StoreErrorKind::Credentials.error(why).into()),
+            Ok(Written::Unknown(why)) => {
+                last = why;
+                let _ = open_existing(bucket, sys::now().after(REACH_MAX));
             }
         }
-        Err(StoreErrorKind::Unreachable.error(format!("{may}: {last}")).into())
     }
+    Err(StoreErrorKind::Unreachable.error(format!("{may}: {last}")).into())
 }

@@ -33,7 +33,7 @@ pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written
 }
 
 /// Converts the entry of the mark.
-pub(crate) fn of_entry(entry: Option<Entry>) -> Mark {
+pub(super) fn of_entry(entry: Option<Entry>) -> Mark {
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
     entry.map_or(none, |Entry { revision, content, .. }| Mark {
         revision,
