@@ -104,9 +104,10 @@ pub fn run(
 ) -> Result<Ended, Refusal> {
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let ticket = ticket(request, number as u64);
+    let tickets = Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name());
     let process = Process {
         speaker: Speaker { request, destination },
-        tickets: Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name()),
+        tickets: if request.needs_bucket() { tickets.of_open_bucket() } else { tickets },
         nothing: Waker::new().map_err(Refusal::system("cannot wait: "))?,
     };
     match &request.task {

@@ -77,6 +77,12 @@ impl Tickets {
         self
     }
 
+    /// Returns the tickets of a bucket that was opened before.
+    #[must_use]
+    pub fn of_open_bucket(self) -> Tickets {
+        Tickets { is_open: true, ..self }
+    }
+
     /// Opens the bucket and reads the mark.
     ///
     /// # Errors

@@ -81,6 +81,10 @@ pub struct Releaser {
     /// The tickets to be ended, and whether a write that was to do it had no answer; `None`
     /// before they were listed.
     targets: Option<Vec<(StoredTicket, bool)>>,
+    /// When the listing that is under way was asked for, and when that was which has shown the
+    /// targets: they are older by the time since then at most.
+    listed_at: Instant,
+    targets_listed_at: Instant,
     broken: Vec<Broken>,
     /// One of them had not run out.
     was_held: bool,
@@ -97,6 +101,8 @@ impl Releaser {
             until: now.after(PATIENCE),
             phase: Phase::Listing,
             targets: None,
+            listed_at: now,
+            targets_listed_at: now,
             broken: Vec::new(),
             was_held: false,
             other: None,
@@ -132,7 +138,7 @@ impl Releaser {
                     self.failed(error.text, Phase::Closed, now);
                 }
             },
-            Input::Listed(Ok((standing, _))) => self.listed(standing),
+            Input::Listed(Ok((standing, _))) => self.listed(standing, now),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Written(written) => self.written(written, now),
             Input::Rested => {
@@ -156,6 +162,9 @@ impl Releaser {
             | Input::Unused
             | Input::Done => {}
         }
+        if self.phase == Phase::Listing {
+            self.listed_at = now;
+        }
     }
 
     fn end(&mut self, released: Released) {
@@ -175,7 +184,7 @@ impl Releaser {
         let Phase::Ending(other) = self.phase.clone() else { return };
         match written {
             Written::Stored(_) => {
-                self.forget(&other, true);
+                self.ended_by_this(&other, !other.has_run_out());
                 self.next_target();
             }
             Written::Moved(_) => self.phase = Phase::Listing,
@@ -189,15 +198,14 @@ impl Releaser {
         }
     }
 
-    /// A ticket does not stand any more, by this process or not.
-    fn forget(&mut self, other: &StoredTicket, is_broken: bool) {
+    /// This process has ended a ticket. `was_held`: it had not run out by then.
+    fn ended_by_this(&mut self, other: &StoredTicket, was_held: bool) {
         let targets = self.targets.iter_mut();
         targets.for_each(|all| all.retain(|(target, _)| target.number != other.number));
-        if let (true, Ok(ticket)) = (is_broken, &other.ticket) {
-            let Ticket { token, mode, .. } = ticket;
+        if let Ok(Ticket { token, mode, .. }) = &other.ticket {
             let (term, holder, mode) = (other.number.0, token.clone(), *mode);
             self.broken.push(Broken { term, holder, mode });
-            self.was_held |= !other.has_run_out();
+            self.was_held |= was_held;
         }
     }
 
@@ -214,13 +222,13 @@ impl Releaser {
         });
     }
 
-    fn listed(&mut self, mut standing: Vec<StoredTicket>) {
+    fn listed(&mut self, mut standing: Vec<StoredTicket>, now: Instant) {
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
         match self.targets.take() {
             None => self.choose(&standing),
-            Some(targets) => self.compare(targets, &standing),
+            Some(targets) => self.compare(targets, &standing, now),
         }
     }
 
@@ -247,13 +255,19 @@ impl Releaser {
             }
             (_, _, _) => {
                 self.targets = Some(targets.into_iter().map(|it| (it, false)).collect());
+                self.targets_listed_at = self.listed_at;
                 self.next_target();
             }
         }
     }
 
     /// Compares the tickets that are still to be ended with those that stand.
-    fn compare(&mut self, targets: Vec<(StoredTicket, bool)>, standing: &[StoredTicket]) {
+    fn compare(
+        &mut self,
+        targets: Vec<(StoredTicket, bool)>,
+        standing: &[StoredTicket],
+        now: Instant,
+    ) {
         self.targets = Some(Vec::new());
         for (target, is_unknown) in targets {
             match standing.iter().find(|other| other.number == target.number) {
@@ -261,9 +275,16 @@ impl Releaser {
                     let targets = self.targets.iter_mut();
                     targets.for_each(|all| all.push((other.clone(), is_unknown)));
                 }
-                None => self.forget(&target, is_unknown),
+                // Others end a ticket that has run out only.
+                None if is_unknown => {
+                    let age = target.age.map(|age| age + now.since(self.targets_listed_at));
+                    let was_held = !StoredTicket { age, ..target.clone() }.has_run_out();
+                    self.ended_by_this(&target, was_held);
+                }
+                None => {}
             }
         }
+        self.targets_listed_at = self.listed_at;
         self.next_target();
     }
 }

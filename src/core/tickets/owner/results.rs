@@ -32,7 +32,10 @@ impl TicketOwner {
         self.watched.clear();
         self.quiet_since = None;
         self.hinted = Revision(0);
-        self.last = info.last;
+        // A copy of the write that is under way may be among what is there now.
+        if is_another || self.write.is_none() {
+            self.last = info.last;
+        }
         self.bucket = Some(info.id);
         if was_open && is_another {
             let why = if is_same { HAS_GONE_BACK } else { "the bucket was made anew" };

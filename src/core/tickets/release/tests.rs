@@ -71,6 +71,21 @@ fn who_hears_nothing_of_the_end_and_finds_no_ticket_has_ended_it() {
     assert_eq!(releaser.ended(), Some(&Released::Ended));
 }
 
+/// The write was on its way for so long that another requester had removed the ticket, and had the
+/// lock: the release ended with 0.
+#[test]
+fn a_ticket_that_another_may_have_removed_is_not_said_to_have_been_released() {
+    for (later_ms, due) in [(999, Released::Ended), (1_000, Released::Absent(None))] {
+        let mut releaser = own();
+        list(&mut releaser, &[standing(3, 5, "one", "a")]);
+        write(&mut releaser, 5, unknown());
+        rest(&mut releaser);
+        let later = now().after(Duration::from_millis(later_ms));
+        releaser.handle(Input::Listed(Ok((Vec::new(), Revision(99)))), later);
+        assert_eq!(releaser.ended(), Some(&due), "{later_ms}");
+    }
+}
+
 #[test]
 fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
     let mut removed = own();

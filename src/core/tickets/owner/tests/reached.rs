@@ -57,3 +57,34 @@ fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
     let why = "it was not renewed in time: tickets would stay for ever";
     assert_eq!(said, Some(ToFront::Lost(why.to_owned())));
 }
+
+/// A server that was killed had stored a write and not said so. The write was among what was there
+/// when the store was reached again, so the bucket was taken for one that has gone back: a waiter
+/// ended with 78, and the command of a holder was killed.
+#[test]
+fn a_write_that_was_stored_before_the_store_was_lost_is_recognized() {
+    for is_held in [false, true] {
+        let (mut owner, begin) = if is_held { waiting() } else { opened() };
+        if is_held {
+            (owner.goal, owner.phase) = (Goal::Keep, Phase::Writing);
+        }
+        let (Step::WriteAndList(_, _, sent, ..) | Step::Write(_, _, sent, _)) = owner.next(begin)
+        else {
+            panic!("it is written")
+        };
+        owner.handle(Input::Written(Written::Unknown("connection lost".to_owned())), begin);
+        owner.handle(Input::Gone("lost".to_owned()), begin);
+        assert!(matches!(owner.next(begin), Step::Open(_)));
+        let id = owner.bucket.clone().expect("it was opened");
+        let (last, replicas, remarks) = (Revision(12), 1, Vec::new());
+        let info = BucketInfo { id, last, age: None, replicas, remarks, retires: Ok(()) };
+        owner.handle(Input::Opened(Ok(info)), begin);
+        let again = owner.next(begin);
+        assert!(matches!(again, Step::WriteAndList(..) | Step::Write(..)), "{again:?}");
+        owner.handle(Input::Written(Written::Moved(None)), begin);
+        owner.handle(Input::Own(Ok((Revision(12), Some(sent)))), begin);
+        assert_eq!(owner.own.as_ref().map(|own| own.revision), Some(Revision(12)));
+        let is_as_before = matches!(owner.goal, Goal::Keep) == is_held;
+        assert!(is_as_before && owner.write.is_none(), "{:?}", owner.goal);
+    }
+}
