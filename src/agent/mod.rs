@@ -255,7 +255,14 @@ fn check_required_files() -> io::Result<()> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{file}, {why}: {error}"));
         std::fs::metadata(file).map(drop).map_err(named)
-    })
+    })?;
+    // By the numbers in it the guard finds what a start has left.
+    let own = std::fs::read_link("/proc/self")?;
+    if own.to_str() != Some(&std::process::id().to_string()) {
+        let why = "it is that of another PID namespace; mount /proc in this one";
+        return Err(io::Error::other(format!("/proc: {why}")));
+    }
+    Ok(())
 }
 
 /// Returns the lines about the settings of this agent.

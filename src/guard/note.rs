@@ -227,11 +227,12 @@ impl Service {
         match line {
             UP => Service::Up,
             DOWN => Service::Down,
-            line => match line.strip_prefix(STARTING).map(NotedProcess::parse) {
+            UNKNOWN => Service::Unknown,
+            line => match line.strip_prefix(STARTING).and_then(NotedProcess::parse) {
                 // Whose number was given again has left nobody in its session.
-                Some(Some(start)) if !start.number_was_given_again() => Service::Starting(start),
-                Some(_) => Service::Up,
-                None => Service::Unknown,
+                Some(start) if !start.number_was_given_again() => Service::Starting(start),
+                // What is damaged may have said so.
+                Some(_) | None => Service::Up,
             },
         }
     }
@@ -290,11 +291,14 @@ impl Display for NotedProcess {
 }
 
 /// Returns what stands in a file, if a guard of this boot has written it. Without such a note
-/// the service may be up: another version, the host's init system or a person may have
-/// started it.
+/// the service may be up: the host's init system or a person may have started it. A note of another
+/// version, or one that is damaged, counts as that of a guard that has started it.
 pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     if !is_of_boot(text, boot) {
-        return PreviousGuard::default();
+        let head = line_at(text, 0);
+        let is_of_another_boot = text.is_empty() || boot.is_empty() || head.starts_with(FORMAT);
+        let service = if is_of_another_boot { Service::Unknown } else { Service::Up };
+        return PreviousGuard { service, ..PreviousGuard::default() };
     }
     let commands = [STOP, LAST_RESORT]
         .into_iter()

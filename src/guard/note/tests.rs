@@ -172,15 +172,17 @@ fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
     let count = file.read_at(&mut text, 0).expect("it is there");
     let text = &text[..count];
     assert_eq!(parse(text, &sys::boot_id()).service, Service::Down);
-    let of_another_version = b"putex guard 1 here".as_slice();
-    for (text, boot) in [
-        (text, "another"),
-        (text, ""),
-        (b"putex guard 2 ", "here"),
-        (of_another_version, "here"),
-        (b"", "here"),
-        (b"", ""),
+    for (text, boot, service) in [
+        (text, "another", Service::Unknown),
+        (text, "", Service::Unknown),
+        (b"", "here", Service::Unknown),
+        (b"", "", Service::Unknown),
+        // The next guard said nothing of a guard that had died.
+        (b"putex guard 1 here", "here", Service::Up),
+        (b"putex guard 2 here", "here", Service::Up),
+        (b"putex guard 2 ", "here", Service::Up),
+        (b"\0\0", "here", Service::Up),
     ] {
-        assert_eq!(parse(text, boot).service, Service::Unknown, "{}", text.escape_ascii());
+        assert_eq!(parse(text, boot).service, service, "{}", text.escape_ascii());
     }
 }
