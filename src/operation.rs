@@ -57,11 +57,11 @@ impl Operation<'_> {
         self.reader.read_agents(self.key, &mut *self.bucket, is_enough)
     }
 
-    /// Writes as [`write`] does.
+    /// Writes as [`write()`] does.
     ///
     /// # Errors
     ///
-    /// As of [`write`].
+    /// As of [`write()`].
     pub(crate) fn write<Why>(
         &mut self,
         may: &str,
