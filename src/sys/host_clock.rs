@@ -25,10 +25,12 @@ pub fn boot() -> String {
         let mut file = File::open(path)?;
         let system = rustix::fs::fstatfs(&file)?.f_type as u64 & 0xffff_ffff;
         let above = fs::metadata(path.parent().unwrap_or(path))?;
+        let is_kernels = system == PROC && file.metadata()?.dev() == above.dev();
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let is_kernels = system == PROC && file.metadata()?.dev() == above.dev();
-        Ok(is_kernels.then(|| text.trim().to_owned()))
+        // Another file of the kernel may be mounted there: `uuid` has another name each time.
+        let is_constant = fs::read_to_string(path)? == text;
+        Ok((is_kernels && is_constant).then(|| text.trim().to_owned()))
     };
     read().ok().flatten().unwrap_or_default()
 }

@@ -443,10 +443,11 @@ impl Changes {
 ///
 /// # Errors
 ///
-/// When the file system has no such locks.
+/// When the file system has no such locks, or the system no random numbers.
 pub fn wait_for_end(file: File) -> io::Result<()> {
-    // The lock ends with the file.
-    raw::lock_file(file, FileLock::Exclusive)
+    // Of a byte of its own: one that is stopped while it has the lock keeps no other waiting. The
+    // lock ends with the file.
+    raw::lock_byte(file, sys::random()? as u32)
 }
 
 /// Returns the key of a ticket.

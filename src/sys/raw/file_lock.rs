@@ -1,4 +1,4 @@
-//! Locks of a whole file, which an open file description has: they end with its last descriptor.
+//! Locks of a file, which an open file description has: they end with its last descriptor.
 
 use std::ffi::{c_int, c_short};
 use std::io;
@@ -19,9 +19,14 @@ pub enum FileLock {
     Exclusive,
 }
 
-/// Calls fcntl(2) with a lock of a whole file, which it may change. The system call, because the
-/// library converts the structure on some architectures.
-fn call(file: impl AsFd, what: c_int, how: FileLock) -> io::Result<libc::flock64> {
+/// Calls fcntl(2) with a lock of a whole file, or of one byte of it, which it may change. The
+/// system call, because the library converts the structure on some architectures.
+fn call(
+    file: impl AsFd,
+    what: c_int,
+    how: FileLock,
+    byte: Option<i64>,
+) -> io::Result<libc::flock64> {
     // SAFETY: it is plain data, and zero is a value of each of its fields.
     let mut lock: libc::flock64 = unsafe { MaybeUninit::zeroed().assume_init() };
     let kind = match how {
@@ -29,6 +34,9 @@ fn call(file: impl AsFd, what: c_int, how: FileLock) -> io::Result<libc::flock64
         FileLock::Exclusive => libc::F_WRLCK,
     };
     (lock.l_type, lock.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
+    if let Some(at) = byte {
+        (lock.l_start, lock.l_len) = (at, 1);
+    }
     let file = file.as_fd().as_raw_fd();
     loop {
         // SAFETY: fcntl(2) reads and writes one such structure for these operations.
@@ -42,13 +50,14 @@ fn call(file: impl AsFd, what: c_int, how: FileLock) -> io::Result<libc::flock64
     }
 }
 
-/// Locks a file for the open file description; waits for that.
+/// Locks one byte of a file alone for the open file description, there or behind its end; waits
+/// until no other one has it locked, or the whole file.
 ///
 /// # Errors
 ///
 /// When the file system has no such locks.
-pub fn lock_file(file: impl AsFd, how: FileLock) -> io::Result<()> {
-    call(file, libc::F_OFD_SETLKW, how).map(drop)
+pub fn lock_byte(file: impl AsFd, at: u32) -> io::Result<()> {
+    call(file, libc::F_OFD_SETLKW, FileLock::Exclusive, Some(i64::from(at))).map(drop)
 }
 
 /// Locks a file for the open file description; returns whether no other one has it locked.
@@ -57,7 +66,7 @@ pub fn lock_file(file: impl AsFd, how: FileLock) -> io::Result<()> {
 ///
 /// When the file system has no such locks.
 pub fn try_lock_file(file: impl AsFd, how: FileLock) -> io::Result<bool> {
-    match call(file, libc::F_OFD_SETLK, how) {
+    match call(file, libc::F_OFD_SETLK, how, None) {
         Ok(_) => Ok(true),
         // The second is the error of other systems.
         Err(error) if [libc::EAGAIN, libc::EACCES].map(Some).contains(&error.raw_os_error()) => {
@@ -73,6 +82,6 @@ pub fn try_lock_file(file: impl AsFd, how: FileLock) -> io::Result<bool> {
 ///
 /// When the file system has no such locks.
 pub fn is_shared_by_others(file: impl AsFd) -> io::Result<bool> {
-    let found = call(file, libc::F_OFD_GETLK, FileLock::Exclusive)?;
+    let found = call(file, libc::F_OFD_GETLK, FileLock::Exclusive, None)?;
     Ok(c_int::from(found.l_type) == libc::F_RDLCK)
 }

@@ -137,6 +137,24 @@ fn the_lock_of_a_waiter_is_not_taken_for_the_ticket_that_has_ended() {
     assert_eq!(base.standing("a"), [0; 0]);
 }
 
+/// A waiter that was stopped between the end of the ticket and its own grant kept all others
+/// waiting that waited for the same ticket.
+#[test]
+fn waiters_of_one_ticket_do_not_wait_for_each_other() {
+    let base = Base::new();
+    let own = base.add("a");
+    let stored = base.find("a").standing.remove(0);
+    let waiter = || base.open().open_to_wait(&stored).expect("an answer").expect("a file");
+    let (stopped, other) = (waiter(), waiter());
+    drop(own);
+    raw::lock_byte(&stopped, 1).expect("it has ended");
+    assert_eq!(raw::is_shared_by_others(&other).ok(), Some(false));
+    let (told, waited) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(wait_for_end(other).is_ok()));
+    assert_eq!(waited.recv_timeout(sys::PATIENCE), Ok(true));
+    drop(stopped);
+}
+
 /// What is there of a ticket that was added, at each step of its writer.
 #[test]
 fn a_writer_that_was_killed_at_any_step_leaves_a_gap_in_the_numbers_at_most() {
