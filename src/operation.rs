@@ -56,19 +56,6 @@ impl Operation<'_> {
     ) -> Result<Option<KeyStatus>, Refusal> {
         self.reader.read_agents(self.key, &mut *self.bucket, is_enough)
     }
-
-    /// Writes as [`write()`] does.
-    ///
-    /// # Errors
-    ///
-    /// As of [`write()`].
-    pub(crate) fn write<Why>(
-        &mut self,
-        may: &str,
-        attempt: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Result<Written, Why>>,
-    ) -> Result<Result<Revision, Why>, Refusal> {
-        write(&mut *self.bucket, may, attempt)
-    }
 }
 
 /// Writes again until it is known what has become of that. `attempt` reads what stands there,

@@ -13,7 +13,7 @@ use log::Level;
 use crate::core::{AgentState, AgentStatus, Ms, Revision, Written};
 use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::operation::{Ended, Operation};
+use crate::operation::{Ended, Operation, write};
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::Bucket;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
@@ -211,7 +211,8 @@ impl Process<'_> {
     /// lasts still, or why it is refused.
     fn write(&mut self, own: &StoredPause) -> Result<Result<AtAndReplaced, String>, Refusal> {
         let (key, mut replaced) = (&self.request.key, None);
-        let written = self.operation.write("the pause may be written", |bucket, by| {
+        let bucket = &mut *self.operation.bucket;
+        let written = write(bucket, "the pause may be written", |bucket, by| {
             let entry = bucket.get(&stored::key_of(key), by)?;
             let standing = match &entry {
                 Some(entry) => stored::standing(bucket, entry, by)?,
@@ -241,16 +242,16 @@ impl Process<'_> {
     /// Writes in the place of the pause that stands at this revision: the pause before, or its end.
     fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
         let key = &self.request.key;
-        let written =
-            self.operation.write("the pause may stand until it ends by itself", |bucket, by| {
-                let written = match before {
-                    Some(before) => stored::write(bucket, key, at, before, by),
-                    None => stored::end(bucket, key, at, by),
-                };
-                // Somebody has ended or replaced it, or the last attempt was stored after all.
-                let is_over = matches!(written, Written::Moved(_));
-                Ok(if is_over { Err(()) } else { Ok(written) })
-            });
+        let bucket = &mut *self.operation.bucket;
+        let written = write(bucket, "the pause may stand until it ends by itself", |bucket, by| {
+            let written = match before {
+                Some(before) => stored::write(bucket, key, at, before, by),
+                None => stored::end(bucket, key, at, by),
+            };
+            // Somebody has ended or replaced it, or the last attempt was stored after all.
+            let is_over = matches!(written, Written::Moved(_));
+            Ok(if is_over { Err(()) } else { Ok(written) })
+        });
         written.map(drop)
     }
 }

@@ -22,7 +22,7 @@ use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, Written};
 use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::operation::{Ended, Operation};
+use crate::operation::{Ended, Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
@@ -150,7 +150,8 @@ impl Process<'_> {
     /// Writes the request; returns its revision, or why there is another.
     fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
         let key = &self.request.key;
-        self.operation.write("the request may be written", |bucket, by| {
+        let bucket = &mut *self.operation.bucket;
+        write(bucket, "the request may be written", |bucket, by| {
             let entry = bucket.get(&wanted::key_of(key, own.seat), by)?;
             let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             if let Some(entry) = &entry
