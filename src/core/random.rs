@@ -20,3 +20,11 @@ impl Random {
         self.below(count) == 0
     }
 }
+
+/// Returns the first of the seeds that a test plays, and how many: `PUTEX_SEEDS=FIRST,COUNT`
+/// chooses them, without which there are so many from 1 on.
+pub(crate) fn chosen_seeds(usual_count: u64) -> (u64, u64) {
+    let Ok(text) = std::env::var("PUTEX_SEEDS") else { return (1, usual_count) };
+    let (first, count) = text.split_once(',').expect("FIRST,COUNT");
+    (first.parse().expect("a number"), count.parse().expect("a number"))
+}

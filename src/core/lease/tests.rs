@@ -6,6 +6,7 @@ mod simulation;
 use self::counts::Counts;
 use self::simulation::Simulation;
 use super::*;
+use crate::core::random::chosen_seeds;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -135,8 +136,7 @@ fn no_lease_is_held_by_two_or_expired_before_its_guarantee_is_over() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_seeds_of_leases() {
-    let text = std::env::var("PUTEX_SEEDS").unwrap_or_else(|_| "1,1000000".to_owned());
-    let (first, count) = text.split_once(',').expect("FIRST,COUNT");
-    let counts = run_seeds(first.parse().expect("a number"), count.parse().expect("a number"));
+    let (first, count) = chosen_seeds(1_000_000);
+    let counts = run_seeds(first, count);
     println!("{count} seeds: {counts:?}");
 }

@@ -15,22 +15,27 @@ mod simulation;
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::random::chosen_seeds;
 use crate::core::record::Incarnation;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
 
-/// Returns how often a lock was granted, and how many kills of the server have restored a ticket.
-fn run_seeds(first: u64, count: u64) -> (u32, u32) {
+/// Plays these seeds; returns how often a lock was granted, and how many kills of the server have
+/// restored a ticket.
+fn run_seeds(first: u64, count: u64, play: fn(u64) -> (usize, usize)) -> (usize, usize) {
     let (mut grants, mut restored) = (0, 0);
     for seed in first..first + count {
-        let ended = std::panic::catch_unwind(|| {
-            let mut simulation = Simulation::new(seed);
-            simulation.run();
-            (simulation.grants, simulation.restored)
-        });
+        let ended = std::panic::catch_unwind(|| play(seed));
         let ended = ended.unwrap_or_else(|_| panic!("seed {seed}"));
         (grants, restored) = (grants + ended.0, restored + ended.1);
     }
     (grants, restored)
+}
+
+/// Plays a seed of commands.
+fn play(seed: u64) -> (usize, usize) {
+    let mut simulation = Simulation::new(seed);
+    simulation.run();
+    (simulation.grants, simulation.restored)
 }
 
 /// A write without an answer had been stored: its ticket keeps its number and its place, and V
@@ -454,18 +459,20 @@ fn a_bucket_is_waited_for_unless_it_has_a_mark_of_its_own_and_of_this_lifetime()
 
 #[test]
 fn no_two_conflicting_commands_run_at_once_whatever_is_lost_late_or_paused() {
-    let (grants, restored) = run_seeds(1, 3_000);
+    let (grants, restored) = run_seeds(1, 3_000, play);
     assert!(grants > 5_000, "only {grants} were granted");
     assert!(restored > 1_000, "only {restored} kills of the server restored a ticket");
 }
 
-/// `PUTEX_SEEDS=FIRST,COUNT` chooses the seeds.
+/// Plays the seeds that `PUTEX_SEEDS=FIRST,COUNT` chooses.
+fn run_chosen_seeds(play: fn(u64) -> (usize, usize)) {
+    let (first, count) = chosen_seeds(100_000);
+    let (grants, restored) = run_seeds(first, count, play);
+    println!("{count} seeds, {grants} grants, {restored} kills that restored a ticket");
+}
+
 #[test]
 #[ignore = "takes minutes"]
 fn many_seeds() {
-    let text = std::env::var("PUTEX_SEEDS").unwrap_or_else(|_| "1,100000".to_owned());
-    let (first, count) = text.split_once(',').expect("FIRST,COUNT");
-    let (first, count) = (first.parse().expect("a number"), count.parse().expect("a number"));
-    let (grants, restored) = run_seeds(first, count);
-    println!("{count} seeds, {grants} grants, {restored} kills that restored a ticket");
+    run_chosen_seeds(play);
 }

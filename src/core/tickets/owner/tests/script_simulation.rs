@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::simulated_bucket::{Bucket, Chances, no_result};
+use super::simulated_bucket::{Bucket, Chances, losses, no_result};
 use super::*;
 use crate::core::random::Random;
 use crate::core::tickets::grab::timing;
@@ -462,14 +462,9 @@ impl Simulation {
             let at = self.random.below(10 * QUARTER);
             self.act_at(id, at);
         }
-        if self.is_wiped {
-            let at = self.random.below(CALM);
-            self.at(at, Event::Wipe);
-        }
-        for _ in 0..self.random.below(4) {
-            let at = self.random.below(CALM);
-            self.at(at, Event::Kill);
-        }
+        let (wiped_at, killed_at) = losses(&mut self.random, self.is_wiped, CALM);
+        wiped_at.into_iter().for_each(|at| self.at(at, Event::Wipe));
+        killed_at.into_iter().for_each(|at| self.at(at, Event::Kill));
         while let Some(((time, _), event)) = self.queue.pop_first() {
             self.now = time;
             let open = self.clients.iter().filter(|client| !client.is_done).count();

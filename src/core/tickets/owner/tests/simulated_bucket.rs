@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::observed::Observed;
+use crate::core::random::Random;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::grab::ELEMENT_PREFIX;
 use crate::core::tickets::{EarlierKeys, Input, Mark, Step, StoredTicket, Ticket};
@@ -243,4 +244,12 @@ pub(super) fn no_result(step: &Step) -> Input {
         Step::List(..) => Input::Listed(Err(none)),
         Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
     }
+}
+
+/// Draws when the bucket is lost and made anew, if it is, and when its server is killed: before
+/// this time.
+pub(super) fn losses(random: &mut Random, is_wiped: bool, before: u64) -> (Option<u64>, Vec<u64>) {
+    let wiped_at = is_wiped.then(|| random.below(before));
+    let kills = random.below(4);
+    (wiped_at, (0..kills).map(|_| random.below(before)).collect())
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::super::*;
 use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, no_result};
+use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, losses, no_result};
 use crate::core::tickets::{Mode, Name, Soft};
 
 /// Microseconds of true time.
@@ -79,9 +79,9 @@ pub(super) struct Simulation {
     bucket: Bucket,
     pub(super) clients: Vec<Client>,
     requests: u64,
-    pub(super) grants: u32,
+    pub(super) grants: usize,
     /// How many kills have restored a ticket.
-    pub(super) restored: u32,
+    pub(super) restored: usize,
     is_wiped: bool,
 }
 
@@ -369,7 +369,7 @@ impl Simulation {
                 let restores = self.bucket.would_restore(self.now);
                 self.bucket.restore_superseded(self.now);
                 self.show(format_args!("kill, restores something: {restores}"));
-                self.restored += u32::from(restores);
+                self.restored += usize::from(restores);
                 self.lose_connections("killed");
             }
         }
@@ -418,14 +418,9 @@ impl Simulation {
             let at = self.random.below(10 * R);
             self.wake(client, at);
         }
-        if self.is_wiped {
-            let at = self.random.below(CALM);
-            self.at(at, Event::Wipe);
-        }
-        for _ in 0..self.random.below(4) {
-            let at = self.random.below(CALM);
-            self.at(at, Event::Kill);
-        }
+        let (wiped_at, killed_at) = losses(&mut self.random, self.is_wiped, CALM);
+        wiped_at.into_iter().for_each(|at| self.at(at, Event::Wipe));
+        killed_at.into_iter().for_each(|at| self.at(at, Event::Kill));
         while let Some(Reverse((time, id))) = self.queue.pop() {
             assert!(time < END, "somebody does not end");
             self.now = time;
