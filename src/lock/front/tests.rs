@@ -123,7 +123,7 @@ fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
     let leader = run.started();
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
     run.wait_for_end_of(leader);
-    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
     let said = run.stderr();
     assert!(said.ends_with("\nputex: web/x: the lock is lost: removed by beta\n"), "{said}");
 }
@@ -265,7 +265,7 @@ fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
     run.started();
     rig::wait_until_so("its begin", || number.exists());
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
-    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
     assert_has_ended(&number);
 }
 
@@ -275,7 +275,7 @@ fn a_command_that_has_no_time_left_does_not_begin() {
     let mut run = Run::begin(&["touch", &begun.to_string_lossy()]);
     // It is told to end before V.
     run.grant(TERM_AFTER);
-    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
     assert!(!begun.exists());
 }
 

@@ -203,7 +203,7 @@ fn a_stopped_command_whose_lock_was_lost_is_ended_and_not_let_go_on() {
     terminal.wait_for_stop();
     terminal.run.tell(&ToFront::Lost("removed".to_owned()));
     terminal.put_in_foreground();
-    assert_eq!(terminal.run.expect_done(), LockExit::Lost as u8);
+    assert_eq!(terminal.run.status_after_loss(), LockExit::Lost as u8);
 }
 
 #[test]

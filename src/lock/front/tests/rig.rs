@@ -151,10 +151,15 @@ impl Run {
     }
 
     fn receive(&self) -> Heard {
+        self.receive_unless_gone().expect("the renewer")
+    }
+
+    /// Returns what was heard next; `None` when the renewer has ended.
+    fn receive_unless_gone(&self) -> Option<Heard> {
         let renewer = self.renewer.as_ref().expect("a renewer").as_fd();
         wait_for(renewer, "the front");
         let (packet, _) = receive(renewer, RecvFlags::DONTWAIT).expect("a packet");
-        serde_json::from_slice(&packet).expect("a message")
+        (!packet.is_empty()).then(|| serde_json::from_slice(&packet).expect("a message"))
     }
 
     /// Returns what was heard next.
@@ -207,6 +212,24 @@ impl Run {
     pub(super) fn expect_done(&mut self) -> u8 {
         assert_eq!(self.next(), ToRenewer::Done);
         self.tell(&ToFront::Ended(End::Released));
+        self.status()
+    }
+
+    /// Ends the ticket when the front says so, after a loss; returns its status. A command that
+    /// has not ended within `KILL_AFTER`, as on a busy host, is killed with the renewer, and then
+    /// there is nobody left to tell.
+    pub(super) fn status_after_loss(&mut self) -> u8 {
+        loop {
+            let queued = self.heard.borrow_mut().pop_front();
+            match queued.or_else(|| self.receive_unless_gone()) {
+                Some(Heard::Front(ToRenewer::Done)) => {
+                    self.tell(&ToFront::Ended(End::Released));
+                    break;
+                }
+                Some(Heard::Front(_) | Heard::Command(_) | Heard::PassedOn) => {}
+                None => break,
+            }
+        }
         self.status()
     }
 
