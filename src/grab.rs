@@ -143,6 +143,7 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         incarnation: incarnation(&request.who),
         attempt,
         is_granted: false,
+        counts_if_stored_by: None,
         name: request.name.clone(),
     }
 }

@@ -39,6 +39,22 @@ impl Instant {
     }
 }
 
+/// A time by the clock of the store, as the time since the Unix epoch. The clock may go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreTime(pub Duration);
+
+impl StoreTime {
+    /// Returns the time `wait` after this one.
+    pub fn after(self, wait: Duration) -> StoreTime {
+        StoreTime(self.0.saturating_add(wait))
+    }
+
+    /// Returns the time `lead` before this one, not before the epoch.
+    pub fn before(self, lead: Duration) -> StoreTime {
+        StoreTime(self.0.saturating_sub(lead))
+    }
+}
+
 /// Shows a duration in milliseconds or seconds, as a person would write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ms(pub Duration);

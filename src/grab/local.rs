@@ -129,6 +129,7 @@ impl Local<'_> {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
+            counts_if_stored_by: None,
         };
         let wanted = Wanted {
             ticket,

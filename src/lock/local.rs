@@ -120,6 +120,7 @@ impl Local<'_> {
             incarnation: Incarnation(0),
             attempt: 0,
             is_granted: false,
+            counts_if_stored_by: None,
         };
         let mut requested = match self.get_softly(&tickets, &ticket)? {
             Some(requested) => requested,

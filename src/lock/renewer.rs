@@ -147,6 +147,7 @@ impl<'a> Renewer<'a> {
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
             is_granted: false,
+            counts_if_stored_by: None,
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);

@@ -90,7 +90,12 @@ impl Bucket for Scripted {
     fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
         let content = to_content(&self.record);
         let entry = Entry { key: KEY.to_owned(), revision: Revision(9), content };
-        Ok(Listing { entries: vec![entry], ages: vec![Some(Duration::ZERO)], last: Revision(9) })
+        Ok(Listing {
+            entries: vec![entry],
+            ages: vec![Some(Duration::ZERO)],
+            at: None,
+            last: Revision(9),
+        })
     }
 
     fn write(

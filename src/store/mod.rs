@@ -45,6 +45,7 @@ pub mod tickets;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::core::time::StoreTime;
 use crate::core::{AgentStatus, Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
@@ -185,6 +186,8 @@ pub struct Listing {
     /// How long ago each of these was written, by the clock of the store; `None` where the store
     /// does not tell.
     pub ages: Vec<Option<Duration>>,
+    /// The time of the store when it was asked, if it tells that.
+    pub at: Option<StoreTime>,
     /// The listing is complete up to this revision of the bucket.
     pub last: Revision,
 }

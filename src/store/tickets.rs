@@ -24,7 +24,9 @@ use super::{
     StoreResult, open_or_make,
 };
 use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
-use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket};
+use crate::core::tickets::{
+    EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket, TicketsListed,
+};
 use crate::core::{Instant, Observed, Revision, Written};
 use crate::sys::{Alarm, PollFlags};
 
@@ -171,7 +173,7 @@ impl Tickets {
         ticket: &Ticket,
         earlier_keys: &EarlierKeys,
         deadline: Instant,
-    ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
+    ) -> (Written, StoreResult<TicketsListed>) {
         let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
             let wanted = wanted(&self.own.name, earlier_keys);
@@ -262,7 +264,7 @@ impl Tickets {
         earlier_keys: &EarlierKeys,
         element: &str,
         deadline: Instant,
-    ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
+    ) -> StoreResult<TicketsListed> {
         let listing = {
             let wanted = wanted(&self.own.name, earlier_keys);
             let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
@@ -271,19 +273,17 @@ impl Tickets {
         Ok(self.tickets_of(listing, &self.key(element)))
     }
 
-    /// Returns the tickets of a listing, those of the requester with their age, except the one of
+    /// Returns the tickets of a listing, those of the requester with their times, except the one of
     /// the own key.
-    fn tickets_of(
-        &self,
-        Listing { entries, ages, last }: Listing,
-        own: &str,
-    ) -> (Vec<StoredTicket>, Revision) {
-        let with_age = |(entry, age): (Entry, Option<Duration>)| {
+    fn tickets_of(&self, Listing { entries, ages, at, last }: Listing, own: &str) -> TicketsListed {
+        let with_time = |(entry, age): (Entry, Option<Duration>)| {
             let stored = standing(entry)?;
             let is_looked_for = stored.key != own && self.is_of_requester(&stored);
-            Some(StoredTicket { age: age.filter(|_| is_looked_for), ..stored })
+            let stored_at = at.zip(age).filter(|_| is_looked_for).map(|(at, age)| at.before(age));
+            Some(StoredTicket { stored_at, ..stored })
         };
-        (entries.into_iter().zip(ages).filter_map(with_age).collect(), last)
+        let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
+        TicketsListed { standing, last, at }
     }
 
     /// Subscribes to the hints of tickets.
@@ -369,7 +369,7 @@ mod tests {
         tickets.open(by).expect("a bucket");
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
-        let (standing, _) = tickets.list(&EarlierKeys::default(), "", by).expect("a listing");
+        let standing = tickets.list(&EarlierKeys::default(), "", by).expect("a listing").standing;
         let removed = tickets.remove(&standing[0], "beta", by);
         let Written::Stored(marker) = removed else { panic!("{removed:?}") };
         assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));

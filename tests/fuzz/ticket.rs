@@ -78,6 +78,7 @@ fn blocks_all(found: &StoredTicket) {
         incarnation: Incarnation(1),
         attempt: 1,
         is_granted: false,
+        counts_if_stored_by: None,
     };
     for number in [1, 100] {
         let decision = decide(&own, Revision(number), std::slice::from_ref(found));

@@ -51,7 +51,7 @@ mod tests {
             key: key.to_owned(),
             revision: Revision(9),
             number: Revision(number),
-            age: None,
+            stored_at: None,
             ticket: unreadable(),
         };
         let mut keys = EarlierKeys::default();

@@ -40,6 +40,11 @@
 //!    its end stays for more than twice the lifetime: what a server restores has run out long
 //!    before. Where the clocks of servers differ by more, it may look young: it had ended all the
 //!    same if a later one that conflicts was granted.
+//!    A renewal may be on its way for longer than that marker stays, and find what was restored. So
+//!    it names the time of the store by which it counts: one lifetime of the ticket that it replaces
+//!    after that was seen to stand. The store stamps each write, so the readers need to trust no
+//!    clock but that, and the writer need not be alive. A new key for each renewal would not help: a
+//!    first write finds its key free however late it comes.
 //! 2. What has run out is no ticket of the requester any more: it does not wait for it, and
 //!    removes it when it has the names anew.
 //! 3. Of two tickets of the requester for the same names, the first one stays. The process that
@@ -69,7 +74,7 @@ use super::times::{KillTimes, LockTiming};
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
 use crate::core::write::PendingWrite;
 
@@ -130,6 +135,8 @@ struct Own {
     element: String,
     number: Revision,
     revision: Revision,
+    /// The lifetime in the entry that stands.
+    lifetime: Duration,
     /// V. Nobody else removes the ticket before.
     valid_until: Instant,
     renew_at: Instant,
@@ -162,10 +169,10 @@ pub struct TicketOwner {
     own: Option<Own>,
     /// The write of it that is under way.
     write: Option<PendingWrite>,
-    /// When the request that is under way was made.
-    requested: Instant,
     /// The highest revision of the bucket that is known.
     last: Revision,
+    /// The time of the store at which the own ticket stood, or was to be written; of a script.
+    stood_at: Option<StoreTime>,
     /// A listing has to reach this revision to tell anything new.
     hinted: Revision,
     /// The keys whose hints come.
@@ -204,8 +211,8 @@ impl TicketOwner {
             missing_mark: None,
             own: None,
             write: None,
-            requested: now,
             last: Revision(0),
+            stood_at: None,
             hinted: Revision(0),
             watched: BTreeSet::new(),
             quiet_since: None,
@@ -304,7 +311,6 @@ impl TicketOwner {
 
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
-        self.requested = now;
         self.act_in_time(now);
         let by = self.answer_by(now);
         match &self.phase {
@@ -346,6 +352,10 @@ impl TicketOwner {
             self.ticket.lifetime = self.timing.lifetime();
         }
         let attempt = self.ticket.attempt.wrapping_add(1);
+        if self.write.is_none() {
+            let by = |own: &Own| Some(self.stood_at?.after(own.lifetime));
+            self.ticket.counts_if_stored_by = own.and_then(by);
+        }
         let write = self.write.get_or_insert(PendingWrite::send(expected, attempt, now));
         write.send_again(now);
         self.ticket.attempt = write.attempt;
@@ -400,7 +410,7 @@ impl TicketOwner {
                 // It may have been made before writes that were stored before this one.
                 let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
-                    && listed.as_ref().is_ok_and(|(_, last)| reaches(*last))
+                    && listed.as_ref().is_ok_and(|listed| reaches(listed.last))
                 {
                     self.handle(Input::Listed(listed), now);
                 }
@@ -408,7 +418,7 @@ impl TicketOwner {
             Input::Notes(notes) => self.recalled(notes.ok(), now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
-            Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
+            Input::Listed(Ok(listed)) => self.listed(listed, now),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Subscribed => {
                 if let Phase::Watching(keys) = &self.phase {

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
 use super::owner::of_requester;
-use super::step::{Input, Step};
+use super::step::{Input, Step, TicketsListed};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
 
 /// A request has an answer within this time, or is made again.
@@ -81,10 +81,8 @@ pub struct Releaser {
     /// The tickets to be ended, and whether a write that was to do it had no answer; `None`
     /// before they were listed.
     targets: Option<Vec<(StoredTicket, bool)>>,
-    /// When the listing that is under way was asked for, and when that was which has shown the
-    /// targets: they are older by the time since then at most.
-    listed_at: Instant,
-    targets_listed_at: Instant,
+    /// The time of the store at the last listing.
+    listed_at: Option<StoreTime>,
     broken: Vec<Broken>,
     /// One of them had not run out.
     was_held: bool,
@@ -101,8 +99,7 @@ impl Releaser {
             until: now.after(PATIENCE),
             phase: Phase::Listing,
             targets: None,
-            listed_at: now,
-            targets_listed_at: now,
+            listed_at: None,
             broken: Vec::new(),
             was_held: false,
             other: None,
@@ -138,7 +135,7 @@ impl Releaser {
                     self.failed(error.text, Phase::Closed, now);
                 }
             },
-            Input::Listed(Ok((standing, _))) => self.listed(standing, now),
+            Input::Listed(Ok(listed)) => self.listed(listed),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Written(written) => self.written(written, now),
             Input::Rested => {
@@ -162,9 +159,6 @@ impl Releaser {
             | Input::Unused
             | Input::Done => {}
         }
-        if self.phase == Phase::Listing {
-            self.listed_at = now;
-        }
     }
 
     fn end(&mut self, released: Released) {
@@ -184,7 +178,7 @@ impl Releaser {
         let Phase::Ending(other) = self.phase.clone() else { return };
         match written {
             Written::Stored(_) => {
-                self.ended_by_this(&other, !other.has_run_out());
+                self.ended_by_this(&other, !other.has_run_out(self.listed_at));
                 self.next_target();
             }
             Written::Moved(_) => self.phase = Phase::Listing,
@@ -222,13 +216,14 @@ impl Releaser {
         });
     }
 
-    fn listed(&mut self, mut standing: Vec<StoredTicket>, now: Instant) {
+    fn listed(&mut self, TicketsListed { mut standing, at, .. }: TicketsListed) {
+        self.listed_at = at;
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
         match self.targets.take() {
             None => self.choose(&standing),
-            Some(targets) => self.compare(targets, &standing, now),
+            Some(targets) => self.compare(targets, &standing),
         }
     }
 
@@ -255,19 +250,13 @@ impl Releaser {
             }
             (_, _, _) => {
                 self.targets = Some(targets.into_iter().map(|it| (it, false)).collect());
-                self.targets_listed_at = self.listed_at;
                 self.next_target();
             }
         }
     }
 
     /// Compares the tickets that are still to be ended with those that stand.
-    fn compare(
-        &mut self,
-        targets: Vec<(StoredTicket, bool)>,
-        standing: &[StoredTicket],
-        now: Instant,
-    ) {
+    fn compare(&mut self, targets: Vec<(StoredTicket, bool)>, standing: &[StoredTicket]) {
         self.targets = Some(Vec::new());
         for (target, is_unknown) in targets {
             match standing.iter().find(|other| other.number == target.number) {
@@ -277,14 +266,11 @@ impl Releaser {
                 }
                 // Others end a ticket that has run out only.
                 None if is_unknown => {
-                    let age = target.age.map(|age| age + now.since(self.targets_listed_at));
-                    let was_held = !StoredTicket { age, ..target.clone() }.has_run_out();
-                    self.ended_by_this(&target, was_held);
+                    self.ended_by_this(&target, !target.has_run_out(self.listed_at));
                 }
                 None => {}
             }
         }
-        self.targets_listed_at = self.listed_at;
         self.next_target();
     }
 }

@@ -12,7 +12,7 @@ use super::times::LIFETIME_DEFAULT;
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
-use crate::core::time::{Instant, Ms};
+use crate::core::time::{Instant, Ms, StoreTime};
 
 /// What the asker is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,9 +127,16 @@ impl Mark {
     }
 }
 
-/// The tickets that stand, and the revision of the bucket up to which the listing is complete; or
-/// why there is none.
-pub type TicketsListed = Result<(Vec<StoredTicket>, Revision), String>;
+/// A listing of tickets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketsListed {
+    /// Those that stand.
+    pub standing: Vec<StoredTicket>,
+    /// The revision of the bucket up to which the listing is complete.
+    pub last: Revision,
+    /// The time of the store when it was asked, or before, if it tells that.
+    pub at: Option<StoreTime>,
+}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,11 +148,11 @@ pub enum Input {
     /// The end of a write.
     Written(Written),
     /// The end of a write, as above, and the listing beside it.
-    WrittenAndListed(Written, TicketsListed),
+    WrittenAndListed(Written, Result<TicketsListed, String>),
     /// The own ticket was read: its revision, and the ticket if it has not ended.
     Own(Result<(Revision, Option<Ticket>), String>),
-    /// The tickets were listed, up to this revision of the bucket.
-    Listed(TicketsListed),
+    /// The tickets were listed, or why not.
+    Listed(Result<TicketsListed, String>),
     /// The notes were read: their revision, 0 without any.
     Notes(Result<(Revision, Observed), String>),
     /// The hints of the tickets come from now on.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::core::record::{Incarnation, Revision};
+use crate::core::time::StoreTime;
 
 /// Whether others may hold a name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +115,9 @@ pub struct Ticket {
     /// It was granted, and is as long as it stands: an earlier ticket that stands all the same had
     /// ended, and was restored by a server that was killed.
     pub is_granted: bool,
+    /// A renewal for a script counts if it was stored by this time; `None` in all other writes.
+    /// One that comes later may have found what a server that was killed has restored.
+    pub counts_if_stored_by: Option<StoreTime>,
 }
 
 impl Ticket {
@@ -144,8 +148,8 @@ pub struct StoredTicket {
     pub revision: Revision,
     /// The revision of its first write.
     pub number: Revision,
-    /// How long ago it was last written, by the clock of the store, where that was read.
-    pub age: Option<Duration>,
+    /// When it was last written, where that was read.
+    pub stored_at: Option<StoreTime>,
     /// The ticket, or why it cannot be read.
     pub ticket: Result<Ticket, Unreadable>,
 }
@@ -169,11 +173,15 @@ impl StoredTicket {
         }
     }
 
-    /// Returns whether nobody counts on it any more: its last write is older than its lifetime, or
-    /// nobody knows how old.
-    pub fn has_run_out(&self) -> bool {
-        let is_young = |ticket: &Ticket| self.age.is_some_and(|age| age < ticket.lifetime);
-        !self.ticket.as_ref().is_ok_and(is_young)
+    /// Returns whether nobody counts on the ticket of a script any more at this time: its last write
+    /// is older than its lifetime, or came too late, or nobody knows when.
+    pub fn has_run_out(&self, at: Option<StoreTime>) -> bool {
+        let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
+            return true;
+        };
+        let is_first = self.number == self.revision;
+        let is_in_time = is_first || ticket.counts_if_stored_by.is_some_and(|by| stored_at <= by);
+        !is_in_time || at >= stored_at.after(ticket.lifetime)
     }
 
     /// Returns whether it had ended, and was restored by a server that was killed: a later one of
@@ -211,6 +219,7 @@ impl Ticket {
             incarnation: Incarnation(1),
             attempt: 1,
             is_granted: false,
+            counts_if_stored_by: None,
         }
     }
 }

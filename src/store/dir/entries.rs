@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::folder::Folder;
 use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
+use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision, Written};
 use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult, is_below};
 
@@ -59,8 +60,9 @@ impl Folder {
         });
         let entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
         let (ages, last) = (entries.iter().map(|entry| self.age(entry)).collect(), self.last()?);
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(StoreTime);
         entries.iter().try_for_each(|entry| self.check_revision(entry.revision, last))?;
-        Ok(Listing { entries, ages, last })
+        Ok(Listing { entries, ages, at, last })
     }
 
     /// Removes the file of a key that stands at this revision.

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Kind, NatsStore, answer};
 use crate::core::tickets::grab::CLOCKS_MARGIN;
+use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
@@ -200,8 +201,10 @@ impl NatsStore {
         entries.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
         self.listed =
             entries.iter().map(|(entry, _)| (entry.key.clone(), entry.revision)).collect();
+        let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let at = time.and_then(since_epoch).map(StoreTime);
         let (entries, ages) = entries.into_iter().unzip();
-        Ok(Some(Listing { entries, ages, last }))
+        Ok(Some(Listing { entries, ages, at, last }))
     }
 
     /// Returns whether the leader names none of these subjects any more, which a listing up to

@@ -164,7 +164,12 @@ fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     let entry = Entry { key: "lock.a.1".to_owned(), revision: Revision(7), content };
     assert_eq!(
         listing,
-        Ok(Listing { entries: vec![entry], ages: vec![Some(Duration::ZERO)], last: Revision(7) })
+        Ok(Listing {
+            entries: vec![entry],
+            ages: vec![Some(Duration::ZERO)],
+            at: None,
+            last: Revision(7)
+        })
     );
 }
 

@@ -8,13 +8,17 @@
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
+//! | `Putex-By` | a renewal of `putex grab` counts if it is stored by then: ms since the Unix epoch |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
 
+use std::time::Duration;
+
 use super::super::lifetime::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
 use crate::core::tickets::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+use crate::core::time::StoreTime;
 use crate::core::{Incarnation, Observed, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
@@ -24,6 +28,7 @@ const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 const GRANTED: &str = "Putex-Granted";
+const BY: &str = "Putex-By";
 const SEEN: &str = "Putex-Seen";
 
 const YES: &str = "yes";
@@ -62,6 +67,9 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     ];
     headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
+    if let Some(StoreTime(by)) = ticket.counts_if_stored_by {
+        headers.push((BY, by.as_millis().to_string()));
+    }
     if ticket.is_granted {
         headers.push((GRANTED, YES.to_owned()));
     }
@@ -84,7 +92,7 @@ pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
     let lifetime = || lifetime(&content);
     let ticket =
         ticket.map_err(|why| Unreadable { why: sanitize_field(&why), lifetime: lifetime() });
-    Some(StoredTicket { key, revision, number: Revision(number), age: None, ticket })
+    Some(StoredTicket { key, revision, number: Revision(number), stored_at: None, ticket })
 }
 
 fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
@@ -97,6 +105,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
+    let by = content.header(BY).map(|by| by.parse().map_err(|_| damaged(BY)));
     Ok(Ticket {
         name: Name::parse(&path.join("/"))?,
         mode,
@@ -106,6 +115,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
         is_granted: content.header(GRANTED) == Some(YES),
+        counts_if_stored_by: by.transpose()?.map(|ms| StoreTime(Duration::from_millis(ms))),
     })
 }
 
@@ -127,8 +137,6 @@ fn slot_of(mode: Mode, text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn ticket(name: &str) -> Ticket {
@@ -141,6 +149,7 @@ mod tests {
             incarnation: Incarnation(0xfeed),
             attempt: 7,
             is_granted: true,
+            counts_if_stored_by: Some(StoreTime(Duration::from_millis(1_700_000_000_123))),
         }
     }
 

@@ -7,7 +7,7 @@ fn ticket(name: &str, mode: Mode) -> Ticket {
 
 fn standing(number: u64, ticket: Ticket) -> StoredTicket {
     StoredTicket {
-        age: None,
+        stored_at: None,
         key: format!("k{number}"),
         revision: Revision(number + 100),
         number: Revision(number),

@@ -2,7 +2,7 @@
 
 use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
 use crate::core::tickets::{End, StoredTicket, Ticket};
-use crate::core::time::Instant;
+use crate::core::time::{Instant, StoreTime};
 
 impl TicketOwner {
     /// Returns whether this is a ticket of the same script for a name that overlaps.
@@ -19,9 +19,10 @@ impl TicketOwner {
         &self,
         mut mine: Vec<StoredTicket>,
         others: &[StoredTicket],
+        at: Option<StoreTime>,
     ) -> (Vec<StoredTicket>, Vec<StoredTicket>) {
         mine.sort_by_key(|other| other.number);
-        mine.into_iter().partition(|it| it.has_run_out() || it.had_ended(others))
+        mine.into_iter().partition(|it| it.has_run_out(at) || it.had_ended(others))
     }
 
     /// Returns whether a ticket is for the same name in the same mode.
@@ -45,19 +46,20 @@ impl TicketOwner {
             return self.end(End::Overlaps(of_requester(other)), now);
         }
         self.phase = Phase::Writing;
-        let Some(StoredTicket { key, revision, number, age, ticket: Ok(ticket) }) =
+        let Some(StoredTicket { key, revision, number, ticket: Ok(ticket), .. }) =
             mine.into_iter().next()
         else {
             return;
         };
         // Until then no server restores it if it ends, and a write finds it only if it stands.
         // Then no process of the requester relies on it any more, and it may be ended.
-        let validity = self.timing.validity_of(ticket.lifetime * 2);
+        let validity = self.timing.validity_of(ticket.lifetime);
         self.own = Some(Own {
             element: key.rsplit('.').next().unwrap_or_default().to_owned(),
             number,
             revision,
-            valid_until: self.requested.before(age.unwrap_or_default()).after(validity),
+            lifetime: ticket.lifetime,
+            valid_until: now.after(validity),
             renew_at: now,
             earlier_keys: EarlierKeys::default(),
         });

@@ -186,15 +186,17 @@ impl TicketOwner {
         let has_run_out = self.has_run_out(now);
         let first_sent = self.write.take().map_or(sent, |write| write.first_sent);
         let (element, validity, step) = (self.key_element(), self.validity(), self.step());
+        let lifetime = self.ticket.lifetime;
         let own = self.own.get_or_insert_with(|| Own {
             element,
             number: revision,
             revision,
+            lifetime,
             valid_until: first_sent.after(validity),
             renew_at: first_sent.after(step),
             earlier_keys: EarlierKeys::default(),
         });
-        own.revision = revision;
+        (own.revision, own.lifetime) = (revision, lifetime);
         if !has_run_out {
             (own.valid_until, own.renew_at) = (sent.after(validity), sent.after(step));
         }

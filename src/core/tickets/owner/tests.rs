@@ -17,6 +17,7 @@ use super::*;
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::random::chosen_seeds;
 use crate::core::record::Incarnation;
+use crate::core::tickets::TicketsListed;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
 
 /// Plays these seeds; returns how often a lock was granted, and how many kills of the server have
@@ -29,6 +30,14 @@ fn run_seeds(first: u64, count: u64, play: fn(u64) -> (usize, usize)) -> (usize,
         (grants, restored) = (grants + ended.0, restored + ended.1);
     }
     (grants, restored)
+}
+
+/// The time of the store at the listings of these tests.
+const LISTED_AT: StoreTime = StoreTime(Duration::from_secs(1_000_000));
+
+/// Returns a listing of these tickets, up to this revision.
+fn listing(standing: Vec<StoredTicket>, last: Revision) -> Result<TicketsListed, String> {
+    Ok(TicketsListed { standing, last, at: Some(LISTED_AT) })
 }
 
 /// Plays a seed of commands.
@@ -76,15 +85,15 @@ fn waiting() -> (TicketOwner, Instant) {
         key: "lock.a.first".to_owned(),
         revision: Revision(5),
         number: Revision(5),
-        age: None,
+        stored_at: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
     };
     let listing = |owner: &mut TicketOwner, first: &StoredTicket, revision, ticket: &Ticket| {
         assert!(matches!(owner.next(begin), Step::List(..)));
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket.clone()));
-        let own = StoredTicket { key, revision, number, age: None, ticket };
-        owner.handle(Input::Listed(Ok((vec![first.clone(), own], revision))), begin);
+        let own = StoredTicket { key, revision, number, stored_at: None, ticket };
+        owner.handle(Input::Listed(listing(vec![first.clone(), own], revision)), begin);
     };
     listing(&mut owner, &first, Revision(7), &ticket);
     assert_eq!(owner.next(begin), Step::Watch(["lock.a.first".to_owned()].into()));
@@ -129,9 +138,9 @@ fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
         };
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket));
-        let own = StoredTicket { key, revision: number, number, age: None, ticket };
+        let own = StoredTicket { key, revision: number, number, stored_at: None, ticket };
         let standing = if last == 7 { vec![own] } else { Vec::new() };
-        let listed = Ok((standing, Revision(last)));
+        let listed = listing(standing, Revision(last));
         owner.handle(Input::WrittenAndListed(Written::Stored(number), listed), begin);
         let granted = matches!(owner.take_messages()[..], [ToFront::Granted { term: 7, .. }]);
         assert_eq!(granted, is_granted, "a listing up to {last}");
@@ -156,7 +165,7 @@ fn a_hint_is_followed_by_a_listing_that_reaches_it() {
     let (mut owner, begin) = waiting();
     owner.handle(Input::Hint(Some(Revision(9))), begin);
     assert!(matches!(owner.next(begin), Step::List(..)), "at once");
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), begin);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), begin);
     assert!(matches!(owner.next(begin), Step::Rest(_)), "an older listing tells nothing");
 }
 
@@ -165,10 +174,10 @@ fn a_hint_is_followed_by_a_listing_that_reaches_it() {
 fn false_hints_cost_one_listing_and_no_renewal() {
     let (mut owner, begin) = waiting();
     owner.handle(Input::Hint(Some(Revision(u64::MAX))), begin);
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), begin);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), begin);
     let Step::Rest(until) = owner.next(begin) else { panic!("asked again at once") };
     owner.handle(Input::Rested, until);
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), until);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), until);
     let Step::WriteAndList(at, None, ..) = owner.next(until) else {
         panic!("the listing, without the own ticket, tells nothing")
     };
@@ -277,7 +286,7 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             key: "lock.a.first".to_owned(),
             revision: Revision(6),
             number: Revision(5),
-            age: None,
+            stored_at: None,
             ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
         };
         while now < begin.after(Duration::from_secs(90)) && owner.phase != Phase::Done {
@@ -295,8 +304,8 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             {
                 let key = format!("lock.a.{}", owner.key_element());
                 let (revision, ticket) = (owner.last, Ok(owner.ticket.clone()));
-                let own = StoredTicket { key, revision, number, age: None, ticket };
-                Input::Listed(Ok((vec![first.clone(), own], revision)))
+                let own = StoredTicket { key, revision, number, stored_at: None, ticket };
+                Input::Listed(listing(vec![first.clone(), own], revision))
             } else {
                 panic!("{step:?}")
             };
@@ -352,8 +361,8 @@ fn list_own(owner: &mut TicketOwner, now: Instant) {
     let key = format!("lock.a.{}", owner.key_element());
     let own = owner.own.as_ref().expect("it was written");
     let (revision, number, ticket) = (own.revision, own.number, Ok(owner.ticket.clone()));
-    let own = StoredTicket { key, revision, number, age: None, ticket };
-    owner.handle(Input::Listed(Ok((vec![own], revision))), now);
+    let own = StoredTicket { key, revision, number, stored_at: None, ticket };
+    owner.handle(Input::Listed(listing(vec![own], revision)), now);
 }
 
 #[test]
@@ -397,7 +406,7 @@ fn a_ticket_is_valid_for_less_than_its_lifetime_and_removed_after_more() {
         key: format!("lock.a.{name}"),
         revision: Revision(6),
         number: Revision(number),
-        age: None,
+        stored_at: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() }),
     };
     let own = StoredTicket { revision: Revision(8), ..stored(&owner, 7, &owner.key_element()) };
@@ -406,11 +415,11 @@ fn a_ticket_is_valid_for_less_than_its_lifetime_and_removed_after_more() {
         [(lifetime + drift - Duration::from_micros(1), false), (lifetime + drift, true)]
     {
         owner.phase = Phase::Listing;
-        owner.handle(Input::Listed(Ok((both.clone(), Revision(8)))), begin.after(at));
+        owner.handle(Input::Listed(listing(both.clone(), Revision(8))), begin.after(at));
         assert_eq!(matches!(owner.phase, Phase::Removing(_)), is_removed, "after {at:?}");
     }
     owner.phase = Phase::Listing;
-    owner.handle(Input::Listed(Ok((vec![own], Revision(9)))), begin);
+    owner.handle(Input::Listed(listing(vec![own], Revision(9))), begin);
     let granted = owner.take_messages().pop();
     let valid_until = begin.after(lifetime - drift);
     let expected = ToFront::Granted { valid_until, term: 7, epoch: "1".to_owned(), slot: None };

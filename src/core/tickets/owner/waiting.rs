@@ -7,7 +7,7 @@ use crate::core::event::Written;
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
-use crate::core::tickets::{End, Mark, StoredTicket, ToFront};
+use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
 
 /// Why a lock is not had in time.
@@ -19,7 +19,8 @@ pub(super) struct Leaving {
 }
 
 impl TicketOwner {
-    pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
+    pub(super) fn listed(&mut self, listed: TicketsListed, now: Instant) {
+        let TicketsListed { standing, last, at } = listed;
         let reaches = self.own.as_ref().map_or(last >= self.last, |own| own.is_reached_by(last));
         if !reaches || last < self.hinted {
             // Of a hint that the next listing does not reach either, nobody knows who sent it.
@@ -33,8 +34,11 @@ impl TicketOwner {
         let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
         let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
         let (mine, others) = rest.into_iter().partition(|other| self.is_of_requester(other));
-        let (run_out, mine) = self.standing(mine, &others);
+        let (run_out, mine) = self.standing(mine, &others, at);
         let Some(own) = &self.own else {
+            if let Asker::Script { .. } = self.asker {
+                self.stood_at = at;
+            }
             return match self.asker {
                 Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
@@ -43,6 +47,9 @@ impl TicketOwner {
         };
         if last >= own.revision && owns.is_empty() {
             return self.gone("its ticket was removed", now);
+        }
+        if let Asker::Script { .. } = self.asker {
+            self.stood_at = at;
         }
         if let Some(first) = mine.first().filter(|first| first.number < own.number) {
             return self.give_way(first, now);

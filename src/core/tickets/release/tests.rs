@@ -18,8 +18,9 @@ fn ticket(token: &str, of: &str) -> Ticket {
 
 fn standing(number: u64, revision: u64, token: &str, of: &str) -> StoredTicket {
     let (key, number, revision) = (format!("k{number}"), Revision(number), Revision(revision));
-    let age = Some(Duration::from_secs(9));
-    StoredTicket { key, revision, number, age, ticket: Ok(ticket(token, of)) }
+    let ticket = Ticket { counts_if_stored_by: Some(LISTED_AT), ..ticket(token, of) };
+    let stored_at = Some(LISTED_AT.before(Duration::from_secs(9)));
+    StoredTicket { key, revision, number, stored_at, ticket: Ok(ticket) }
 }
 
 fn of(whose: Whose) -> Releaser {
@@ -30,9 +31,17 @@ fn own() -> Releaser {
     of(Whose::Own(Incarnation(1)))
 }
 
+/// The time of the store at the first listing.
+const LISTED_AT: StoreTime = StoreTime(Duration::from_secs(1_000_000));
+
+fn listed(standing: &[StoredTicket], at: StoreTime) -> Input {
+    let (standing, last, at) = (standing.to_vec(), Revision(99), Some(at));
+    Input::Listed(Ok(TicketsListed { standing, last, at }))
+}
+
 fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
     assert!(matches!(releaser.next(now()), Step::List(..)));
-    releaser.handle(Input::Listed(Ok((standing.to_vec(), Revision(99)))), now());
+    releaser.handle(listed(standing, LISTED_AT), now());
 }
 
 fn write(releaser: &mut Releaser, revision: u64, written: Written) {
@@ -80,8 +89,8 @@ fn a_ticket_that_another_may_have_removed_is_not_said_to_have_been_released() {
         list(&mut releaser, &[standing(3, 5, "one", "a")]);
         write(&mut releaser, 5, unknown());
         rest(&mut releaser);
-        let later = now().after(Duration::from_millis(later_ms));
-        releaser.handle(Input::Listed(Ok((Vec::new(), Revision(99)))), later);
+        let later = LISTED_AT.after(Duration::from_millis(later_ms));
+        releaser.handle(listed(&[], later), now());
         assert_eq!(releaser.ended(), Some(&due), "{later_ms}");
     }
 }
@@ -110,12 +119,12 @@ fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
 fn a_ticket_that_has_run_out_is_ended_and_its_requester_is_told_that_it_had_none() {
     for (age, is_held) in [(9_999, true), (10_000, false)] {
         let mut releaser = own();
-        let age = Some(Duration::from_millis(age));
-        let ticket = StoredTicket { age, ..standing(3, 5, "one", "a") };
+        let stored_at = Some(LISTED_AT.before(Duration::from_millis(age)));
+        let ticket = StoredTicket { stored_at, ..standing(3, 5, "one", "a") };
         list(&mut releaser, &[ticket]);
         write(&mut releaser, 5, Written::Stored(Revision(7)));
         let due = if is_held { Released::Ended } else { Released::Absent(None) };
-        assert_eq!(releaser.ended(), Some(&due), "{age:?}");
+        assert_eq!(releaser.ended(), Some(&due), "{stored_at:?}");
     }
 }
 

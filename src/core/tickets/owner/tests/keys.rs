@@ -35,7 +35,7 @@ fn ends_and_begins_anew(owner: &mut TicketOwner, revision: u64, now: Instant) {
     owner.handle(Input::Written(Written::Stored(Revision(revision + 1))), now);
     owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
     let now = now.after(Duration::from_secs(1));
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(revision + 1)))), now);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(revision + 1))), now);
     let Step::WriteAndList(Revision(0), None, ..) = owner.next(now) else {
         panic!("{:?}", owner.phase)
     };
@@ -117,7 +117,7 @@ fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
     let (mut owner, begin) = waiting();
     let key = owner.key_element();
     owner.handle(Input::Hint(None), begin);
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(12)))), begin);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(12))), begin);
     let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
     assert_eq!(at, Revision(0));
     assert_ne!(owner.key_element(), key, "the old key has a tombstone");

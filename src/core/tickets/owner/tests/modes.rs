@@ -1,7 +1,7 @@
 //! Stories of slots, of circles of waits, and of tickets that let others go first.
 
 use super::super::*;
-use super::opened;
+use super::{listing, opened};
 use crate::core::event::Written;
 use crate::core::record::Incarnation;
 use crate::core::tickets::Mode;
@@ -15,10 +15,10 @@ fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], n
         key,
         revision,
         number: known.unwrap_or(revision),
-        age: None,
+        stored_at: None,
         ticket: Ok(ticket),
     };
-    let listed = Ok(([others, &[own]].concat(), revision));
+    let listed = listing([others, &[own]].concat(), revision);
     owner.handle(Input::WrittenAndListed(Written::Stored(revision), listed), now);
 }
 
@@ -27,7 +27,7 @@ fn other(owner: &TicketOwner, number: u64, change: impl FnOnce(&mut Ticket)) -> 
     let mut ticket = Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() };
     change(&mut ticket);
     let (key, number) = (format!("lock.a.other{number}"), Revision(number));
-    StoredTicket { key, revision: number, number, age: None, ticket: Ok(ticket) }
+    StoredTicket { key, revision: number, number, stored_at: None, ticket: Ok(ticket) }
 }
 
 /// Who lists the tickets later sees which slot is free.
@@ -56,12 +56,13 @@ fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
         element: owner.key_element(),
         number: Revision(7),
         revision: Revision(7),
+        lifetime: owner.timing.lifetime(),
         valid_until: begin.after(owner.validity()),
         renew_at: begin.after(owner.step()),
         earlier_keys: EarlierKeys::default(),
     });
     owner.phase = Phase::Listing;
-    owner.handle(Input::Listed(Ok((Vec::new(), Revision(9)))), begin);
+    owner.handle(Input::Listed(listing(Vec::new(), Revision(9))), begin);
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else { panic!("not anew") };
     assert_eq!(ticket.slot, None);
 }
@@ -102,7 +103,7 @@ fn probe(owner: &mut TicketOwner, standing: &[StoredTicket], now: Instant) {
         owner.handle(Input::Rested, now);
     }
     assert!(matches!(owner.next(now), Step::List(EarlierKeys(None), _)));
-    owner.handle(Input::Listed(Ok((standing.to_vec(), Revision(5)))), now);
+    owner.handle(Input::Listed(listing(standing.to_vec(), Revision(5))), now);
 }
 
 #[test]

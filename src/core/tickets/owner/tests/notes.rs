@@ -11,15 +11,16 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
     (owner.began, owner.goal) = (now, Goal::Get(Some(now)));
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
     let key = format!("lock.a.{}", owner.key_element());
-    let own = StoredTicket { key, revision: at, number: at, age: None, ticket: Ok(ticket.clone()) };
+    let own =
+        StoredTicket { key, revision: at, number: at, stored_at: None, ticket: Ok(ticket.clone()) };
     let holder = StoredTicket {
         key: "lock.a.holder".to_owned(),
         revision: Revision(holder),
         number: Revision(5),
-        age: None,
+        stored_at: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
     };
-    let listed = Ok((vec![holder.clone(), own], at));
+    let listed = listing(vec![holder.clone(), own], at);
     owner.handle(Input::WrittenAndListed(Written::Stored(at), listed), now);
     assert!(matches!(owner.next(now), Step::ReadNotes(_)), "{:?}", owner.next(now));
     (owner, holder)
@@ -44,8 +45,8 @@ fn relist(owner: &mut TicketOwner, holder: &StoredTicket, now: Instant) {
     let key = format!("lock.a.{}", owner.key_element());
     let number = owner.own.as_ref().map(|own| own.number).expect("it was written");
     let ticket = Ok(owner.ticket().clone());
-    let own = StoredTicket { key, revision: number, number, age: None, ticket };
-    owner.handle(Input::Listed(Ok((vec![holder.clone(), own], number))), now);
+    let own = StoredTicket { key, revision: number, number, stored_at: None, ticket };
+    owner.handle(Input::Listed(listing(vec![holder.clone(), own], number)), now);
 }
 
 /// A job on a host that asks once an hour, with -n, never got the lock of a host that was dead.
@@ -71,8 +72,8 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     let Step::List(..) = third.next(later) else { panic!("{:?}", third.next(later)) };
     let key = format!("lock.a.{}", third.key_element());
     let (number, ticket) = (Revision(15), Ok(third.ticket().clone()));
-    let own = StoredTicket { key, revision: number, number, age: None, ticket };
-    third.handle(Input::Listed(Ok((vec![own], Revision(16)))), later);
+    let own = StoredTicket { key, revision: number, number, stored_at: None, ticket };
+    third.handle(Input::Listed(listing(vec![own], Revision(16))), later);
     let told = third.take_messages().pop();
     assert!(matches!(told, Some(ToFront::Granted { term: 15, .. })), "{told:?}");
 }

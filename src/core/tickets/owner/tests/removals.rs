@@ -24,15 +24,15 @@ fn behind_dead(nonce: u128, count: u64) -> (TicketOwner, Instant) {
 /// revision.
 fn listed(owner: &TicketOwner, (number, revision): (Revision, Revision), count: u64) -> Input {
     let (key, ticket) = (format!("lock.a.{}", owner.key_element()), owner.ticket().clone());
-    let own = StoredTicket { key, revision, number, age: None, ticket: Ok(ticket.clone()) };
+    let own = StoredTicket { key, revision, number, stored_at: None, ticket: Ok(ticket.clone()) };
     let other = |number| StoredTicket {
         key: format!("lock.a.{number}"),
         revision: Revision(number),
         number: Revision(number),
-        age: None,
+        stored_at: None,
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
     };
-    Input::Listed(Ok(((1..=count).map(other).chain([own]).collect(), revision)))
+    Input::Listed(listing((1..=count).map(other).chain([own]).collect(), revision))
 }
 
 /// Returns the tickets that an owner removes before it does something else.

@@ -29,6 +29,8 @@ enum Event {
     Wake(usize, u64),
     Arrive(usize, u64, Step, String),
     Reply(usize, u64, Input),
+    /// The answer is lost together with the connection.
+    Cut(usize, u64, Input),
     Wipe,
     /// The server is killed, and starts again.
     Kill,
@@ -129,6 +131,7 @@ impl Simulation {
                 incarnation: Incarnation(requester as u128),
                 attempt: 0,
                 is_granted: false,
+                counts_if_stored_by: None,
             };
             Client {
                 requester,
@@ -313,6 +316,11 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
+        // Longer than the marker of an end stays: a server that was killed may have restored by then
+        // what the write replaces.
+        if !self.is_calm() && self.random.one_in(20) {
+            there = self.random.below(8 * LIFE);
+        }
         if self.is_calm() || !self.random.one_in(12) {
             let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
             let client = &self.clients[id];
@@ -409,18 +417,29 @@ impl Simulation {
             Event::Wake(id, number) if self.clients[id].request == number => self.act(id),
             Event::Wake(..) => {}
             Event::Arrive(id, number, step, element) => {
-                let answer = {
+                let (answer, lost) = {
                     self.bucket.now = self.now;
                     let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
-                    self.bucket.answer(step, &element, chances).0
+                    let is_cut = !self.is_calm() && self.random.one_in(24);
+                    let lost = is_cut.then(|| no_result(&step));
+                    (self.bucket.answer(step, &element, chances).0, lost)
                 };
                 let mut back = self.random.below(QUARTER / 20);
                 if !self.is_calm() && self.random.one_in(8) {
                     back = self.random.below(QUARTER);
                 }
-                if self.is_calm() || !self.random.one_in(12) {
+                if let Some(lost) = lost {
+                    self.at(self.now + back, Event::Cut(id, number, lost));
+                } else if self.is_calm() || !self.random.one_in(12) {
                     self.at(self.now + back, Event::Reply(id, number, answer));
                 }
+            }
+            Event::Cut(id, number, input) if self.clients[id].request == number => {
+                let now = self.clients[id].local(self.now);
+                self.handle(id, input, now);
+                self.handle(id, Input::Gone("cut".to_owned()), now);
+                self.listen(id);
+                self.act(id);
             }
             Event::Reply(id, number, input) if self.clients[id].request == number => {
                 let now = self.clients[id].local(self.now);
@@ -428,7 +447,7 @@ impl Simulation {
                 self.listen(id);
                 self.act(id);
             }
-            Event::Reply(..) => {}
+            Event::Reply(..) | Event::Cut(..) => {}
             Event::Kill => {
                 let restores = self.bucket.would_restore(self.now);
                 self.bucket.restore_superseded(self.now);

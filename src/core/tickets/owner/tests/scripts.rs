@@ -20,8 +20,11 @@ fn ticket() -> Ticket {
 fn standing(element: &str, revision: u64, number: u64, ticket: Ticket) -> StoredTicket {
     let key = format!("lock.a.{element}");
     let (revision, number) = (Revision(revision), Revision(number));
-    let age = Some(SECOND / 2);
-    StoredTicket { key, revision, number, age, ticket: Ok(ticket) }
+    let is_renewal = revision != number && ticket.counts_if_stored_by.is_none();
+    let by = if is_renewal { Some(LISTED_AT) } else { ticket.counts_if_stored_by };
+    let (stored_at, ticket) =
+        (LISTED_AT.before(SECOND / 2), Ticket { counts_if_stored_by: by, ..ticket });
+    StoredTicket { key, revision, number, stored_at: Some(stored_at), ticket: Ok(ticket) }
 }
 
 /// The ticket of another, which has the number 5.
@@ -79,7 +82,7 @@ fn is_granted(owner: &TicketOwner, number: u64) -> bool {
 
 fn list(grabber: &mut TicketOwner, standing: &[StoredTicket], last: u64, now: Instant) {
     assert!(matches!(grabber.next(now), Step::List(..)));
-    grabber.handle(Input::Listed(Ok((standing.to_vec(), Revision(last)))), now);
+    grabber.handle(Input::Listed(listing(standing.to_vec(), Revision(last))), now);
 }
 
 /// Expects a write in the place of this revision, and has it stored; returns the ticket.
@@ -159,7 +162,7 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
     let after = |clock: &str, revision: u64, now: Instant| {
         let ticket = Ticket { attempt: 200, ..ticket() };
         let mut later = process_of(ticket, clock, false, 10, now);
-        let own = StoredTicket { age: Some(SECOND), ..standing("ge", 22, 21, own.clone()) };
+        let own = aged(standing("ge", 22, 21, own.clone()), 1);
         list(&mut later, &[other(revision), own.clone()], 30, now);
         let written = write(&mut later, 22, 31, now);
         let behind = [other(revision), standing("ge", 31, 21, written)];
@@ -344,7 +347,7 @@ fn rest(grabber: &mut TicketOwner, now: Instant) {
 }
 
 fn aged(stored: StoredTicket, seconds: u32) -> StoredTicket {
-    StoredTicket { age: Some(SECOND * seconds), ..stored }
+    StoredTicket { stored_at: Some(LISTED_AT.before(SECOND * seconds)), ..stored }
 }
 
 /// The ticket that a server restores when it is killed was continued: two had the lock. Where the
@@ -379,10 +382,56 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
     }
 }
 
+/// A renewal was on its way for so long that the marker of the end of its ticket had been removed,
+/// and found what a server that was killed had restored: it made the ticket young beside the next
+/// holder.
+#[test]
+fn a_renewal_that_comes_too_late_is_not_continued() {
+    let mut first = process(false, 10, at(1));
+    list(&mut first, &[aged(standing("ge", 9, 7, ticket()), 3)], 20, at(1));
+    let Step::WriteAndList(Revision(9), _, sent, ..) = first.next(at(1)) else {
+        panic!("no write")
+    };
+    let by = LISTED_AT.after(10 * SECOND);
+    assert_eq!(sent.counts_if_stored_by, Some(by));
+    let ms = Duration::from_millis(1);
+    for (stored_at, replaces) in [(by, 21), (by.after(ms), 0)] {
+        let mut later = process(false, 10, at(1));
+        assert!(matches!(later.next(at(1)), Step::List(..)));
+        let stored_at = Some(stored_at);
+        let standing = vec![StoredTicket { stored_at, ..standing("ge", 21, 7, sent.clone()) }];
+        let listed = TicketsListed { standing, last: Revision(21), at: Some(by.after(2 * ms)) };
+        later.handle(Input::Listed(Ok(listed)), at(1));
+        write(&mut later, replaces, 22, at(1));
+    }
+    // One that names no time may come from any.
+    let mut later = process(false, 10, at(1));
+    let mut own = standing("ge", 9, 7, ticket());
+    own.ticket = Ok(ticket());
+    list(&mut later, &[own], 20, at(1));
+    write(&mut later, 0, 21, at(1));
+}
+
+/// The requester may ask for a longer time with the renewal: the marker of the ticket that it
+/// replaces stays for the time of that one.
+#[test]
+fn a_renewal_counts_for_the_lifetime_of_the_ticket_that_it_replaces() {
+    let mut grabber = process(false, 10, at(1));
+    let short = Ticket { lifetime: 2 * SECOND, ..ticket() };
+    list(&mut grabber, &[standing("ge", 9, 7, short)], 20, at(1));
+    let written = write(&mut grabber, 9, 21, at(1));
+    let by = LISTED_AT.after(2 * SECOND);
+    assert_eq!((written.lifetime, written.counts_if_stored_by), (10 * SECOND, Some(by)));
+    // It was sent for 10 s.
+    list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
+    let granted = write(&mut grabber, 21, 22, at(1));
+    assert_eq!(granted.counts_if_stored_by, Some(LISTED_AT.after(10 * SECOND)));
+}
+
 /// The listing said how old it was; when the process went on, it might have been restored.
 #[test]
 fn a_ticket_that_was_found_is_not_continued_by_a_process_that_was_stopped_since() {
-    for (now, continues) in [(at(19), true), (at(20), false)] {
+    for (now, continues) in [(at(10), true), (at(11), false)] {
         let mut grabber = process(false, 10, at(1));
         let own = aged(standing("ge", 9, 7, ticket()), 1);
         list(&mut grabber, std::slice::from_ref(&own), 20, at(1));
@@ -473,7 +522,8 @@ fn a_listing_beside_the_write_decides_only_if_it_reaches_the_ticket() {
         let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
         let Step::WriteAndList(..) = grabber.next(at(1)) else { panic!("not written") };
-        let (written, listed) = (Written::Stored(Revision(22)), Ok((Vec::new(), Revision(last))));
+        let (written, listed) =
+            (Written::Stored(Revision(22)), listing(Vec::new(), Revision(last)));
         grabber.handle(Input::WrittenAndListed(written, listed), at(1));
         let grants = matches!(grabber.next(at(1)), Step::Write(Revision(22), ..));
         assert_eq!(grants, is_granted, "{last}");

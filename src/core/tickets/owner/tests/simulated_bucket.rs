@@ -8,7 +8,8 @@ use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::grab::ELEMENT_PREFIX;
-use crate::core::tickets::{EarlierKeys, Input, Mark, Step, StoredTicket, Ticket};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed};
+use crate::core::time::StoreTime;
 
 /// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
 const MARKER_STAYS: u64 = 1_000_000;
@@ -55,7 +56,7 @@ pub(super) struct Bucket {
     /// What hosts have noted, by their clocks.
     pub(super) notes: BTreeMap<String, (Revision, Observed)>,
     /// An earlier listing.
-    pub(super) listed: (Vec<StoredTicket>, Revision),
+    pub(super) listed: TicketsListed,
 }
 
 /// How a request is answered.
@@ -73,7 +74,7 @@ type Changed = Option<(String, u64)>;
 impl Bucket {
     pub(super) fn new(id: u64) -> Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-        let listed = (Vec::new(), Revision(0));
+        let listed = TicketsListed { standing: Vec::new(), last: Revision(0), at: None };
         let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
         Bucket { id, now: 0, last: 0, entries, mark, notes, listed }
     }
@@ -99,17 +100,18 @@ impl Bucket {
         }
     }
 
-    pub(super) fn listing(&self) -> (Vec<StoredTicket>, Revision) {
+    pub(super) fn listing(&self) -> TicketsListed {
         let standing = self.entries.iter().filter_map(|(key, entry)| {
             Some(StoredTicket {
                 key: key.clone(),
                 revision: Revision(entry.revision),
                 number: Revision(entry.number),
-                age: Some(Duration::from_micros(self.now - entry.stored_at)),
+                stored_at: Some(store_time(entry.stored_at)),
                 ticket: Ok(entry.ticket.clone()?),
             })
         });
-        (standing.collect(), Revision(self.last))
+        let (last, at) = (Revision(self.last), Some(store_time(self.now)));
+        TicketsListed { standing: standing.collect(), last, at }
     }
 
     pub(super) fn keep_listing(&mut self) {
@@ -217,12 +219,14 @@ impl Bucket {
 }
 
 /// Returns what is read of a listing.
-fn read(
-    (mut standing, last): (Vec<StoredTicket>, Revision),
-    earlier_keys: &EarlierKeys,
-) -> (Vec<StoredTicket>, Revision) {
-    standing.retain(|it| earlier_keys.may_have(&it.key));
-    (standing, last)
+fn read(mut listed: TicketsListed, earlier_keys: &EarlierKeys) -> TicketsListed {
+    listed.standing.retain(|it| earlier_keys.may_have(&it.key));
+    listed
+}
+
+/// Returns the time of the store at so many microseconds of true time.
+fn store_time(micros: u64) -> StoreTime {
+    StoreTime(Duration::from_micros(micros))
 }
 
 /// Returns what comes of a step without a result.

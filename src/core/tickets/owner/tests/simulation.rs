@@ -33,6 +33,8 @@ enum Event {
     Arrive(usize, u64, Step, String, u64),
     /// An answer, or the end of the time for one, reaches the client.
     Reply(usize, u64, Option<Input>),
+    /// The answer is lost together with the connection.
+    Cut(usize, u64),
     /// The command ends by itself, or is killed.
     CommandOver(usize, u32),
     Hint(usize, u64),
@@ -137,6 +139,7 @@ impl Simulation {
                 incarnation: Incarnation(u128::from(number)),
                 attempt: 0,
                 is_granted: false,
+                counts_if_stored_by: None,
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
             let offset = random.below(1_000 * R);
@@ -259,6 +262,11 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
+        // Longer than the marker of an end stays: a server that was killed may have restored by then
+        // what the write replaces.
+        if !self.is_calm() && self.random.one_in(20) {
+            there = self.random.below(8 * LIFE);
+        }
         if self.is_calm() || !self.random.one_in(12) {
             let opened = self.clients[client].opened;
             self.at(self.now + there, Event::Arrive(client, request, step, element, opened));
@@ -343,11 +351,19 @@ impl Simulation {
                 if !self.is_calm() && self.random.one_in(8) {
                     back = self.random.below(R);
                 }
-                if self.is_calm() || !self.random.one_in(12) {
+                if !self.is_calm() && self.random.one_in(24) {
+                    self.at(self.now + back, Event::Cut(client, request));
+                } else if self.is_calm() || !self.random.one_in(12) {
                     self.at(self.now + back, Event::Reply(client, request, Some(answer)));
                 }
             }
             Event::Reply(client, request, answer) => self.answered(client, request, answer),
+            Event::Cut(client, request) => {
+                if self.clients[client].request.as_ref().is_some_and(|it| it.0 == request) {
+                    self.clients[client].heard.push(Input::Gone("cut".to_owned()));
+                    self.answered(client, request, None);
+                }
+            }
             Event::CommandOver(client, round) => {
                 let command = &self.clients[client].command;
                 if command.as_ref().is_some_and(|command| command.round == round) {

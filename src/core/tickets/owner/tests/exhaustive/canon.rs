@@ -17,7 +17,7 @@ use super::state::{Client, Command, Late, Request, State, Waits, local};
 use super::*;
 use crate::core::record::Revision;
 use crate::core::tickets::owner::tests::simulated_bucket::Entry;
-use crate::core::tickets::{Mark, StoredTicket};
+use crate::core::tickets::{Mark, StoredTicket, TicketsListed};
 
 /// Returns 128 bits of the state, which stand for it.
 pub(super) fn fold(state: &State, scope: &Scope) -> u128 {
@@ -234,7 +234,7 @@ impl Form<'_> {
         self.add(lifetime.as_micros() as i64);
     }
 
-    fn listing(&mut self, (standing, last): &(Vec<StoredTicket>, Revision)) {
+    fn listing(&mut self, TicketsListed { standing, last, .. }: &TicketsListed) {
         self.revision(*last);
         self.add(standing.len() as i64);
         let mut standing: Vec<_> = standing.iter().collect();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::*;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, no_result};
-use crate::core::tickets::{Mark, StoredTicket};
+use crate::core::tickets::{Mark, TicketsListed};
 
 /// How many earlier listings are kept, for those that are old.
 const LISTINGS: usize = 2;
@@ -103,7 +103,7 @@ pub(super) struct State {
     pub(super) clients: Vec<Rc<Client>>,
     pub(super) bucket: Rc<Bucket>,
     /// The listings before the last writes, the latest first.
-    pub(super) past: Vec<Rc<(Vec<StoredTicket>, Revision)>>,
+    pub(super) past: Vec<Rc<TicketsListed>>,
     pub(super) late: Vec<Late>,
 }
 
@@ -124,6 +124,7 @@ impl Client {
             incarnation: Incarnation(number as u128),
             attempt: 0,
             is_granted: false,
+            counts_if_stored_by: None,
         };
         let wait = asker.wait.map(Duration::from_micros);
         let begin = BEGIN + asker.begins;
@@ -236,7 +237,7 @@ impl State {
         }
         let chances = Chances { is_old: writes_old > 0, is_before };
         let (mut input, changed) = bucket.answer(request.step.clone(), &request.element, chances);
-        bucket.listed = (Vec::new(), Revision(0));
+        bucket.listed = TicketsListed { standing: Vec::new(), last: Revision(0), at: None };
         if let Some((last, listing)) = before
             && last != self.bucket.last
         {

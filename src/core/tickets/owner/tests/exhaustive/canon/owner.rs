@@ -8,10 +8,11 @@ use crate::core::record::Revision;
 impl Form<'_> {
     pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
         let TicketOwner { timing: _, ticket, nonce: _, asker: _, began, goal, phase, .. } = owner;
-        let TicketOwner { bucket, missing_mark, own, write, requested: _, last, .. } = owner;
+        let TicketOwner { bucket, missing_mark, own, write, last, stood_at, .. } = owner;
         let TicketOwner { hinted, watched, quiet_since, seen, last_message, .. } = owner;
         let TicketOwner { why_unrenewed: _, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
+        assert_eq!(*stood_at, None, "no script is searched");
         self.ticket(ticket);
         // It matters whether these times since it have passed, no more.
         let most = asker.soft.and_then(|soft| soft.hard_after).unwrap_or_default();
@@ -23,7 +24,9 @@ impl Form<'_> {
         let key = &owner.key_element();
         self.option(missing_mark.as_ref(), Self::mark);
         self.option(own.as_ref(), |form, own| {
-            let Own { element: _, number, revision, valid_until, renew_at, earlier_keys } = own;
+            let Own { element: _, number, revision, lifetime, .. } = own;
+            let Own { valid_until, renew_at, earlier_keys, .. } = own;
+            form.add(lifetime.as_micros() as i64);
             form.number(*number);
             form.revision_of(key, *revision);
             form.instant(*valid_until);
