@@ -307,6 +307,12 @@ impl Simulation {
             Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
             Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
+        let is_renewal =
+            matches!(step, Step::Write(_, Some(_), ..) | Step::WriteAndList(_, Some(_), ..));
+        let is_alone = !self.clients[id].is_lock && !self.clients[id].shares_name;
+        if is_renewal && is_alone && !self.is_calm() && self.random.one_in(12) {
+            return self.come_late(id, step);
+        }
         let number = self.number();
         self.clients[id].request = number;
         let given_up = self.clients[id].true_time(by);
@@ -328,6 +334,18 @@ impl Simulation {
             let element = if is_of_notes { clock() } else { client.element() };
             self.at(self.now + there, Event::Arrive(id, number, step, element));
         }
+    }
+
+    /// The process of a script is killed while its renewal is on the way. That arrives when the
+    /// server has just restored what it replaces, and the script asks again soon after.
+    fn come_late(&mut self, id: usize, step: Step) {
+        let arrives = self.now + 2 * LIFE + self.random.below(4 * LIFE);
+        self.at(arrives, Event::Kill);
+        let element = self.clients[id].element();
+        self.clients[id].process = None;
+        let again = arrives + self.random.below(QUARTER / 2);
+        self.at(arrives, Event::Arrive(id, 0, step, element));
+        self.act_at(id, again);
     }
 
     fn handle(&mut self, id: usize, input: Input, now: Instant) {

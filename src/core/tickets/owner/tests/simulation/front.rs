@@ -12,7 +12,8 @@ impl Simulation {
                     assert_eq!(slot, self.clients[client].owner.ticket.slot);
                     self.granted(client, valid_until, term, &epoch);
                 }
-                ToFront::Lost(_) => {
+                ToFront::Lost(why) => {
+                    self.check_end(client, &why);
                     let now = self.now;
                     match &mut self.clients[client].command {
                         // It ends within the time after SIGTERM.
@@ -21,10 +22,21 @@ impl Simulation {
                     }
                     self.command_times(client);
                 }
-                ToFront::Ended(end) => self.clients[client].outcome = Some(end),
+                ToFront::Ended(end) => {
+                    if let End::Refused(_, why) = &end {
+                        self.check_end(client, why);
+                    }
+                    self.clients[client].outcome = Some(end);
+                }
                 ToFront::Waiting { .. } => {}
             }
         }
+    }
+
+    /// A bucket that was not lost has not gone back, whatever answer was lost.
+    fn check_end(&self, client: usize, why: &str) {
+        let is_false = !self.is_wiped && why.contains("gone back");
+        assert!(!is_false, "{}: {client} {why}", self.now);
     }
 
     fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
