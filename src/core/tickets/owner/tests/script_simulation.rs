@@ -4,6 +4,8 @@
 //! What must hold: no two that conflict have the lock at the same time; a script that is told
 //! the same term again had the lock all the time; and in the end everybody gets it.
 
+mod late;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -182,10 +184,6 @@ impl Simulation {
         self.queue.insert((time.max(self.now), number), event);
     }
 
-    fn is_calm(&self) -> bool {
-        self.now >= CALM
-    }
-
     /// Has a client act at that time, whatever it waits for now.
     fn act_at(&mut self, client: usize, time: Time) {
         let number = self.number();
@@ -230,13 +228,6 @@ impl Simulation {
         });
         if matches!(client.process, Some(Process::Release(_))) {
             self.let_go(id);
-        }
-    }
-
-    /// The client has the lock no longer than until now.
-    fn let_go(&mut self, id: usize) {
-        if let Some(held) = self.clients[id].holds.take() {
-            self.history[held].to = self.history[held].to.min(self.now);
         }
     }
 
@@ -307,10 +298,7 @@ impl Simulation {
             Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
             Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
-        let is_renewal =
-            matches!(step, Step::Write(_, Some(_), ..) | Step::WriteAndList(_, Some(_), ..));
-        let is_alone = !self.clients[id].is_lock && !self.clients[id].shares_name;
-        if is_renewal && is_alone && !self.is_calm() && self.random.one_in(12) {
+        if self.is_late(id, &step) {
             return self.come_late(id, step);
         }
         let number = self.number();
@@ -334,18 +322,6 @@ impl Simulation {
             let element = if is_of_notes { clock() } else { client.element() };
             self.at(self.now + there, Event::Arrive(id, number, step, element));
         }
-    }
-
-    /// The process of a script is killed while its renewal is on the way. That arrives when the
-    /// server has just restored what it replaces, and the script asks again soon after.
-    fn come_late(&mut self, id: usize, step: Step) {
-        let arrives = self.now + 2 * LIFE + self.random.below(4 * LIFE);
-        self.at(arrives, Event::Kill);
-        let element = self.clients[id].element();
-        self.clients[id].process = None;
-        let again = arrives + self.random.below(QUARTER / 2);
-        self.at(arrives, Event::Arrive(id, 0, step, element));
-        self.act_at(id, again);
     }
 
     fn handle(&mut self, id: usize, input: Input, now: Instant) {

@@ -1,5 +1,7 @@
 //! Scripts: rule by rule with inputs by hand.
 
+mod late;
+
 use super::*;
 use crate::core::observed::Observed;
 use crate::core::tickets::grab::timing;
@@ -380,52 +382,6 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
         list(&mut grabber, &[new], 22, at(1));
         grant(&mut grabber, (21, 21), at(1));
     }
-}
-
-/// A renewal was on its way for so long that the marker of the end of its ticket had been removed,
-/// and found what a server that was killed had restored: it made the ticket young beside the next
-/// holder.
-#[test]
-fn a_renewal_that_comes_too_late_is_not_continued() {
-    let mut first = process(false, 10, at(1));
-    list(&mut first, &[aged(standing("ge", 9, 7, ticket()), 3)], 20, at(1));
-    let Step::WriteAndList(Revision(9), _, sent, ..) = first.next(at(1)) else {
-        panic!("no write")
-    };
-    let by = LISTED_AT.after(10 * SECOND);
-    assert_eq!(sent.counts_if_stored_by, Some(by));
-    let ms = Duration::from_millis(1);
-    for (stored_at, replaces) in [(by, 21), (by.after(ms), 0)] {
-        let mut later = process(false, 10, at(1));
-        assert!(matches!(later.next(at(1)), Step::List(..)));
-        let stored_at = Some(stored_at);
-        let standing = vec![StoredTicket { stored_at, ..standing("ge", 21, 7, sent.clone()) }];
-        let listed = TicketsListed { standing, last: Revision(21), at: Some(by.after(2 * ms)) };
-        later.handle(Input::Listed(Ok(listed)), at(1));
-        write(&mut later, replaces, 22, at(1));
-    }
-    // One that names no time may come from any.
-    let mut later = process(false, 10, at(1));
-    let mut own = standing("ge", 9, 7, ticket());
-    own.ticket = Ok(ticket());
-    list(&mut later, &[own], 20, at(1));
-    write(&mut later, 0, 21, at(1));
-}
-
-/// The requester may ask for a longer time with the renewal: the marker of the ticket that it
-/// replaces stays for the time of that one.
-#[test]
-fn a_renewal_counts_for_the_lifetime_of_the_ticket_that_it_replaces() {
-    let mut grabber = process(false, 10, at(1));
-    let short = Ticket { lifetime: 2 * SECOND, ..ticket() };
-    list(&mut grabber, &[standing("ge", 9, 7, short)], 20, at(1));
-    let written = write(&mut grabber, 9, 21, at(1));
-    let by = LISTED_AT.after(2 * SECOND);
-    assert_eq!((written.lifetime, written.counts_if_stored_by), (10 * SECOND, Some(by)));
-    // It was sent for 10 s.
-    list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
-    let granted = write(&mut grabber, 21, 22, at(1));
-    assert_eq!(granted.counts_if_stored_by, Some(LISTED_AT.after(10 * SECOND)));
 }
 
 /// The listing said how old it was; when the process went on, it might have been restored.

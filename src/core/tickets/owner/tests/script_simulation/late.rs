@@ -1,0 +1,36 @@
+//! What goes wrong and until when: renewals that come too late, and locks that are let go.
+
+use super::*;
+
+impl Simulation {
+    pub(super) fn is_calm(&self) -> bool {
+        self.now >= CALM
+    }
+
+    /// The client has the lock no longer than until now.
+    pub(super) fn let_go(&mut self, id: usize) {
+        if let Some(held) = self.clients[id].holds.take() {
+            self.history[held].to = self.history[held].to.min(self.now);
+        }
+    }
+
+    /// Draws whether this renewal of a script is to come late.
+    pub(super) fn is_late(&mut self, id: usize, step: &Step) -> bool {
+        let is_renewal =
+            matches!(step, Step::Write(_, Some(_), ..) | Step::WriteAndList(_, Some(_), ..));
+        let is_alone = !self.clients[id].is_lock && !self.clients[id].shares_name;
+        is_renewal && is_alone && !self.is_calm() && self.random.one_in(12)
+    }
+
+    /// The process of a script is killed while its renewal is on the way. That arrives when the
+    /// server has just restored what it replaces, and the script asks again soon after.
+    pub(super) fn come_late(&mut self, id: usize, step: Step) {
+        let arrives = self.now + 2 * LIFE + self.random.below(4 * LIFE);
+        self.at(arrives, Event::Kill);
+        let element = self.clients[id].element();
+        self.clients[id].process = None;
+        let again = arrives + self.random.below(QUARTER / 2);
+        self.at(arrives, Event::Arrive(id, 0, step, element));
+        self.act_at(id, again);
+    }
+}
