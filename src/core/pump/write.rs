@@ -1,9 +1,5 @@
-//! One write of the lock until it is known what became of it.
-//!
-//! An unknown outcome is resolved by repeating the same compare-and-set with the
-//! same nonce. Stored: the repeat won, and the first copy can never apply any
-//! more. Moved: if an earlier copy may have been stored, a read tells by the
-//! nonce whether it was. Until then the holder's old validity stands.
+//! One write of the lock until it is known what became of it, see [`PendingWrite`]: when each copy
+//! is sent, and what its outcome means for the lock. Until then the holder's old validity stands.
 
 use std::time::Duration;
 
@@ -11,9 +7,10 @@ use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::store_view::Attempt;
 use crate::core::event::{Effect, Event, Written};
-use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
+use crate::core::record::{KeyState, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
 use crate::core::time::{Instant, Ms};
+use crate::core::write::{Outcome, PendingWrite};
 
 /// What differs from write to write.
 #[derive(Clone, Debug)]
@@ -59,13 +56,11 @@ pub(super) fn prepare_write(
     };
     Pending {
         expected: write.expected,
-        validity: timing.validity(),
+        attempt: nonce,
         record: Record { token, lease: Some(lease) },
-        first_sent: None,
-        sent: now,
+        write: None,
         give_up,
         step: Step::Due(now),
-        outcome_unknown: false,
     }
 }
 
@@ -73,20 +68,13 @@ pub(super) fn prepare_write(
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     expected: Revision,
+    attempt: u64,
     record: Record,
-    /// How long the lock is valid after the write was sent.
-    validity: Duration,
-    /// When the first copy was sent: if it is not known which copy was stored, the lock counts
-    /// from here. No refusal moves it: the server may have refused another copy, or stored it all
-    /// the same.
-    first_sent: Option<Instant>,
-    /// When the last copy was sent.
-    sent: Instant,
+    /// The write, once a copy of it was sent.
+    write: Option<PendingWrite>,
     /// No copy is useful after this.
     pub(super) give_up: Instant,
     step: Step,
-    /// A copy's outcome is unknown. That of a copy that was refused is, too.
-    outcome_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,99 +123,87 @@ impl Pending {
     }
 
     fn judge(&mut self, context: &mut Context, event: &Event, now: Instant) -> Verdict {
-        match self.step {
-            Step::Sent => {
-                if let Event::Written(written) = event {
-                    return self.written(context, written, now);
+        match (self.step, event) {
+            (Step::Sent, Event::Written(written)) => return self.written(context, written, now),
+            // Answered before, as a rule; if not, nothing will come any more.
+            (Step::Sent, Event::Closed(why)) => {
+                if let Some(write) = &mut self.write {
+                    write.answered(Written::Unknown(why.clone()));
                 }
-                // Answered before, as a rule; if not, nothing will come any more.
-                if let Event::Closed(_) = event {
-                    self.outcome_unknown = true;
-                    self.step = Step::Due(now);
+                self.step = Step::Due(now);
+            }
+            (Step::Resolving, Event::Read(answer)) => {
+                self.step = Step::Resolve(now.after(pause(context)));
+                if let Ok(key_state) = answer {
+                    return self.resolve(context, key_state);
                 }
             }
-            Step::Resolving => {
-                if let Event::Read(answer) = event {
-                    // Another answer is out of date: the write was refused, so the key has moved.
-                    let moved = answer.as_ref().ok().filter(|key| key.revision > self.expected);
-                    if let Some(key_state) = moved {
-                        return self.resolve(key_state);
-                    }
-                    self.step = Step::Resolve(now.after(pause(context)));
-                } else if let Event::Closed(_) = event {
-                    self.step = Step::Resolve(now);
-                }
+            (Step::Resolving, Event::Closed(_)) => self.step = Step::Resolve(now),
+            // A bucket opened again shows the key: enough to decide, if it has moved.
+            (Step::Due(_) | Step::Resolve(_), Event::Opened(opened)) => {
+                self.step = Step::Due(now);
+                return self.resolve(context, &opened.key_states[context.store.seat.index()]);
             }
-            Step::Due(_) | Step::Resolve(_) => {
-                // A bucket opened again shows the key: enough to decide, if it has moved.
-                if let Event::Opened(opened) = event {
-                    let key_state = &opened.key_states[context.store.seat.index()];
-                    if key_state.revision > self.expected {
-                        return self.resolve(key_state);
-                    }
-                    self.step = Step::Due(now);
-                }
-            }
+            (Step::Due(_) | Step::Sent | Step::Resolve(_) | Step::Resolving, _) => {}
         }
         Verdict::Undecided
     }
 
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
-        match written {
-            Written::Stored(_) if context.store.rolled_back => Verdict::Lost(LockLoss::RolledBack),
-            Written::Stored(revision) => self.held(*revision, self.sent),
-            Written::Moved(Some(current)) if *current < self.expected => {
-                context.roll_back(Rollback::KeyBehind(*current, self.expected), now);
-                Verdict::Lost(LockLoss::RolledBack)
+        let Some(write) = &mut self.write else { return Verdict::Undecided };
+        let expected = self.expected;
+        let mut again_at = now.max(write.last_sent.after(pause(context)));
+        let outcome = match written {
+            Written::Stored(_) if context.store.rolled_back => {
+                return Verdict::Lost(LockLoss::RolledBack);
             }
-            Written::Moved(current) => {
-                if self.outcome_unknown {
-                    self.step = Step::Resolve(now);
-                    return Verdict::Undecided;
-                }
-                let expected = self.expected;
-                Verdict::Lost(match *current {
-                    Some(current) => LockLoss::MovedTo(current, expected),
-                    None => LockLoss::Moved(expected),
-                })
+            Written::Moved(Some(current)) if *current < expected => {
+                context.roll_back(Rollback::KeyBehind(*current, expected), now);
+                return Verdict::Lost(LockLoss::RolledBack);
             }
+            Written::Stored(_) | Written::Moved(_) => write.answered(written.clone()),
             Written::Denied(why) => {
                 if context.store.refused.as_ref() != Some(why) {
                     context.report(Report::NotStored(why.clone()));
                     context.store.refused = Some(why.clone());
                 }
-                self.outcome_unknown = true;
-                self.step = Step::Due(now.after(pause(context)));
-                Verdict::Undecided
+                again_at = now.after(pause(context));
+                // The server may have refused another copy, or stored it all the same.
+                write.answered(Written::Unknown(why.clone()))
             }
             Written::Unknown(why) => {
                 let refused = context.store.refused.take().is_some();
-                let after = Ms(now.since(self.sent));
-                let (why, again) = (why.clone(), self.outcome_unknown && !refused);
+                let after = Ms(now.since(write.last_sent));
+                let (why, again) = (why.clone(), write.is_unknown && !refused);
                 context.report(Report::WriteUnanswered { after, why, again });
-                self.outcome_unknown = true;
-                self.step = Step::Due(now.max(self.sent.after(pause(context))));
-                Verdict::Undecided
+                write.answered(written.clone())
             }
+        };
+        match (outcome, written) {
+            (Outcome::Held { revision, sent }, _) => return held(context, revision, sent),
+            (Outcome::Lost, Written::Moved(Some(current))) => {
+                return Verdict::Lost(LockLoss::MovedTo(*current, expected));
+            }
+            (Outcome::Lost, _) => return Verdict::Lost(LockLoss::Moved(expected)),
+            (Outcome::Read, _) => self.step = Step::Resolve(now),
+            (Outcome::Repeat(_) | Outcome::Refused(_), _) => self.step = Step::Due(again_at),
         }
+        Verdict::Undecided
     }
 
-    /// The key has moved: mine by the nonce, or not.
-    fn resolve(&self, key_state: &KeyState) -> Verdict {
+    /// The key stands so, after the store has refused a copy, or was opened again. It may not have
+    /// moved yet where it is read.
+    fn resolve(&self, context: &Context, key_state: &KeyState) -> Verdict {
         let revision = key_state.revision;
-        if self.wrote(&key_state.value) {
-            return self.held(revision, self.first_sent.unwrap_or(self.sent));
+        if revision <= self.expected {
+            return Verdict::Undecided;
         }
-        Verdict::Lost(LockLoss::Overwritten(revision, self.expected))
-    }
-
-    fn held(&self, revision: Revision, sent: Instant) -> Verdict {
-        Verdict::Held { revision, valid_until: sent.after(self.validity) }
-    }
-
-    fn wrote(&self, found: &KeyValue) -> bool {
-        let attempt = |lease: &Lease| (lease.incarnation, lease.nonce);
-        found.lease().map(attempt) == self.record.lease.as_ref().map(attempt)
+        let own = context.id.wrote(key_state).then(|| key_state.value.lease()).flatten();
+        let read = |write: PendingWrite| write.read(revision, own.map(|lease| lease.nonce));
+        match self.write.map(read) {
+            Some(Outcome::Held { revision, sent }) => held(context, revision, sent),
+            Some(_) | None => Verdict::Lost(LockLoss::Overwritten(revision, self.expected)),
+        }
     }
 
     /// Hands the next step to the store when it is due and the store is free.
@@ -237,8 +213,8 @@ impl Pending {
         }
         match self.step {
             Step::Due(at) if now >= at => {
-                self.first_sent = self.first_sent.or(Some(now));
-                self.sent = now;
+                let new = PendingWrite::send(self.expected, self.attempt, now);
+                self.write.get_or_insert(new).send_again(now);
                 self.step = Step::Sent;
                 let deadline =
                     now.after(context.config.timing.attempt()).min(self.give_up).max(now);
@@ -262,6 +238,11 @@ impl Pending {
             timers.set(Timer::SendWrite, at);
         }
     }
+}
+
+/// The lock stands at this revision. The copy that is stored was sent then, at the earliest.
+fn held(context: &Context, revision: Revision, sent: Instant) -> Verdict {
+    Verdict::Held { revision, valid_until: sent.after(context.config.timing.validity()) }
 }
 
 /// How long to wait after a request that failed at once.

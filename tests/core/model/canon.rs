@@ -83,6 +83,10 @@ const ONLY_DUE: [&[u8]; 4] = [b"retry_at: ", b"read_at: ", b"started: At(", b"De
 /// Revisions that are only compared with each other.
 const TERMS: [&[u8]; 2] = [b"term: ", b"term: Some("];
 
+/// The numbers that are shown as what counts of them.
+const NUMBERS: [&[u8]; 7] =
+    [b"Revision(", b"attempt: ", b"nonce: ", b"number: ", b"sent_count: ", b"heard: ", b"link: "];
+
 /// When a stop or a last resort began is only told. There is no health check.
 const BEGAN: &[u8] = b"began: ";
 
@@ -101,7 +105,7 @@ impl Canonical {
             let letter = text[at];
             let begins = matches!(before, b' ' | b'(');
             let used = match letter {
-                b'I' | b'R' | b'n' | b's' | b'h' | b'l' | b'"' if begins => {
+                b'I' | b'R' | b'a' | b'n' | b's' | b'h' | b'l' | b'"' if begins => {
                     canonical.out.extend_from_slice(&text[written..at]);
                     written = at;
                     canonical.shorten(&text[at..])
@@ -131,9 +135,7 @@ impl Canonical {
             self.instant(&after[..end]);
             return Some(8 + end);
         }
-        for name in
-            [&b"Revision("[..], b"nonce: ", b"number: ", b"sent_count: ", b"heard: ", b"link: "]
-        {
+        for name in NUMBERS {
             let found = rest.strip_prefix(name).and_then(number);
             if let Some((number, digits)) = found {
                 self.show(name, number);
@@ -165,11 +167,11 @@ impl Canonical {
         let Frame { base, nonce, messages, link, .. } = self.frame;
         match name[0] {
             b'R' => self.revision(number, base),
-            b'n' if name == b"nonce: " && number == OTHERS_NONCE => {
+            _ if name == b"nonce: " && number == OTHERS_NONCE => {
                 self.out.extend_from_slice(b"no nonce");
             }
-            b'n' if name == b"nonce: " => {
-                self.write(b'n', nonce.wrapping_sub(number).cast_signed())
+            _ if [&b"nonce: "[..], b"attempt: "].contains(&name) => {
+                self.write(b'n', nonce.wrapping_sub(number).cast_signed());
             }
             // The number of the link, and the count from which those of reports count.
             b'n' | b's' => {}
