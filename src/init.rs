@@ -4,10 +4,11 @@
 //! a bucket wait until those of a lost bucket have run out. An operator who makes the bucket knows
 //! that none was lost, and the mark of the bucket says so.
 
+use crate::core::REACH_MAX;
 use crate::core::tickets::grab::LIFETIME_MAX;
-use crate::core::{Instant, REACH_MAX};
 use crate::exit::Refusal;
 use crate::operation;
+use crate::store::name::MARK_KEY;
 use crate::store::{Bucket, FirstKeys, mark, open_or_make};
 use crate::sys;
 
@@ -22,12 +23,12 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String
     let (info, _) = open_or_make(bucket, none, sys::now().after(REACH_MAX))?;
     // A directory ends with its host: what is in it is as old as the boot at most.
     if !is_local {
-        let attempt = |bucket: &mut dyn Bucket, by: Instant| {
-            let missing = mark::read(bucket, by)?.missing(&info.id.epoch, LIFETIME_MAX);
-            Ok(missing.map(|missing| mark::write(bucket, &missing, by)).ok_or(()))
-        };
+        let may = "the mark of the bucket may be missing";
         // Without a missing mark nothing is written.
-        let _ = operation::write(bucket, "the mark of the bucket may be missing", attempt)?;
+        let _ = operation::write(bucket, MARK_KEY, may, |_, entry, _| {
+            let missing = mark::of_entry(entry.cloned()).missing(&info.id.epoch, LIFETIME_MAX);
+            Ok(missing.map(|missing| mark::to_content(&missing)).ok_or(()))
+        })?;
     }
     let mut lines = info.remarks;
     lines.push(format!("bucket {name}: ready; no lock or lease waits for an older bucket"));

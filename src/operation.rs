@@ -1,20 +1,36 @@
 //! What the requests of operators have in common: they are written into the bucket, and what the
 //! agents of a key have made of them is read from it.
 
+use std::time::Duration;
+
 use log::Level;
 
-use crate::core::{Instant, REACH_MAX, Revision, StoreErrorKind, Written};
+use crate::core::write::{Outcome, PendingWrite};
+use crate::core::{Instant, REACH_MAX, Revision, StoreErrorKind};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
-use crate::store::{Bucket, StoreResult, open_existing};
-use crate::sys;
+use crate::store::{Bucket, Content, Entry, Expected, Stays, StoreResult, open_existing};
+use crate::sys::{self, Alarm};
 
 /// How often a write is repeated after an answer that leaves open whether it was stored.
 const WRITES_MAX: u32 = 5;
 
 /// What is printed, and the exit status.
 pub type Ended = (String, u8);
+
+/// How often what the agents say is read again.
+const READ_EVERY: Duration = Duration::from_millis(100);
+
+/// What was read of the agents of a key.
+pub(crate) struct Heard {
+    /// It, as of [`Operation::read`].
+    pub(crate) status: Result<Option<KeyStatus>, Refusal>,
+    /// When the read began.
+    pub(crate) read_at: Instant,
+    /// The time of the agents is over.
+    pub(crate) is_last: bool,
+}
 
 /// A request to the agents of a key.
 pub(crate) struct Operation<'a> {
@@ -56,28 +72,86 @@ impl Operation<'_> {
     ) -> Result<Option<KeyStatus>, Refusal> {
         self.reader.read_agents(self.key, &mut *self.bucket, is_enough)
     }
+
+    /// Reads it again and again, until `judge` returns what is to be known. The agents have `wait`,
+    /// and R at least: a busy host may need that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `judge`, or when the system lacks what is needed.
+    pub(crate) fn read_until<Known>(
+        &mut self,
+        wait: Duration,
+        is_enough: impl Fn(Option<&KeyStatus>) -> bool,
+        mut judge: impl FnMut(&Self, Heard) -> Result<Option<Known>, Refusal>,
+    ) -> Result<Known, Refusal> {
+        let no_wait = Refusal::system("cannot wait: ");
+        let (alarm, began) = (Alarm::new().map_err(&no_wait)?, sys::now());
+        loop {
+            let read_at = sys::now();
+            let status = self.read(&is_enough);
+            let is_last = sys::now().since(began) >= wait.max(self.reader.longest_wait());
+            if let Some(known) = judge(self, Heard { status, read_at, is_last })? {
+                return Ok(known);
+            }
+            alarm.wait([], Some(sys::now().after(READ_EVERY))).map_err(&no_wait)?;
+        }
+    }
 }
 
-/// Writes again until it is known what has become of that. `attempt` reads what stands there,
-/// and returns why it writes nothing, or what has become of its write. Returns the revision, or
-/// why nothing was written.
+/// The content that is to be written, or why nothing is written.
+type Judged<Why> = StoreResult<Result<Content, Why>>;
+
+/// Writes under a key until it is known what has become of that. `judge` says what is to replace
+/// what stands there. Returns the revision, or why nothing is written.
 ///
 /// # Errors
 ///
 /// Why that is not known: `may` is the case.
 pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
+    key: &str,
     may: &str,
-    mut attempt: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Result<Written, Why>>,
+    mut judge: impl FnMut(&mut dyn Bucket, Option<&Entry>, Instant) -> Judged<Why>,
 ) -> Result<Result<Revision, Why>, Refusal> {
+    let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
     for _ in 0..WRITES_MAX {
-        match attempt(bucket, sys::now().after(ANSWER_MAX))? {
-            Err(why) => return Ok(Err(why)),
-            Ok(Written::Stored(at)) => return Ok(Ok(at)),
-            Ok(Written::Moved(_)) => {}
-            Ok(Written::Denied(why)) => return Err(StoreErrorKind::Credentials.error(why).into()),
-            Ok(Written::Unknown(why)) => {
+        let by = sys::now().after(ANSWER_MAX);
+        let entry = match bucket.get(key, by) {
+            Ok(entry) => entry,
+            Err(error) if under_way.is_none() => return Err(error.into()),
+            Err(error) => {
+                last = error.text;
+                let _ = open_existing(bucket, sys::now().after(REACH_MAX));
+                continue;
+            }
+        };
+        let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+        let found = entry.as_ref().and_then(|entry| entry.content.attempt());
+        match under_way.as_ref().map(|(write, _)| write.read(at, found)) {
+            Some(Outcome::Held { revision, .. }) => return Ok(Ok(revision)),
+            Some(Outcome::Repeat(_)) => {}
+            Some(_) | None => under_way = None,
+        }
+        let (write, content) = match &mut under_way {
+            Some(under_way) => under_way,
+            none => match judge(bucket, entry.as_ref(), by)? {
+                Ok(content) => {
+                    let attempt = content.attempt().unwrap_or_default();
+                    none.insert((PendingWrite::send(at, attempt, sys::now()), content))
+                }
+                Err(why) => return Ok(Err(why)),
+            },
+        };
+        write.send_again(sys::now());
+        let written = bucket.write(key, Expected::Key(at), content, Stays::Kept, by);
+        match write.answered(written) {
+            Outcome::Held { revision, .. } => return Ok(Ok(revision)),
+            Outcome::Lost => under_way = None,
+            Outcome::Read => {}
+            Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
+            Outcome::Repeat(why) => {
                 last = why;
                 let _ = open_existing(bucket, sys::now().after(REACH_MAX));
             }
@@ -85,3 +159,6 @@ pub(crate) fn write<Why>(
     }
     Err(StoreErrorKind::Unreachable.error(format!("{may}: {last}")).into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentState, AgentStatus, Ms, Revision, Written};
+use crate::core::{AgentState, AgentStatus, Ms, Revision};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, write};
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
-use crate::store::Bucket;
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
+use crate::store::{Bucket, Content};
 use crate::sys;
 
 /// Why nothing is paused or resumed.
@@ -66,13 +66,17 @@ pub fn run(
     let Request { key, level, .. } = request;
     let reader = Reader::new(source).looking();
     let operation = Operation { key, level: *level, bucket, reader, destination };
-    let (agents, waits_for) = (BTreeMap::new(), Vec::new());
-    let mut process = Process { request, operation, agents, waits_for };
+    let mut process = Process { request, operation, agents: BTreeMap::new() };
+    let status = process.operation.read(is_answered)?;
+    let Some(status) = &status else {
+        return Ok(process.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
+    };
+    note(&mut process.agents, status);
     match &request.action {
         Action::Pause { lasts, reason } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
             let (by, reason) = (request.by.clone(), reason.clone());
-            process.pause(&StoredPause { lasts: *lasts, by, reason, number })
+            process.pause(status, &StoredPause { lasts: *lasts, by, reason, number })
         }
         Action::Resume => process.resume(),
     }
@@ -89,17 +93,11 @@ struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    /// What was said last of what is waited for.
-    waits_for: Vec<String>,
 }
 
 impl Process<'_> {
-    fn pause(&mut self, own: &StoredPause) -> Result<Ended, Refusal> {
-        let status = self.read_status()?;
-        if status.is_none() {
-            return Ok(self.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
-        }
-        let reasons = why_not(status.as_ref());
+    fn pause(&mut self, status: &KeyStatus, own: &StoredPause) -> Result<Ended, Refusal> {
+        let reasons = why_not(status);
         if !reasons.is_empty() {
             return Ok(self.operation.refuse(&reasons));
         }
@@ -141,18 +139,10 @@ impl Process<'_> {
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
-        // Without anything to show there may be no bucket.
-        let status = self.read_status()?;
-        if status.is_none() {
-            return Ok(self.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
-        }
         let by = sys::now().after(ANSWER_MAX);
         let bucket = &mut *self.operation.bucket;
         let entry = bucket.get(&stored::key_of(&self.request.key), by)?;
-        let standing = match &entry {
-            Some(entry) => stored::standing(bucket, entry, by)?,
-            None => None,
-        };
+        let standing = stored::standing(bucket, entry.as_ref(), by)?;
         let (Some(entry), Some(_)) = (entry, standing) else {
             self.operation.tell(Level::Warn, "no pause stands");
             return Ok((String::new(), 0));
@@ -166,45 +156,31 @@ impl Process<'_> {
         Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
     }
 
-    /// Reads who holds the lock, and what the agents say of themselves.
-    fn read_status(&mut self) -> Result<Option<KeyStatus>, Refusal> {
-        let is_answered =
-            |status: Option<&KeyStatus>| status.is_some_and(|status| !status.agents.is_empty());
-        let status = self.operation.read(is_answered)?;
-        for agent in status.iter().flat_map(|status| &status.agents) {
-            let AgentStatus { token, host, pause, state, .. } = agent.clone();
-            self.agents.insert((token, host), (pause, state));
-        }
-        Ok(status)
-    }
-
     /// Waits until nothing is lacking, and tells the agents again and again that the pause has
     /// changed. Returns what is lacking at the end.
     fn wait_for(
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
     ) -> Result<Vec<String>, Refusal> {
-        // A busy host may need R to acknowledge it.
-        let until = sys::now().after(self.request.wait.max(self.operation.reader.longest_wait()));
-        loop {
-            let lacks = match self.read_status() {
-                Ok(status) => lacking(status.as_ref(), &self.agents),
-                // A server may be restarted meanwhile. Before the first answer nothing is known.
-                Err(error) if sys::now() >= until || self.waits_for.is_empty() => {
-                    vec![format!("not known: {}", error.text)]
+        let Process { request, operation, agents, .. } = self;
+        let mut waits_for = Vec::new();
+        operation.read_until(request.wait, is_answered, |operation, heard| {
+            let lacks = match heard.status {
+                Ok(status) => {
+                    status.iter().for_each(|status| note(agents, status));
+                    lacking(status.as_ref(), agents)
                 }
-                Err(_) => self.waits_for.clone(),
+                // A server may be restarted meanwhile.
+                Err(_) if !heard.is_last => return Ok(None),
+                Err(error) => vec![format!("not known: {}", error.text)],
             };
-            if without_times(&lacks) != without_times(&self.waits_for) {
-                lacks
-                    .iter()
-                    .for_each(|text| self.operation.tell(Level::Info, &format!("waiting: {text}")));
-                self.waits_for.clone_from(&lacks);
+            if without_times(&lacks) != without_times(&waits_for) {
+                let tell = |text| operation.tell(Level::Info, &format!("waiting: {text}"));
+                lacks.iter().for_each(tell);
+                waits_for.clone_from(&lacks);
             }
-            if lacks.is_empty() || sys::now() >= until {
-                return Ok(lacks);
-            }
-        }
+            Ok((lacks.is_empty() || heard.is_last).then_some(lacks))
+        })
     }
 
     /// Writes the pause; returns its revision with the pause that it replaces and how long that
@@ -212,47 +188,47 @@ impl Process<'_> {
     fn write(&mut self, own: &StoredPause) -> Result<Result<AtAndReplaced, String>, Refusal> {
         let (key, mut replaced) = (&self.request.key, None);
         let bucket = &mut *self.operation.bucket;
-        let written = write(bucket, "the pause may be written", |bucket, by| {
-            let entry = bucket.get(&stored::key_of(key), by)?;
-            let standing = match &entry {
-                Some(entry) => stored::standing(bucket, entry, by)?,
-                None => None,
-            };
-            let at = entry.map_or(Revision(0), |entry| entry.revision);
-            if let Some(standing) = standing {
-                let CurrentPause { pause: other, left } = &standing;
-                if other.number == own.number {
-                    return Ok(Ok(Written::Stored(at)));
-                }
-                if *left > own.lasts {
-                    return Ok(Err(format!(
-                        "{} has paused it for {} more; a pause is not shortened: end it with \
-                         putex resume {key} first",
-                        other.by,
-                        Ms(*left)
-                    )));
-                }
-                replaced = Some(standing);
+        let of_key = stored::key_of(key);
+        let written = write(bucket, &of_key, "the pause may be written", |bucket, entry, by| {
+            let standing = stored::standing(bucket, entry, by)?;
+            if let Some(CurrentPause { pause: other, left }) = &standing
+                && *left > own.lasts
+            {
+                return Ok(Err(format!(
+                    "{} has paused it for {} more; a pause is not shortened: end it with putex \
+                     resume {key} first",
+                    other.by,
+                    Ms(*left)
+                )));
             }
-            Ok(Ok(stored::write(bucket, key, at, own, by)))
+            replaced = standing;
+            Ok(Ok(stored::to_content(own)))
         })?;
         Ok(written.map(|at| (at, replaced)))
     }
 
     /// Writes in the place of the pause that stands at this revision: the pause before, or its end.
+    /// Somebody else may have ended or replaced it.
     fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
-        let key = &self.request.key;
-        let bucket = &mut *self.operation.bucket;
-        let written = write(bucket, "the pause may stand until it ends by itself", |bucket, by| {
-            let written = match before {
-                Some(before) => stored::write(bucket, key, at, before, by),
-                None => stored::end(bucket, key, at, by),
-            };
-            // Somebody has ended or replaced it, or the last attempt was stored after all.
-            let is_over = matches!(written, Written::Moved(_));
-            Ok(if is_over { Err(()) } else { Ok(written) })
+        let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
+        let may = "the pause may stand until it ends by itself";
+        let written = write(bucket, &key, may, |_, entry, _| {
+            let stands = entry.is_some_and(|entry| entry.revision == at);
+            let content = || before.map_or_else(Content::tombstone, stored::to_content);
+            Ok(stands.then(content).ok_or(()))
         });
         written.map(drop)
+    }
+}
+
+fn is_answered(status: Option<&KeyStatus>) -> bool {
+    status.is_some_and(|status| !status.agents.is_empty())
+}
+
+/// Notes what the agents say of themselves.
+fn note(agents: &mut Agents, status: &KeyStatus) {
+    for AgentStatus { token, host, pause, state, .. } in status.agents.iter().cloned() {
+        agents.insert((token, host), (pause, state));
     }
 }
 
@@ -268,8 +244,7 @@ fn is_run(agents: &Agents) -> bool {
 }
 
 /// Returns why the agents of this status cannot be paused.
-fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
-    let holders = status.map_or(&[][..], |status| &status.holders);
+fn why_not(status: &KeyStatus) -> Vec<String> {
     let why = |holder: &Holder| {
         if holder.state == HolderState::Unreadable || holder.term.is_none() {
             Some("is an agent of another version, which observes no pause")
@@ -279,10 +254,8 @@ fn why_not(status: Option<&KeyStatus>) -> Vec<String> {
             None
         }
     };
-    holders
-        .iter()
-        .filter_map(|holder| Some(format!("{}: {}", holder.token, why(holder)?)))
-        .collect()
+    let of_holder = |holder: &Holder| Some(format!("{}: {}", holder.token, why(holder)?));
+    status.holders.iter().filter_map(of_holder).collect()
 }
 
 /// Returns what is lacking until all observe the pause of this revision, a line for each agent.

@@ -19,14 +19,17 @@ use self::judge::{
 };
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
-use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, Written};
+use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
-use crate::store::{AgentMessage, AgentQuestion, Bucket, Entry, Hint, StoreResult, open_existing};
+use crate::store::{
+    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, Hint, Stays, StoreResult,
+    open_existing,
+};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How often the lock is looked at if no hint comes, if C·R is not short.
@@ -97,19 +100,18 @@ impl Process<'_> {
     /// Chooses the holder and the agent that is to have its lock. Nothing is refused before all
     /// agents have had the time to answer: a record or a health check may be a moment old.
     fn choose(&mut self) -> Result<Result<Chosen, Unchosen>, Refusal> {
-        let (request, began) = (self.request, sys::now());
+        let request = self.request;
         let is_enough = |status: Option<&KeyStatus>| {
             !matches!(choose(request, status), Err(Unchosen::Lacking(_)))
         };
-        loop {
-            self.chosen_at = sys::now();
-            let status = self.operation.read(is_enough)?;
-            let chosen = choose(request, status.as_ref());
-            let is_refused = matches!(chosen, Err(Unchosen::Refused(_) | Unchosen::Lacking(_)));
-            if !is_refused || sys::now().since(began) >= self.operation.reader.longest_wait() {
-                return Ok(chosen);
-            }
-        }
+        let chosen_at = &mut self.chosen_at;
+        self.operation.read_until(Duration::ZERO, is_enough, |_, heard| {
+            *chosen_at = heard.read_at;
+            Ok(match choose(request, heard.status?.as_ref()) {
+                Err(Unchosen::Refused(_) | Unchosen::Lacking(_)) if !heard.is_last => None,
+                chosen => Some(chosen),
+            })
+        })
     }
 
     /// Writes the request, and waits for what becomes of it.
@@ -133,8 +135,9 @@ impl Process<'_> {
         self.operation.tell(Level::Info, &text);
         let end = self.follow(chosen, until);
         // Best effort: it ends by itself.
-        let by = sys::now().after(ANSWER_MAX);
-        let _ = wanted::end(&mut *self.operation.bucket, &self.request.key, *seat, at, by);
+        let (key, by) = (wanted::key_of(&self.request.key, *seat), sys::now().after(ANSWER_MAX));
+        let (expected, tombstone) = (Expected::Key(at), Content::tombstone());
+        self.operation.bucket.write(&key, expected, &tombstone, Stays::Kept, by);
         match end? {
             Ok(text) => Ok((text, 0)),
             Err(why) => {
@@ -151,21 +154,14 @@ impl Process<'_> {
     fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
         let key = &self.request.key;
         let bucket = &mut *self.operation.bucket;
-        write(bucket, "the request may be written", |bucket, by| {
-            let entry = bucket.get(&wanted::key_of(key, own.seat), by)?;
-            let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
-            if let Some(entry) = &entry
-                && let Some((other, left)) = wanted::standing(bucket, entry, by)?
-            {
-                if other == *own {
-                    return Ok(Ok(Written::Stored(at)));
+        let of_seat = wanted::key_of(key, own.seat);
+        write(bucket, &of_seat, "the request may be written", |bucket, entry, by| {
+            Ok(match wanted::standing(bucket, entry, by)? {
+                Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
+                    Err(format!("{by} is about to move it to {to}, for {} still", Ms(left)))
                 }
-                if other.term == own.term {
-                    let (Switchover { to, by, .. }, left) = (&other, Ms(left));
-                    return Ok(Err(format!("{by} is about to move it to {to}, for {left} still")));
-                }
-            }
-            Ok(Ok(wanted::write(bucket, key, at, own, by)))
+                Some(_) | None => Ok(wanted::to_content(own)),
+            })
         })
     }
 
@@ -209,7 +205,7 @@ impl Process<'_> {
                 Err(error) if now >= last => return Err(error.clone().into()),
                 Ok(_) | Err(_) => None,
             };
-            if let Some(why) = ended.or_else(|| self.interrupted()) {
+            if let Some(why) = ended.or_else(|| interrupted(&self.signals)) {
                 return Ok(Err(why));
             }
             if let Ok(seen) = &seen {
@@ -240,39 +236,29 @@ impl Process<'_> {
         term: Revision,
         held_at: Instant,
     ) -> Result<Followed, Refusal> {
-        let no_wait = Refusal::system("cannot wait: ");
-        let (alarm, mut told) = (Alarm::new().map_err(&no_wait)?, false);
-        loop {
-            let answers = |status: Option<&KeyStatus>| {
-                let agents = status.map_or(&[][..], |status| &status.agents);
-                agents.iter().any(|agent| agent.token == *to)
-            };
-            let status = self.operation.read(answers)?;
-            let (agents, now) = (status.map_or_else(Vec::new, |it| it.agents), sys::now());
-            match judge_start(&agents, to, term) {
+        let answers = |status: Option<&KeyStatus>| {
+            let agents = status.map_or(&[][..], |status| &status.agents);
+            agents.iter().any(|agent| agent.token == *to)
+        };
+        let (signals, mut told) = (&self.signals, false);
+        self.operation.read_until(Duration::ZERO, answers, |operation, heard| {
+            let (agents, now) = (heard.status?.map_or_else(Vec::new, |it| it.agents), sys::now());
+            Ok(match judge_start(&agents, to, term) {
                 StartSeen::Succeeded(up_for) => {
                     let down_for = down_for(&agents, from).unwrap_or_else(|| now.since(held_at));
                     let down = seconds(down_for.saturating_sub(up_for));
-                    return Ok(Ok(format!("from={from} to={to} term={term} down={down}\n")));
+                    Some(Ok(format!("from={from} to={to} term={term} down={down}\n")))
                 }
-                StartSeen::Failed(why) => return Ok(Err(why)),
-                StartSeen::Runs => {}
-            }
-            if let Some(why) = self.interrupted() {
-                return Ok(Err(why));
-            }
-            if !std::mem::replace(&mut told, true) {
-                self.operation
-                    .tell(Level::Info, &format!("{to} has it; waiting for start to succeed"));
-            }
-            let next = Some(sys::now().after(LOOK_EVERY));
-            alarm.wait([(self.signals.as_fd(), PollFlags::IN)], next).map_err(&no_wait)?;
-        }
-    }
-
-    /// Returns why this command ends early, if it was told to.
-    fn interrupted(&self) -> Option<String> {
-        sys::next_signal(&self.signals).map(|_| "withdrawn, by a signal".to_owned())
+                StartSeen::Failed(why) => Some(Err(why)),
+                StartSeen::Runs => {
+                    if !std::mem::replace(&mut told, true) {
+                        let text = format!("{to} has it; waiting for start to succeed");
+                        operation.tell(Level::Info, &text);
+                    }
+                    interrupted(signals).map(Err)
+                }
+            })
+        })
     }
 
     /// Has the agents read the request: its hint may be lost, or the bucket has no hints.
@@ -289,20 +275,14 @@ impl Process<'_> {
     fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
         let of_holder =
             |status: &KeyStatus| status.agents.iter().find(|agent| agent.token == *from).cloned();
-        let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
-        let until = sys::now().after(self.operation.reader.longest_wait());
-        let found = loop {
-            let is_enough = |status: Option<&KeyStatus>| status.and_then(of_holder).is_some();
-            match self.operation.read(is_enough) {
-                Ok(status) => break status.as_ref().and_then(of_holder),
+        let is_enough = |status: Option<&KeyStatus>| status.and_then(of_holder).is_some();
+        let found = self.operation.read_until(Duration::ZERO, is_enough, |_, heard| {
+            Ok(match heard.status {
+                Ok(status) => Some(status.as_ref().and_then(of_holder)),
                 // The holder says nothing where the bucket cannot be read.
-                Err(_) if sys::now() >= until => break None,
-                Err(_) => {
-                    let next = Some(sys::now().after(LOOK_EVERY));
-                    alarm.wait([], next).map_err(Refusal::system("cannot wait: "))?;
-                }
-            }
-        };
+                Err(_) => heard.is_last.then_some(None),
+            })
+        })?;
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
         Ok(match found {
             Some(agent) if agent.service == ServiceStatus::Down => None,
@@ -322,6 +302,11 @@ impl Process<'_> {
         let _ = self.operation.bucket.subscribe(&[key]);
         self.operation.bucket.get(key, sys::now().after(ANSWER_MAX))
     }
+}
+
+/// Returns why this command ends early, if it was told to.
+fn interrupted(signals: &OwnedFd) -> Option<String> {
+    sys::next_signal(signals).map(|_| "withdrawn, by a signal".to_owned())
 }
 
 /// Says what is waited for.

@@ -20,8 +20,8 @@ use super::lifetime::{LIFE, lifetime};
 use super::mark;
 use super::name::{MARK_KEY, READ_KEY};
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION, Selection,
-    Stays, StoreResult, open_or_make,
+    ATTEMPT, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION,
+    Selection, Stays, StoreResult, open_or_make,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
 use crate::core::tickets::grab::LIFETIME_MAX;
@@ -34,7 +34,6 @@ pub use self::notes::NotesFolder;
 const ROOT: &str = "lease";
 
 const TERM: &str = "Putex-Term";
-const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 
 /// How many letters of the id of a bucket are in a key.
@@ -63,7 +62,7 @@ fn to_stored(entry: Option<Entry>) -> StoredLease {
     let Some(Entry { key, revision, content }) = entry else {
         return StoredLease { revision: Revision(0), attempt: 0, lease: None };
     };
-    let attempt = content.header(ATTEMPT).and_then(|text| text.parse().ok());
+    let attempt = content.attempt();
     // Only entries of leases that are expired have a time after which a server removes them.
     let is_removed = content.header(MARKER_REASON) == Some("MaxAge");
     let lease = match content.is_tombstone() {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Bucket, Content, Entry, Expected, Selection, Stays, StoreResult};
+use super::{Bucket, Content, Entry, Selection, StoreResult};
+use crate::core::Instant;
 use crate::core::tickets::grab::LIFETIME_MAX;
-use crate::core::{Instant, Revision, Written};
 
 /// The header with a lifetime, in milliseconds.
 pub(super) const LIFE: &str = "Putex-Life";
@@ -76,9 +76,4 @@ pub(super) fn read(
 /// over.
 pub(super) fn left_of(lasts: Duration, age: Duration) -> Option<Duration> {
     Some(lasts.saturating_sub(age)).filter(|left| !left.is_zero())
-}
-
-/// Ends the entry of a key that stands at this revision, before its time.
-pub(super) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
-    bucket.write(key, Expected::Key(at), &Content::tombstone(), Stays::Kept, deadline)
 }

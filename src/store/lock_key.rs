@@ -197,7 +197,8 @@ impl LockKey {
             return;
         }
         let at = found.map_or(Revision(0), |(entry, _)| entry.revision);
-        let written = switchover::write(&mut *self.bucket, &key, at, request, by);
+        let (expected, content) = (Expected::Key(at), switchover::to_content(request));
+        let written = self.bucket.write(&of_seat, expected, &content, Stays::Kept, by);
         // The bucket may have no hints.
         if let (Written::Stored(_), Ok(number)) = (written, sys::random()) {
             let question = AgentQuestion::new(number, [key].into(), true);

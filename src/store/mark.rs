@@ -27,13 +27,18 @@ pub fn read(bucket: &mut dyn Bucket, deadline: Instant) -> StoreResult<Mark> {
 
 /// Writes a mark in the place of its revision.
 pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written {
+    let expected = Expected::Key(mark.revision);
+    bucket.write(MARK_KEY, expected, &to_content(mark), Stays::Kept, deadline)
+}
+
+/// Converts a mark into the content of its entry.
+pub(crate) fn to_content(mark: &Mark) -> Content {
     let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
-    let (expected, content) = (Expected::Key(mark.revision), Content::new(headers, b""));
-    bucket.write(MARK_KEY, expected, &content, Stays::Kept, deadline)
+    Content::new(headers, b"")
 }
 
 /// Converts the entry of the mark.
-pub(super) fn of_entry(entry: Option<Entry>) -> Mark {
+pub(crate) fn of_entry(entry: Option<Entry>) -> Mark {
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
     entry.map_or(none, |Entry { revision, content, .. }| Mark {
         revision,

@@ -68,6 +68,10 @@ pub struct Content {
 /// The header of a marker, which the server stores when it removes the last entry of a key.
 const MARKER_REASON: &str = "Nats-Marker-Reason";
 
+/// The header with the number of the attempt that has written an entry: by it, whoever has made the
+/// attempt knows it again.
+const ATTEMPT: &str = "Putex-Nonce";
+
 /// The header of a tombstone, an entry that says that its key was deleted.
 const OPERATION: &str = "KV-Operation";
 
@@ -90,6 +94,11 @@ impl Content {
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the number of the attempt that has written the entry, if it says one.
+    pub(crate) fn attempt(&self) -> Option<u64> {
+        self.header(ATTEMPT)?.parse().ok()
     }
 
     /// Returns whether the entry says that its key was deleted.

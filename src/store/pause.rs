@@ -15,12 +15,11 @@
 use std::time::Duration;
 
 use super::lifetime::{self, LIFE, lifetime_up_to};
-use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
-use crate::core::{Instant, PAUSE_MAX, Pause, Revision, Written, sanitize, sanitize_field};
+use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
+use crate::core::{Instant, PAUSE_MAX, Pause, Revision, sanitize, sanitize_field};
 use crate::sys;
 
 const BY: &str = "Putex-By";
-const NUMBER: &str = "Putex-Nonce";
 
 /// How the keys of pauses begin.
 pub(crate) const PREFIX: &str = "putex.pause.";
@@ -46,10 +45,11 @@ pub(crate) fn key_of(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-fn to_content(pause: &StoredPause) -> Content {
+/// Converts a pause into the content of its entry.
+pub(crate) fn to_content(pause: &StoredPause) -> Content {
     let StoredPause { lasts, by, reason, number } = pause;
     let headers =
-        [(LIFE, lasts.as_millis().to_string()), (NUMBER, number.to_string()), (BY, sanitize(by))];
+        [(LIFE, lasts.as_millis().to_string()), (ATTEMPT, number.to_string()), (BY, sanitize(by))];
     Content::new(headers, reason.as_bytes())
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
         lasts: lifetime_up_to(PAUSE_MAX, content)?,
         by: content.header(BY).map(sanitize_field).unwrap_or_default(),
         reason: sanitize_field(&reason),
-        number: content.header(NUMBER)?.parse().ok()?,
+        number: content.attempt()?,
     })
 }
 
@@ -84,10 +84,11 @@ pub(crate) struct CurrentPause {
 /// When there was no answer by the deadline.
 pub(crate) fn standing(
     bucket: &mut dyn Bucket,
-    entry: &Entry,
+    entry: Option<&Entry>,
     deadline: Instant,
 ) -> StoreResult<Option<CurrentPause>> {
-    let Some(pause) = from_content(&entry.content) else { return Ok(None) };
+    let pause = entry.and_then(|entry| Some((entry, from_content(&entry.content)?)));
+    let Some((entry, pause)) = pause else { return Ok(None) };
     let left = lifetime::left(bucket, entry, pause.lasts, deadline)?;
     Ok(left.map(|left| CurrentPause { pause, left }))
 }
@@ -125,7 +126,7 @@ pub(crate) fn of_entry(
 ) -> StoreResult<Option<Pause>> {
     let began = sys::now();
     let Some(entry) = entry else { return Ok(None) };
-    let standing = standing(bucket, &entry, deadline)?;
+    let standing = standing(bucket, Some(&entry), deadline)?;
     Ok(standing.map(|standing| standing.observed(entry.revision, began)))
 }
 
@@ -136,23 +137,6 @@ impl CurrentPause {
         let CurrentPause { pause: StoredPause { number, by, reason, .. }, left } = self;
         Pause { revision, number, until: began.after(left), by, reason }
     }
-}
-
-/// Writes a pause in the place of this revision.
-pub(crate) fn write(
-    bucket: &mut dyn Bucket,
-    key: &str,
-    at: Revision,
-    pause: &StoredPause,
-    deadline: Instant,
-) -> Written {
-    let content = to_content(pause);
-    bucket.write(&key_of(key), Expected::Key(at), &content, Stays::Kept, deadline)
-}
-
-/// Ends the pause that stands at this revision.
-pub(crate) fn end(bucket: &mut dyn Bucket, key: &str, at: Revision, deadline: Instant) -> Written {
-    lifetime::end(bucket, &key_of(key), at, deadline)
 }
 
 #[cfg(test)]

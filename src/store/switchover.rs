@@ -20,15 +20,14 @@ use std::time::Duration;
 
 use super::lifetime::{self, LIFE, left, lifetime};
 use super::name::valid_token;
-use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
-use crate::core::{Instant, Revision, Seat, SwitchoverRequest, Written, sanitize, sanitize_field};
+use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
+use crate::core::{Instant, Revision, Seat, SwitchoverRequest, sanitize, sanitize_field};
 use crate::sys;
 
 const SEAT: &str = "Putex-Seat";
 const TERM: &str = "Putex-Term";
 const FROM: &str = "Putex-From";
 const BY: &str = "Putex-By";
-const NUMBER: &str = "Putex-Nonce";
 
 /// The request that a lock goes to another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +56,14 @@ pub(crate) fn key_of(key: &str, seat: Seat) -> String {
     format!("{PREFIX}{}", seat.key(key))
 }
 
-fn to_content(switchover: &Switchover) -> Content {
+/// Converts a request into the content of its entry.
+pub(crate) fn to_content(switchover: &Switchover) -> Content {
     let Switchover { seat, term, from, to, lasts, by, number } = switchover;
     let headers = [
         (SEAT, seat.to_string()),
         (TERM, term.to_string()),
         (LIFE, lasts.as_millis().to_string()),
-        (NUMBER, number.to_string()),
+        (ATTEMPT, number.to_string()),
         (FROM, sanitize(from)),
         (BY, sanitize(by)),
     ];
@@ -83,7 +83,7 @@ pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
         to: valid_token(str::from_utf8(&content.payload).ok()?).ok()?,
         lasts: lifetime(content)?,
         by: text(BY),
-        number: content.header(NUMBER)?.parse().ok()?,
+        number: content.attempt()?,
     })
 }
 
@@ -95,10 +95,11 @@ pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
 /// When there was no answer by the deadline.
 pub(crate) fn standing(
     bucket: &mut dyn Bucket,
-    entry: &Entry,
+    entry: Option<&Entry>,
     deadline: Instant,
 ) -> StoreResult<Option<(Switchover, Duration)>> {
-    let Some(switchover) = from_content(&entry.content) else { return Ok(None) };
+    let switchover = entry.and_then(|entry| Some((entry, from_content(&entry.content)?)));
+    let Some((entry, switchover)) = switchover else { return Ok(None) };
     let left = left(bucket, entry, switchover.lasts, deadline)?;
     Ok(left.map(|left| (switchover, left)))
 }
@@ -132,30 +133,6 @@ pub(crate) fn read(
         to,
         until: began.after(left),
     }))
-}
-
-/// Writes a request in the place of this revision.
-pub(crate) fn write(
-    bucket: &mut dyn Bucket,
-    key: &str,
-    at: Revision,
-    switchover: &Switchover,
-    deadline: Instant,
-) -> Written {
-    let content = to_content(switchover);
-    let key = key_of(key, switchover.seat);
-    bucket.write(&key, Expected::Key(at), &content, Stays::Kept, deadline)
-}
-
-/// Ends the request for a seat that stands at this revision.
-pub(crate) fn end(
-    bucket: &mut dyn Bucket,
-    key: &str,
-    seat: Seat,
-    at: Revision,
-    deadline: Instant,
-) -> Written {
-    lifetime::end(bucket, &key_of(key, seat), at, deadline)
 }
 
 #[cfg(test)]

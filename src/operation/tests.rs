@@ -1,0 +1,172 @@
+//! What a write of an operator comes to when the store does not say what has become of a copy.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use super::*;
+use crate::core::{BucketId, Written};
+use crate::store::{
+    BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, Stays,
+};
+
+const KEY: &str = "putex.pause.web";
+const MAY: &str = "it may be written";
+
+/// What becomes of one write.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// It is stored if its condition holds, and the answer comes.
+    Answered,
+    /// The same, but the answer is lost.
+    AnswerLost,
+    /// It never arrives.
+    WriteLost,
+    /// The write of this number is stored before it.
+    CutIn(u64),
+    /// The server refuses it.
+    Denied,
+}
+
+/// A bucket with one key.
+struct Lossy {
+    entry: Option<Entry>,
+    fates: VecDeque<Fate>,
+    /// The numbers of the writes that were sent.
+    sent: Vec<u64>,
+    /// After a write without an answer the bucket is opened again first.
+    is_open: bool,
+}
+
+impl Lossy {
+    fn of(fates: &[Fate]) -> Lossy {
+        Lossy { entry: None, fates: fates.iter().copied().collect(), sent: vec![], is_open: true }
+    }
+
+    fn at(&self) -> Revision {
+        self.entry.as_ref().map_or(Revision(0), |entry| entry.revision)
+    }
+
+    fn store(&mut self, content: &Content) -> Revision {
+        let revision = Revision(self.at().0 + 1);
+        self.entry = Some(Entry { key: KEY.to_owned(), revision, content: content.clone() });
+        revision
+    }
+
+    /// Writes the next number each time when something else stands there.
+    fn run(&mut self) -> Result<Result<Revision, String>, Refusal> {
+        let mut number = 0;
+        write(self, KEY, MAY, |_, entry, _| {
+            let standing = entry.and_then(|entry| entry.content.attempt());
+            if standing == Some(99) {
+                return Ok(Err("99 stands there".to_owned()));
+            }
+            number += 1;
+            Ok(Ok(content_of(number)))
+        })
+    }
+}
+
+fn content_of(number: u64) -> Content {
+    Content::new([("Putex-Nonce", number.to_string())], b"")
+}
+
+impl Bucket for Lossy {
+    fn open(
+        &mut self,
+        _mode: OpenMode,
+        _first: FirstKeys<'_>,
+        _by: Instant,
+    ) -> StoreResult<Option<OpenedBucket>> {
+        self.is_open = true;
+        let id = BucketId { epoch: "e".to_owned(), created: String::new() };
+        let (last, remarks, retires) = (self.at(), Vec::new(), Ok(()));
+        let bucket = BucketInfo { id, last, age: None, replicas: 1, remarks, retires };
+        Ok(Some((bucket, Vec::new())))
+    }
+
+    fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
+        assert!(self.is_open);
+        Ok(self.entry.clone())
+    }
+
+    fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
+        unreachable!("nothing is listed")
+    }
+
+    fn write(
+        &mut self,
+        _key: &str,
+        expected: Expected<'_>,
+        content: &Content,
+        _stays: Stays,
+        _deadline: Instant,
+    ) -> Written {
+        self.sent.push(content.attempt().expect("a number"));
+        let fate = self.fates.pop_front().unwrap_or(Fate::Answered);
+        if let Fate::CutIn(number) = fate {
+            self.store(&content_of(number));
+        }
+        let written = match fate {
+            Fate::Denied => return Written::Denied("no permission".to_owned()),
+            Fate::WriteLost => None,
+            Fate::Answered | Fate::AnswerLost | Fate::CutIn(_) => {
+                Some(match expected.revision() == self.at() {
+                    true => Written::Stored(self.store(content)),
+                    false => Written::Moved(Some(self.at())),
+                })
+            }
+        };
+        match (fate, written) {
+            (Fate::Answered | Fate::CutIn(_), Some(written)) => written,
+            (_, _) => {
+                self.is_open = false;
+                Written::Unknown("no answer".to_owned())
+            }
+        }
+    }
+
+    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
+        unreachable!("nothing is verified")
+    }
+
+    fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
+        unreachable!("nothing is followed")
+    }
+
+    fn wait(&mut self, _wake: BorrowedFd<'_>, _deadline: Option<Instant>) -> Hint {
+        unreachable!("nothing is waited for")
+    }
+}
+
+/// The request stood there, and the command said that another was under way.
+#[test]
+fn a_write_that_was_stored_without_an_answer_is_known_again() {
+    let mut bucket = Lossy::of(&[Fate::AnswerLost]);
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
+    assert_eq!(bucket.sent, [1]);
+}
+
+#[test]
+fn a_write_that_was_not_stored_is_repeated_unchanged() {
+    let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::Denied, Fate::AnswerLost]);
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
+    assert_eq!(bucket.sent, [1, 1, 1], "a refusal says nothing of an earlier copy");
+}
+
+#[test]
+fn what_others_have_written_first_is_judged_anew() {
+    let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::CutIn(7)]);
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(2)));
+    assert_eq!(bucket.sent, [1, 1, 2]);
+    let mut bucket = Lossy::of(&[Fate::CutIn(99)]);
+    assert_eq!(bucket.run().expect("it is known"), Err("99 stands there".to_owned()));
+}
+
+#[test]
+fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
+    let mut bucket = Lossy::of(&[Fate::WriteLost; WRITES_MAX as usize]);
+    let Refusal { text, .. } = bucket.run().expect_err("it is not known");
+    assert_eq!(text, "it may be written: no answer");
+    let Refusal { text, .. } = Lossy::of(&[Fate::Denied]).run().expect_err("it is refused");
+    assert_eq!(text, "no permission");
+}
