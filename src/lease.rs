@@ -91,8 +91,7 @@ pub fn run(
     let speaker = Speaker { level: request.level, destination };
     let notes = NotesFolder::open(base, sys::host_clock::name());
     let notes = notes.inspect_err(|error| speaker.warn(&no_notes(&error.text))).ok();
-    let (epoch, pace) = (String::new(), Pace::new(REQUEST_MAX));
-    let mut process = Process { request, leases, notes, epoch, speaker, pace };
+    let mut process = Process { request, leases, notes, speaker, pace: Pace::new(REQUEST_MAX) };
     match &request.task {
         Task::One(name, task) => process.run_one(name, task, is_local),
         Task::List(prefix) => process.list(prefix.as_ref()),
@@ -127,8 +126,6 @@ struct Process<'a> {
     leases: Leases,
     /// `None` if they cannot be kept.
     notes: Option<NotesFolder>,
-    /// The random id of the bucket.
-    epoch: String,
     speaker: Speaker,
     pace: Pace,
 }
@@ -168,7 +165,6 @@ impl Process<'_> {
         }
         match step {
             LeaseStep::Open(by) => LeaseInput::Opened(self.leases.open(by).map(|(info, mark)| {
-                self.epoch.clone_from(&info.id.epoch);
                 let read = |notes: &NotesFolder| notes.read(&info.id.epoch, name, sys::now());
                 let notes = self.notes.as_ref().map(read).unwrap_or_default();
                 Box::new((info, mark, notes))
@@ -267,7 +263,6 @@ impl Process<'_> {
         let began = sys::now();
         let by = began.after(REQUEST_MAX * 2);
         let (info, all) = self.leases.list(prefix, by)?;
-        self.epoch = info.id.epoch;
         let mut text = String::new();
         for (name, StoredLease { revision, attempt, lease }) in all {
             let now = sys::now();
@@ -279,7 +274,7 @@ impl Process<'_> {
                 }
                 None => continue,
             };
-            let read = |notes: &NotesFolder| notes.read(&self.epoch, &name, now);
+            let read = |notes: &NotesFolder| notes.read(&info.id.epoch, &name, now);
             let known = self.notes.as_ref().map(read).unwrap_or_default();
             let mut notes = known.clone();
             let is_exact = info.replicas == 1;
