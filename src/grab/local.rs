@@ -4,7 +4,6 @@
 
 use std::env;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Ended, Grabbed, Limits, Speaker, Task};
@@ -15,10 +14,10 @@ use crate::core::tickets::{
 };
 use crate::core::{Incarnation, Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
-use crate::lock::listener::{Listener, NotWaited, enter, not_waited, with_patience};
+use crate::lock::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
 use crate::lock::{HELD, check_held};
 use crate::store::StoreResult;
-use crate::store::dir::tickets::{Entered, LAST, Listed, LocalTickets};
+use crate::store::dir::tickets::{Entered, LAST, Listed};
 use crate::store::name::no_such_bucket;
 use crate::sys;
 
@@ -46,7 +45,7 @@ struct Local<'a> {
     bucket: &'a str,
 }
 
-/// What is wanted of the directory.
+/// A ticket that is asked for, in one bucket.
 struct Wanted {
     ticket: Ticket,
     /// How long the ticket stands when it is not written again.
@@ -56,59 +55,75 @@ struct Wanted {
     /// Others are not waited for any longer.
     limit: Instant,
     withdraws: bool,
-}
-
-/// What became of a ticket that was asked for.
-struct Requested {
-    /// Its number, and until when it stands; `None` if it was not added.
-    stands: Option<(Revision, Instant)>,
-    decision: Decision,
-    /// The other tickets.
-    found: Listed,
-    /// Those that had run out, and were removed for it.
+    /// When the ticket is to be written again; `None` if this process has not written it yet.
+    write_at: Option<Instant>,
+    /// Tickets that had run out and were removed for this one. That is still to be said.
     removed: Vec<StoredTicket>,
 }
 
 impl Wanted {
-    /// Asks for the ticket. It is written when that is due, or when it is granted: all who wait
-    /// hear of a write, and if they answered with one, they would not come to rest. If the
-    /// requester has another ticket that overlaps, it would wait for itself: then that is returned.
-    fn request(
-        &self,
-        entered: &Entered<'_>,
-        write_at: &mut Option<Instant>,
-    ) -> StoreResult<Result<Requested, StoredTicket>> {
+    /// Decides about the ticket, unless the requester has another one that overlaps: it would wait
+    /// for itself. It is written when that is due, or when it is granted: all who wait hear of a
+    /// write, and if they answered with one, they would not come to rest.
+    fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Grabbed>> {
         let ticket = &self.ticket;
         let mut found = entered.list(&ticket.name, None)?;
         let is_alike = |other: &Ticket| other.name == ticket.name && other.mode == ticket.mode;
         let mine = found.of_requester(&ticket.token);
         if let Some(other) = mine.clone().find(|(_, it)| !is_alike(it)) {
-            return Ok(Err(other.0.clone()));
+            return Ok(Looked::Over(Grabbed::Overlaps(of_requester(other.0))));
         }
         let alike = mine.chain(found.run_out_of(&ticket.token)).find(|(_, it)| is_alike(it));
         let own = alike.map(|(own, _)| own.clone());
-        let number = own.as_ref().map(|own| own.number);
-        let stood_until = own.and_then(|own| {
+        let stood_until = own.as_ref().and_then(|own| {
             found.standing.retain(|other| other.key != own.key);
             found.ends.remove(&own.key)
         });
+        let number = own.as_ref().map(|own| own.number);
         let at = number.unwrap_or(LAST);
-        let removed = entered.remove_run_out(&found, ticket, at)?;
-        let decision = decide(ticket, at, &found.standing);
-        let waits = matches!(decision, Decision::Wait { .. });
+        self.removed.extend(entered.remove_run_out(&found, ticket, at)?);
         let now = sys::now();
+        let Decision::Wait { blockers, watched } = decide(ticket, at, &found.standing) else {
+            let (Revision(term), valid_until) = self.write(entered, number, stood_until)?;
+            return Ok(Looked::Over(Grabbed::Granted { term, valid_until }));
+        };
+        let (why, ahead) = (describe(&blockers), blockers.len());
         let stands = match (number, stood_until) {
-            (None, _) if waits && self.withdraws => None,
-            (Some(number), Some(until)) if waits && write_at.is_some_and(|at| now < at) => {
+            (None, _) if self.withdraws => None,
+            (Some(number), Some(until)) if self.write_at.is_some_and(|at| now < at) => {
                 Some((number, until))
             }
-            (number, stood_until) => {
-                let until = now.after(self.lasts).max(stood_until.unwrap_or(now));
-                *write_at = Some(now.after(self.step));
-                Some((entered.write_until(ticket, number, until)?, until))
-            }
+            (number, stood_until) => Some(self.write(entered, number, stood_until)?),
         };
-        Ok(Ok(Requested { stands, decision, found, removed }))
+        if now < self.limit {
+            let look_at = self.write_at;
+            return Ok(Looked::Waits(Turn { ahead, why, found, watched, look_at }));
+        }
+        let Some((number, valid_until)) = stands else {
+            return Ok(Looked::Over(Grabbed::Withdrawn(why)));
+        };
+        // Whoever has come first all the time has kept the ticket from being granted.
+        let is_first = |it: &StoredTicket| it.number < number && it.ticket.is_ok();
+        if self.withdraws && blockers.iter().any(is_first) {
+            end(entered, &self.ticket.name, &self.ticket.token)?;
+            return Ok(Looked::Over(Grabbed::Withdrawn(why)));
+        }
+        let (term, ahead) = (number.0, ahead as u64);
+        Ok(Looked::Over(Grabbed::Queued { term, ahead, valid_until, why }))
+    }
+
+    /// Writes the ticket, a new one without a number. Returns its number, and until when it stands:
+    /// never for less long than before.
+    fn write(
+        &mut self,
+        entered: &Entered<'_>,
+        number: Option<Revision>,
+        stood_until: Option<Instant>,
+    ) -> StoreResult<(Revision, Instant)> {
+        let now = sys::now();
+        let until = now.after(self.lasts).max(stood_until.unwrap_or(now));
+        self.write_at = Some(now.after(self.step));
+        Ok((entered.write_until(&self.ticket, number, until)?, until))
     }
 }
 
@@ -131,108 +146,53 @@ impl Local<'_> {
             is_granted: false,
             counts_if_stored_by: None,
         };
-        let wanted = Wanted {
-            ticket,
-            lasts: timing.lifetime(),
-            step: timing.renewal().min(STEP_MAX),
-            limit: sys::now().after(limits.wait),
-            withdraws: limits.withdraws,
-        };
-        self.in_bucket(|tickets| self.grab_in(tickets, &wanted))
+        let limit = sys::now().after(limits.wait);
+        self.in_bucket(limit, |waiter| {
+            let mut wanted = Wanted {
+                ticket: ticket.clone(),
+                lasts: timing.lifetime(),
+                step: timing.renewal().min(STEP_MAX),
+                limit,
+                withdraws: limits.withdraws,
+                write_at: None,
+                removed: Vec::new(),
+            };
+            self.wait_for(&mut wanted, waiter)
+        })
     }
 
-    /// Does something in the bucket, and again as long as that is removed or replaced meanwhile.
+    /// Waits until the ticket is granted, or the limit.
+    fn wait_for(&self, wanted: &mut Wanted, waiter: &mut Waiter<'_>) -> Result<Grabbed, NotWaited> {
+        let mut shown = String::new();
+        loop {
+            let looked = waiter.enter(|entered| wanted.inspect(entered))?;
+            wanted.removed.drain(..).for_each(|other| self.speaker.warn_of_removal(&other));
+            match looked {
+                // This process was stopped for long.
+                Looked::Over(Grabbed::Granted { valid_until, .. }) if sys::now() >= valid_until => {
+                }
+                Looked::Over(grabbed) => return Ok(grabbed),
+                Looked::Waits(turn) => {
+                    self.speaker.show_wait(&turn.why, &mut shown);
+                    waiter.wait(&turn)?;
+                }
+            }
+        }
+    }
+
     fn in_bucket<T>(
         &self,
-        act: impl Fn(&Rc<LocalTickets>) -> Result<T, NotWaited>,
-    ) -> Result<T, Refusal> {
-        loop {
-            let until = with_patience(sys::now());
-            let tickets = LocalTickets::open(self.base, self.bucket, Some(until))?;
-            match act(&tickets) {
-                Ok(done) => return Ok(done),
-                Err(NotWaited::Replaced) => {}
-                Err(NotWaited::Refused(refusal)) => return Err(refusal),
-                Err(NotWaited::Interrupted(signal)) => {
-                    return Err(Refusal::new(Exit::System, format!("ended by signal {signal}")));
-                }
-            }
-        }
-    }
-
-    /// Enters the bucket, with patience until this instant, and does something there.
-    fn enter<T>(
-        &self,
-        tickets: &Rc<LocalTickets>,
         limit: Instant,
-        act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
-    ) -> Result<T, NotWaited> {
-        let entered = enter(tickets, None, Some(limit), &self.speaker.request.name)?;
-        act(&entered).map_err(|error| not_waited(tickets, error))
-    }
-
-    fn grab_in(&self, tickets: &Rc<LocalTickets>, wanted: &Wanted) -> Result<Grabbed, NotWaited> {
-        let mut listener: Option<Listener> = None;
-        let mut shown = String::new();
-        // When the ticket is to be written again; this process has not written it yet.
-        let mut write_at = None;
-        loop {
-            let request = |entered: &Entered<'_>| wanted.request(entered, &mut write_at);
-            let requested = match self.enter(tickets, wanted.limit, request)? {
-                Ok(requested) => requested,
-                Err(other) => return Ok(Grabbed::Overlaps(of_requester(&other))),
-            };
-            requested.removed.iter().for_each(|other| self.speaker.warn_of_removal(other));
-            let Decision::Wait { blockers, watched } = &requested.decision else {
-                match requested.stands {
-                    Some((Revision(term), valid_until)) if sys::now() < valid_until => {
-                        return Ok(Grabbed::Granted { term, valid_until });
-                    }
-                    // This process was stopped for long.
-                    Some(_) | None => continue,
-                }
-            };
-            if sys::now() >= wanted.limit {
-                return self.leave(tickets, wanted, requested.stands, blockers);
-            }
-            self.speaker.show_wait(&describe(blockers), &mut shown);
-            match &mut listener {
-                Some(listener) => {
-                    let ends_at = listener.listen_to(watched, &requested.found)?;
-                    let ends = [Some(wanted.limit), write_at, ends_at].into_iter().flatten();
-                    listener.wait(None, ends.min())?;
-                }
-                // From here on no change is missed.
-                none => *none = Some(Listener::new(tickets, true)?),
-            }
-        }
-    }
-
-    /// Ends a process whose ticket waits.
-    fn leave(
-        &self,
-        tickets: &Rc<LocalTickets>,
-        wanted: &Wanted,
-        stands: Option<(Revision, Instant)>,
-        blockers: &[StoredTicket],
-    ) -> Result<Grabbed, NotWaited> {
-        let why = describe(blockers);
-        let Some((number, valid_until)) = stands else { return Ok(Grabbed::Withdrawn(why)) };
-        // Whoever has come first all the time has kept the ticket from being granted.
-        let is_first = |it: &StoredTicket| it.number < number && it.ticket.is_ok();
-        if wanted.withdraws && blockers.iter().any(is_first) {
-            let Ticket { name, token, .. } = &wanted.ticket;
-            self.enter(tickets, wanted.limit, |entered| end(entered, name, token))?;
-            return Ok(Grabbed::Withdrawn(why));
-        }
-        Ok(Grabbed::Queued { term: number.0, ahead: blockers.len() as u64, valid_until, why })
+        act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
+    ) -> Result<T, Refusal> {
+        let name = &self.speaker.request.name;
+        let asker = Asker { name, limit: Some(limit), signals: None };
+        in_bucket((self.base, self.bucket), asker, act)
     }
 
     /// Ends the ticket of this requester; see [`end`].
     fn end(&self, name: &Name, token: &str) -> Result<(Option<StoredTicket>, Listed), Refusal> {
-        self.in_bucket(|tickets| {
-            self.enter(tickets, sys::now(), |entered| end(entered, name, token))
-        })
+        self.in_bucket(sys::now(), |waiter| waiter.enter(|entered| end(entered, name, token)))
     }
 
     fn release(&self, name: &Name) -> Result<Ended, Refusal> {

@@ -24,7 +24,7 @@
 //! | `report` | `--report` |
 //! | `renewer` | the ticket in the store, and how long it is kept |
 //! | `local` | the lock of one host |
-//! | `listener` | how a process waits in the file of locks |
+//! | `waiter` | how a process waits in a directory, also one of `putex grab` |
 
 mod account;
 mod command;
@@ -32,7 +32,6 @@ mod front;
 mod held;
 mod hold;
 mod job;
-pub(crate) mod listener;
 mod local;
 mod protocol;
 mod renewer;
@@ -40,6 +39,7 @@ mod report;
 mod signals;
 mod stay;
 mod terminal;
+pub(crate) mod waiter;
 
 pub(crate) use self::held::{HELD, check as check_held};
 

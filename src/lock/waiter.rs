@@ -1,0 +1,270 @@
+//! How a process waits in a directory of locks: for the lock of the folder, for the ends and the
+//! changes of tickets, and for a signal where it takes signals.
+//!
+//! The system call that waits for the end of a ticket has no deadline: where there is one, a thread
+//! calls it.
+
+use std::array;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFd;
+
+use crate::core::tickets::{Name, StoredTicket};
+use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
+use crate::exit::{Exit, Refusal};
+use crate::lock::signals::Signals;
+use crate::store::StoreResult;
+use crate::store::dir::tickets::{Changes, Entered, Listed, LocalTickets, wait_for_end};
+use crate::sys::{self, Alarm, PollFlags, Waker};
+
+/// How long a process without patience waits for others that take a ticket at the same moment.
+const ENTERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often a process that waits for the lock of the folder looks for signals.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a ticket is inspected whose change nobody tells of.
+const INSPECT: Duration = Duration::from_millis(250);
+
+/// A process that asks for a lock, or ends one.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// What it asks for.
+    pub(crate) name: &'a Name,
+    /// When it does not wait any longer; `None` if it waits for ever.
+    pub(crate) limit: Option<Instant>,
+    /// The signals that end its wait, if it takes signals.
+    pub(crate) signals: Option<&'a Signals>,
+}
+
+/// A process in an open bucket.
+pub(crate) struct Waiter<'a> {
+    asker: Asker<'a>,
+    tickets: Rc<LocalTickets>,
+    /// Becomes readable when a ticket has changed that ends by itself. `None` until such a ticket
+    /// is waited for.
+    changes: Option<Result<Changes, NoChanges>>,
+    /// Woken by threads at the end of a ticket.
+    waker: Arc<Waker>,
+    /// The keys and revisions of the tickets for which there is a thread.
+    heard: BTreeSet<(String, Revision)>,
+}
+
+/// The system has no means left to tell of changes.
+struct NoChanges;
+
+/// What follows from a look at the tickets.
+pub(crate) enum Looked<T> {
+    /// The process does not wait any longer.
+    Over(T),
+    Waits(Turn),
+}
+
+/// Why a process waits, and until when.
+pub(crate) struct Turn {
+    /// How many tickets come first; 0 for a process that has none itself.
+    pub(crate) ahead: usize,
+    /// The reason, for people.
+    pub(crate) why: String,
+    /// The tickets that were found.
+    pub(crate) found: Listed,
+    /// The keys of those whose end, or change, it waits for.
+    pub(crate) watched: BTreeSet<String>,
+    /// When it looks again in any case.
+    pub(crate) look_at: Option<Instant>,
+}
+
+/// Why a process does not wait.
+pub(crate) enum NotWaited {
+    /// This signal ends it.
+    Interrupted(i32),
+    /// The bucket was removed or replaced: tickets in it are worth nothing.
+    Replaced,
+    /// It cannot.
+    Refused(Refusal),
+}
+
+/// Opens a bucket and does something there, and again as long as that is removed or replaced
+/// meanwhile.
+///
+/// # Errors
+///
+/// What is wrong with the bucket, or the signal that has ended it.
+pub(crate) fn in_bucket<T>(
+    (base, bucket): (&Path, &str),
+    asker: Asker<'_>,
+    mut act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
+) -> Result<T, Refusal> {
+    loop {
+        let tickets = LocalTickets::open(base, bucket, asker.limit.map(with_patience))?;
+        match Waiter::new(asker, tickets).and_then(|mut waiter| act(&mut waiter)) {
+            Ok(done) => return Ok(done),
+            Err(NotWaited::Replaced) => {}
+            Err(NotWaited::Refused(refusal)) => return Err(refusal),
+            Err(NotWaited::Interrupted(signal)) => {
+                return Err(Refusal::new(Exit::System, format!("ended by signal {signal}")));
+            }
+        }
+    }
+}
+
+/// Returns until when others are waited for that take a ticket at the same moment, by a process
+/// that waits for the lock until this instant.
+fn with_patience(limit: Instant) -> Instant {
+    limit.max(sys::now().after(ENTERED_WITHIN))
+}
+
+impl<'a> Waiter<'a> {
+    fn new(asker: Asker<'a>, tickets: Rc<LocalTickets>) -> Result<Waiter<'a>, NotWaited> {
+        let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
+        Ok(Waiter { asker, tickets, changes: None, waker, heard: BTreeSet::new() })
+    }
+
+    /// Returns the random id of the bucket.
+    pub(crate) fn epoch(&self) -> Result<String, NotWaited> {
+        self.tickets.epoch().map_err(|error| self.not_waited(error))
+    }
+
+    /// Enters the bucket and does something there. Others are in it for some microseconds, or,
+    /// stopped, for ever: they are waited for until the limit, if there is one, or a signal.
+    pub(crate) fn enter<T>(
+        &self,
+        act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
+    ) -> Result<T, NotWaited> {
+        let Asker { name, limit, signals } = self.asker;
+        let limit = limit.map(with_patience);
+        loop {
+            let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
+            let until = look_at.into_iter().chain(limit).min();
+            let entered = self.tickets.enter(until).map_err(|error| self.not_waited(error))?;
+            if let Some(entered) = entered {
+                return act(&entered).map_err(|error| self.not_waited(error));
+            }
+            if let Some(signal) = signals.and_then(Signals::next_deadly) {
+                return Err(NotWaited::Interrupted(signal));
+            }
+            if limit.is_some_and(|limit| sys::now() >= limit) {
+                let text = "another process does not go on with the directory: it is stopped, or \
+                            the disk";
+                let error = StoreErrorKind::Unreachable.error(format!("{name}: {text}"));
+                return Err(NotWaited::Refused(error.into()));
+            }
+        }
+    }
+
+    /// Returns why the process does not go on after this error.
+    fn not_waited(&self, error: StoreError) -> NotWaited {
+        match self.tickets.are_lost() {
+            true => NotWaited::Replaced,
+            false => NotWaited::Refused(error.into()),
+        }
+    }
+
+    /// Waits until it is time to look again: one of the watched tickets has ended or changed, or
+    /// the limit has passed, or a signal has come.
+    pub(crate) fn wait(&mut self, turn: &Turn) -> Result<(), NotWaited> {
+        let Turn { found, watched, look_at, .. } = turn;
+        let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
+        if ends_at.is_some() && self.changes.is_none() {
+            // From here on no change is missed.
+            self.changes = Some(self.tickets.changes().ok_or(NoChanges));
+            return Ok(());
+        }
+        let until = [self.asker.limit, *look_at, ends_at].into_iter().flatten().min();
+        let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
+        let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
+        if let ([ticket], None, None) = (&watched[..], until, self.asker.signals) {
+            let opened = self.tickets.open_to_wait(ticket);
+            let file = opened.map_err(|error| self.not_waited(error))?;
+            return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
+        }
+        for ticket in watched {
+            match found.ends.contains_key(&ticket.key) {
+                true => {
+                    if let Some(Ok(changes)) = &mut self.changes {
+                        changes.subscribe(&[&ticket.key]);
+                    }
+                }
+                false => self.hear_end(ticket)?,
+            }
+        }
+        self.wait_for_wake(until)
+    }
+
+    /// Has a thread wait for the end of a ticket that a process has.
+    fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
+        if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
+            return Ok(());
+        }
+        let opened = self.tickets.open_to_wait(ticket);
+        let file = opened.map_err(|error| self.not_waited(error))?;
+        let waker = Arc::clone(&self.waker);
+        let run = move || {
+            // Whoever is woken sees what came of it.
+            let _ = file.map(wait_for_end);
+            waker.wake();
+        };
+        sys::start_small_thread("putex-ticket", run).map(drop).map_err(cannot_wait)
+    }
+
+    /// Waits for an end, a change, a signal, or this instant.
+    fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotWaited> {
+        let signals = self.asker.signals;
+        loop {
+            let woken = self.waker.as_fd();
+            let is_over = match &mut self.changes {
+                Some(Ok(changes)) => {
+                    let queue = changes.queue().unwrap_or(woken);
+                    let [is_woken, has_changed] = wait_for([woken, queue], signals, until)?;
+                    is_woken || !has_changed || changes.read()
+                }
+                Some(Err(NoChanges)) => {
+                    // The tickets are inspected now and then.
+                    let soon = sys::now().after(INSPECT);
+                    wait_for([woken], signals, until.into_iter().chain([soon]).min())?;
+                    true
+                }
+                None => {
+                    wait_for([woken], signals, until)?;
+                    true
+                }
+            };
+            if is_over {
+                self.waker.clear();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits until one of these is readable, or until this instant. A signal that is taken ends that.
+fn wait_for<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    signals: Option<&Signals>,
+    until: Option<Instant>,
+) -> Result<[bool; N], NotWaited> {
+    let alarm = Alarm::new().map_err(cannot_wait)?;
+    loop {
+        let all = fds.iter().copied().chain(signals.map(AsFd::as_fd));
+        let mut polled: Vec<_> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        alarm.poll(&mut polled, until).map_err(cannot_wait)?;
+        if let Some(signal) = signals.and_then(Signals::next_deadly) {
+            return Err(NotWaited::Interrupted(signal));
+        }
+        let is_ready = array::from_fn(|at| !polled[at].revents().is_empty());
+        if is_ready.contains(&true) || until.is_some_and(|until| sys::now() >= until) {
+            return Ok(is_ready);
+        }
+    }
+}
+
+fn cannot_wait(error: io::Error) -> NotWaited {
+    NotWaited::Refused(Refusal::system("cannot wait: ")(error))
+}
