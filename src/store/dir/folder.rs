@@ -242,8 +242,6 @@ impl Folder {
         match self.openat(name, FLAGS | how, Mode::empty()) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::LOOP) => Err(self.damaged(name, "is a symbolic link")),
-            Err(Errno::NAMETOOLONG) => Err(self.damaged(name, "is too long a name of a file")),
             Err(error) => Err(self.failed("open", name, error)),
         }
     }
@@ -343,10 +341,18 @@ impl Folder {
     }
 
     /// Returns the error of operation `what` on the file `name`, or on the folder itself if
-    /// `name` is empty.
+    /// `name` is empty. What is no file of this program is damage.
     pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
-        let (path, error) = (self.file_path(name), error.into());
-        StoreErrorKind::Unreachable.error(format!("cannot {what} {path}: {error}"))
+        let error = error.into();
+        match Errno::from_io_error(&error) {
+            Some(Errno::ISDIR) => self.damaged(name, "is a folder, not a file"),
+            Some(Errno::LOOP) => self.damaged(name, "is a symbolic link"),
+            Some(Errno::NAMETOOLONG) => self.damaged(name, "is too long a name of a file"),
+            _ => {
+                let path = self.file_path(name);
+                StoreErrorKind::Unreachable.error(format!("cannot {what} {path}: {error}"))
+            }
+        }
     }
 
     pub(super) fn damaged(&self, name: &str, what: &str) -> StoreError {

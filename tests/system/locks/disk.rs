@@ -62,6 +62,12 @@ fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_serve
         let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
         assert_eq!(status, Some(69), "{said}");
         assert_eq!(site.tickets(), standing);
+        // A part of the numbers was written over them: nobody had a lock any more.
+        let limit = format!("--fsize={}", bytes - 1);
+        let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
+        assert_eq!(status, Some(69), "{said}");
+        assert!(said.contains("sequence: File too large"), "{said}");
+        assert_eq!(site.tickets(), standing);
         waiters.iter().for_each(Lock::let_go);
         holder.end();
         waiters.into_iter().for_each(Lock::end);
