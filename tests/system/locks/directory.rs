@@ -3,13 +3,15 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
 use crate::damage::assert_refused;
+use crate::disk::{command_by, has};
 use crate::site::{Lock, Site, in_directory};
-use crate::support::clock::{until, until_true};
-use crate::support::process::{lives, parent_of, signal};
+use crate::support::clock::{PATIENCE, now, until, until_true};
+use crate::support::process::{lives, parent_of, signal, wait_exit};
 
 /// A holder, and one who waits for it.
 pub(crate) fn pair(site: &Site) -> (Lock<'_>, Lock<'_>) {
@@ -38,6 +40,33 @@ fn a_lock_takes_one_process_and_the_command_has_the_only_descriptor_that_it_inhe
         };
         assert_eq!((opened(&[]), opened(&["-o"])), (1, 0));
         lock.end();
+    });
+}
+
+/// The end of the command was read behind the signal that ended it, after its process had been
+/// reaped: `putex lock` waited for ever, and held the lock.
+#[test]
+fn a_command_that_ends_while_it_is_sent_a_signal_has_ended() {
+    if !has("strace") {
+        return;
+    }
+    in_directory(|site| {
+        let [log, ran] = ["strace", "ran"].map(|name| site.sandbox.join(name));
+        let slow = ["-e", "trace=kill", "-e", "inject=kill:delay_exit=500000"];
+        let strace = [&["strace", "-o", log.to_str().expect("text")][..], &slow].concat();
+        let script = format!("touch {}; exec sleep 1000", ran.display());
+        let mut command = command_by(site, &strace, &["x", "sh", "-c", &script]);
+        let mut tracer = command.stderr(Stdio::null()).spawn().expect("it can be run");
+        let has_ended = |tracer: &mut Child| tracer.try_wait().expect("a child").is_some();
+        until_true("a command", || ran.exists() || has_ended(&mut tracer));
+        if !ran.exists() {
+            return println!("skipped: strace may not trace");
+        }
+        for front in site.sandbox.processes_of("putex") {
+            signal(front, Signal::TERM);
+        }
+        let ended = wait_exit(&mut tracer, now() + PATIENCE).expect("an end");
+        assert_eq!(ended.code(), Some(143));
     });
 }
 

@@ -8,18 +8,23 @@ use serde_json::Value;
 use crate::site::{Lock, Site, in_directory};
 use crate::support::programs;
 
-/// Runs a `putex lock` with these words by a program with these.
-fn run_by(site: &Site, program: &[&str], words: &[&str]) -> (Option<i32>, String) {
+/// Returns a `putex lock` with these words that a program with these runs.
+pub(crate) fn command_by(site: &Site, program: &[&str], words: &[&str]) -> Command {
     let putex = site.putex(words);
     let mut command = site.sandbox.command(program[0]);
     let words = putex.get_args().skip_while(|word| *word != "lock");
     command.args(&program[1..]).arg(programs::putex()).args(words).env("D", site.sandbox.text());
-    let run = site.sandbox.run(&mut command);
+    command
+}
+
+/// Runs [`command_by`].
+fn run_by(site: &Site, program: &[&str], words: &[&str]) -> (Option<i32>, String) {
+    let run = site.sandbox.run(&mut command_by(site, program, words));
     (run.status, run.said)
 }
 
 /// Returns whether a program is there; says so if not.
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("-V").output().is_ok();
     if !found {
         println!("skipped: no {program}");
@@ -63,7 +68,7 @@ fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_serve
         assert_eq!(status, Some(69), "{said}");
         assert_eq!(site.tickets(), standing);
         // A part of the numbers was written over them: nobody had a lock any more.
-        let limit = format!("--fsize={}", bytes - 1);
+        let limit = format!("--fsize={}", bytes / 2);
         let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
         assert_eq!(status, Some(69), "{said}");
         assert!(said.contains("sequence: File too large"), "{said}");
