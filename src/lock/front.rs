@@ -49,8 +49,6 @@ pub(super) struct Front<'a> {
     pub(super) children: Children,
     /// The renewer; `None` when it has ended, and for a lock in a directory.
     renewer: Option<Renewer>,
-    /// V, as the renewer tells it.
-    validity: Option<Validity>,
 }
 
 /// The process that renews the lock, a child of the front.
@@ -113,9 +111,9 @@ pub(super) fn serve(
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
     let mut front = Front::new(request, account, signals, children)?;
-    (front.renewer, front.validity) = (Some(renewer), Some(validity));
+    front.renewer = Some(renewer);
     match front.wait()? {
-        Waited::Granted(valid_until) => Hold::run_renewed(front, valid_until),
+        Waited::Granted(valid_until) => Hold::run_renewed(front, validity, valid_until),
         Waited::Over(ending) => Ok(ending),
     }
 }
@@ -133,7 +131,7 @@ impl<'a> Front<'a> {
         children: Children,
     ) -> Result<Front<'a>, Refusal> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
-        Ok(Front { request, account, signals, alarm, children, renewer: None, validity: None })
+        Ok(Front { request, account, signals, alarm, children, renewer: None })
     }
 }
 
@@ -301,13 +299,8 @@ impl Front<'_> {
         self.renewer.is_some()
     }
 
-    /// Returns V if the renewer has told it since the last time, and if it can be true.
-    pub(super) fn take_validity(&mut self) -> Option<Instant> {
-        self.validity.as_mut()?.take_told().filter(|until| self.is_credible(*until))
-    }
-
     /// Returns whether a V can be true: a later one is of another clock.
-    fn is_credible(&self, valid_until: Instant) -> bool {
+    pub(super) fn is_credible(&self, valid_until: Instant) -> bool {
         let is_credible = valid_until <= sys::now().after(self.request.timing.validity());
         if !is_credible {
             self.account.warn("a validity that cannot be is ignored");

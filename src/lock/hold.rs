@@ -11,7 +11,7 @@ use super::command::{self, Event};
 use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
 use super::job::{Inspection, Job};
-use super::protocol::{FromRenewer, ToFront, ToRenewer};
+use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, LockExit, Refusal};
@@ -32,10 +32,12 @@ pub(super) struct Hold<'a> {
 }
 
 /// What becomes of a lock that is renewed by another process.
-struct Lease {
+pub(super) struct Lease {
     end: CommandEnd,
     /// V, as last renewed.
-    valid_until: Instant,
+    pub(super) valid_until: Instant,
+    /// V, as the renewer tells it.
+    validity: Validity,
     /// Why the lock is lost, or will be.
     why: String,
 }
@@ -47,6 +49,15 @@ enum Start {
     Failed(io::Error),
     /// The lock is lost.
     Lost,
+}
+
+impl Lease {
+    /// Takes in V if the renewer has told it since the last time, and if it can be true.
+    pub(super) fn take_told(&mut self, front: &Front<'_>) -> bool {
+        let told = self.validity.take_told().filter(|until| front.is_credible(*until));
+        self.valid_until = told.unwrap_or(self.valid_until);
+        told.is_some()
+    }
 }
 
 impl<'a> Hold<'a> {
@@ -70,9 +81,13 @@ impl<'a> Hold<'a> {
 
     /// Has the renewer run the command under its lock, which is valid until V. Returns how the
     /// process is to end, when the lock was released.
-    pub(super) fn run_renewed(front: Front<'a>, valid_until: Instant) -> Result<Ending, Refusal> {
+    pub(super) fn run_renewed(
+        front: Front<'a>,
+        validity: Validity,
+        valid_until: Instant,
+    ) -> Result<Ending, Refusal> {
         let end = CommandEnd::new(front.request.timing.kill_times(valid_until));
-        let lease = Lease { end, valid_until, why: NOT_RENEWED.to_owned() };
+        let lease = Lease { end, valid_until, validity, why: NOT_RENEWED.to_owned() };
         let mut hold = Hold::new(front, Some(lease));
         hold.end_in_time();
         if hold.is_lost() {
@@ -206,10 +221,9 @@ impl<'a> Hold<'a> {
     /// Takes in V, if it was told again.
     fn renew(&mut self) {
         if let Some(lease) = &mut self.lease
-            && let Some(valid_until) = self.front.take_validity()
+            && lease.take_told(&self.front)
         {
-            lease.valid_until = valid_until;
-            lease.end.renew(self.front.request.timing.kill_times(valid_until));
+            lease.end.renew(self.front.request.timing.kill_times(lease.valid_until));
         }
     }
 
@@ -295,9 +309,9 @@ impl<'a> Hold<'a> {
         let account = &mut self.front.account;
         account.command_status = self.job.ended.map(Ending::status);
         account.outcome = if is_lost { Outcome::Lost } else { Outcome::Ran };
-        let ended = match &self.lease {
+        let ended = match &mut self.lease {
             Some(_) if is_lost => self.front.release(),
-            Some(lease) => self.front.stay(lease.valid_until),
+            Some(lease) => self.front.stay(lease),
             None => self.front.stay_local(),
         };
         ended.map_err(Refusal::system("cannot hold the lock on: "))?;

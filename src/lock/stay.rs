@@ -4,6 +4,7 @@
 use std::io;
 
 use super::front::{Front, RENEWER_ENDED};
+use super::hold::Lease;
 use super::protocol::{FromRenewer, ToFront, ToRenewer};
 use crate::core::Instant;
 use crate::sys::{self, raw};
@@ -15,16 +16,15 @@ enum Next {
 }
 
 impl Front<'_> {
-    /// Waits until the renewer has released the lock, which is valid until V. A signal makes it
-    /// do that at once.
-    pub(super) fn stay(&mut self, valid_until: Instant) -> io::Result<()> {
+    /// Waits until the renewer has released the lock. A signal makes it do that at once.
+    pub(super) fn stay(&mut self, lease: &mut Lease) -> io::Result<()> {
         let Some(held_until) = self.account.stays(self.request) else {
             return self.release();
         };
         raw::close_inherited();
         self.send(&ToRenewer::Ended);
         self.account.tell_stay(held_until);
-        self.wait_for_release(valid_until, held_until)
+        self.wait_for_release(lease, held_until)
     }
 
     /// Holds a lock in a directory on. A signal ends that.
@@ -38,20 +38,15 @@ impl Front<'_> {
         Ok(())
     }
 
-    fn wait_for_release(
-        &mut self,
-        mut valid_until: Instant,
-        held_until: Instant,
-    ) -> io::Result<()> {
+    fn wait_for_release(&mut self, lease: &mut Lease, held_until: Instant) -> io::Result<()> {
         let mut released_by = None;
         loop {
             // A renewal may be late: no command depends on it.
-            let until = valid_until.after(self.request.timing.renewal() * 2);
+            let until = lease.valid_until.after(self.request.timing.renewal() * 2);
             let until = released_by.unwrap_or(until);
             self.poll(Some(until))?;
             let now = sys::now();
-            if let Some(renewed_until) = self.take_validity() {
-                valid_until = renewed_until;
+            if lease.take_told(self) {
                 continue;
             }
             while let Some(message) = self.next_message() {
