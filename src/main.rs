@@ -84,16 +84,13 @@ fn check(args: &CheckArgs, destination: Destination) -> Result<Exit, Refusal> {
 }
 
 fn print(text: &str) -> Result<Exit, Refusal> {
-    print_to_reader(text).map(|_| Exit::Success)
-}
-
-/// Prints; returns whether the text has a reader. One that has closed the pipe needs no more of it.
-fn print_to_reader(text: &str) -> Result<bool, Refusal> {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Refusal::system("cannot print: ")(error)),
+        // A reader that has closed the pipe needs no more of it.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Refusal::system("cannot print: ")(error))
+        }
+        Ok(()) | Err(_) => Ok(Exit::Success),
     }
 }
 
@@ -191,9 +188,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         }
         (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, is_local, destination)?,
         (Request::Init, _) => (init::run(&mut *store()?, name, is_local)?, 0),
-        (Request::Status(request), _) => {
-            return status::run(request, &source, store()?, print_to_reader);
-        }
+        (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {
             let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
             switchover::run(request, &source, store()?, destination, signals)?

@@ -19,12 +19,9 @@ mod model;
 mod text;
 
 use std::collections::BTreeSet;
-use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use self::agents::Answers;
@@ -36,7 +33,7 @@ pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, 
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys;
 
 /// How long a server is waited for.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -62,8 +59,6 @@ pub struct Request {
     pub keys: Vec<String>,
     /// The form of the answer.
     pub form: Form,
-    /// How often it is repeated.
-    pub every: Option<Duration>,
 }
 
 /// The form of an answer.
@@ -79,8 +74,7 @@ pub enum Form {
     Exit(Question),
 }
 
-/// Prints what is asked for; returns the exit status. `print` returns whether standard output has
-/// a reader; without one nothing is repeated.
+/// Returns what is asked for as text, and the exit status.
 ///
 /// # Errors
 ///
@@ -89,60 +83,26 @@ pub fn run(
     request: &Request,
     source: &Source,
     mut bucket: Box<dyn Bucket>,
-    print: impl Fn(&str) -> Result<bool, Refusal>,
-) -> Result<u8, Refusal> {
-    let cannot_wait = Refusal::system("cannot wait: ");
-    let alarm = Alarm::new().map_err(&cannot_wait)?;
+) -> Result<(String, u8), Refusal> {
     // Where no agent has answered, nothing is said of a name but that nothing is known.
     let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
-    let mut reader = Reader::new(source);
-    loop {
-        let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
-        let status = reader.read(&request.keys, is_enough, &mut *bucket)?;
-        let of_first = || request.keys.first().and_then(|key| find(&status, key));
-        let text = match &request.form {
-            Form::Table => text::table(&status, &request.keys, width()),
-            Form::Json => json(&status)?,
-            Form::Print(field) => field.text(of_first()),
-            Form::Exit(question) => {
-                return Ok(if question.answer(of_first()) { 0 } else { NO });
-            }
-        };
-        let Some(every) = request.every else {
-            let has_bucket = status.epoch.is_some() || !status.keys.is_empty();
-            let is_there = |key: &String| find(&status, key).is_some();
-            let is_lacking = text.is_empty() || !has_bucket || !request.keys.iter().all(is_there);
-            return print(&text).map(|_| if is_lacking { NO } else { 0 });
-        };
-        let clear = if width().is_some() { CLEAR } else { "" };
-        let has_reader = print(&format!("{clear}{text}"))?;
-        if !has_reader || wait(&alarm, sys::now().after(every)).map_err(&cannot_wait)? {
-            return Ok(0);
+    let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
+    let status = Reader::new(source).read(&request.keys, is_enough, &mut *bucket)?;
+    let of_first = || request.keys.first().and_then(|key| find(&status, key));
+    let text = match &request.form {
+        Form::Table => text::table(&status, &request.keys),
+        Form::Json => json(&status)?,
+        Form::Print(field) => field.text(of_first()),
+        Form::Exit(question) => {
+            let answer = if question.answer(of_first()) { 0 } else { NO };
+            return Ok((String::new(), answer));
         }
-    }
-}
-
-/// Waits until then, or until standard output has no reader any more; returns whether that has
-/// come. There may be nothing to write from which it could be seen.
-fn wait(alarm: &Alarm, until: Instant) -> io::Result<bool> {
-    let stdout = io::stdout();
-    while sys::now() < until {
-        // poll(2) tells of the end of the reader whatever it waits for.
-        if alarm.wait([(stdout.as_fd(), PollFlags::empty())], Some(until))? == [true] {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// What makes a terminal empty.
-const CLEAR: &str = "\u{1b}[H\u{1b}[J";
-
-/// Returns the width of the terminal, if standard output is one.
-fn width() -> Option<usize> {
-    let size = tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+    };
+    let has_bucket = status.epoch.is_some() || !status.keys.is_empty();
+    let is_there = |key: &String| find(&status, key).is_some();
+    let is_lacking = text.is_empty() || !has_bucket || !request.keys.iter().all(is_there);
+    Ok((text, if is_lacking { NO } else { 0 }))
 }
 
 /// Returns a line of JSON.

@@ -90,8 +90,8 @@ _putex() {
             --quiet-for | --hard-after | --timeout | --wait | -w | \
             --conflict-exit-code | -E | --kill-after | -k | --hold | \
             --command | --for | --as | --holder | --lease | --is | -e | \
-            --print | --watch | -W | --from | --to | --reason | --ignore | \
-            --samples | --drift | --notify-fd)
+            --print | --from | --to | --reason | --ignore | --samples | \
+            --drift | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -162,7 +162,7 @@ _putex() {
         esac
         case $verb in
             status)
-                options+=' --is -e --print --watch -W' ;;
+                options+=' --is -e --print' ;;
         esac
         case $verb in
             switchover)

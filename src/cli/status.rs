@@ -1,17 +1,11 @@
 //! The command line of `putex status`.
 
-use std::time::Duration;
-
 use super::line::Line;
 use super::table::{Name, nearest};
 use super::usage;
-use super::value::seconds;
 use crate::exit::Refusal;
 use crate::status::{Field, Form, Question, Request};
 use crate::store::name::valid_key;
-
-/// The shortest time after which the status is shown again.
-const WATCH_MIN: Duration = Duration::from_millis(100);
 
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
@@ -22,12 +16,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         // Every name of a lock or lease is a valid key too.
         valid_key(word).map_err(|why| usage(format!("KEY: {why}")))?;
     }
-    let form = form(line)?;
-    let every = line.settings.parse(Name::Watch, seconds)?;
-    if every.is_some_and(|every| every < WATCH_MIN) {
-        return Err(line.settings.usage(Name::Watch, "write 100ms or more"));
-    }
-    Ok(Request { keys: line.words.clone(), form, every })
+    Ok(Request { keys: line.words.clone(), form: form(line)? })
 }
 
 /// Returns the form of the answer.
@@ -59,9 +48,6 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
             field.ok_or_else(why)
         };
         return settings.value(form, "", field).map(Form::Print);
-    }
-    if line.has(Name::Watch) {
-        return Err(settings.usage(Name::Watch, "cannot be with -e, which answers once"));
     }
     let question = match settings.text(form).unwrap_or_default() {
         "held" => Question::Held,

@@ -69,7 +69,7 @@ subcommands! {
     }
     "look" {
         Status "status" "show who holds which lock or lease, since when and until when"
-            "putex status [--json] [-W SECONDS] [options] [KEY ...]\n       \
+            "putex status [--json] [options] [KEY ...]\n       \
              putex status -e QUESTION [options] KEY\n       \
              putex status --print FIELD [options] KEY"
             "putex status --nats nats://n1 web";

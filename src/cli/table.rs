@@ -222,8 +222,6 @@ flags! {
         Is: "is" { short: Some('e'), value: "question" }
             "exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN";
         Print: "print" { value: "field" } "print one value only: holder, host, state or term";
-        Watch: "watch" { short: Some('W'), value: "seconds" }
-            "repeat after so long";
     }
     [Switchover] {
         From: "from" { value: "who" } "agent that gives its lock up; needed if several have one";

@@ -6,9 +6,8 @@ use crate::core::{AgentState, AgentStatus};
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// Returns the status of these names, or of all if there are none, cut to this width if there is
-/// one.
-pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> String {
+/// Returns the status of these names, or of all if there are none.
+pub(super) fn table(status: &Status, names: &[String]) -> String {
     if status.epoch.is_none() && status.keys.is_empty() {
         return format!("bucket {}: does not exist yet\n", status.bucket);
     }
@@ -29,11 +28,7 @@ pub(super) fn table(status: &Status, names: &[String], width: Option<usize>) -> 
         lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
     }
     lines.extend(status.not_asked.as_deref().map(super::not_asked));
-    let cut = |line: String| match width {
-        Some(width) => line.chars().take(width).collect(),
-        None => line,
-    };
-    lines.into_iter().map(|line| cut(line).trim_end().to_owned() + "\n").collect()
+    lines.into_iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Returns the line about a name.

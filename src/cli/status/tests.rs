@@ -33,14 +33,13 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("web --print holder", Form::Print(Field::Holder)),
         ("web --print=term", Form::Print(Field::Term)),
     ] {
-        let (bucket, Request { form: found, keys, every }) = parsed(words);
+        let (bucket, Request { form: found, keys }) = parsed(words);
         assert_eq!((found, &keys[..]), (form, &["web".to_owned()][..]), "{words}");
-        assert_eq!((every, &*bucket.name), (None, "putex"));
+        assert_eq!(bucket.name, "putex");
         assert_eq!(bucket.location, Location::Dir("/d".into()));
     }
     assert_eq!(request("").keys, Vec::<String>::new());
     assert_eq!(request("a b/c").keys, ["a", "b/c"]);
-    assert_eq!(request("-W 2.5").every, Some(Duration::from_millis(2500)));
 }
 
 #[test]
@@ -57,10 +56,8 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ),
         ("-e held --json web", "-e: cannot be with --json; write one of them"),
         ("--print term --json web", "--print: cannot be with --json; write one of them"),
-        ("-e held -W 1 web", "-W: cannot be with -e, which answers once"),
         ("--as me web", "--as: says who asks -e mine or -e active; write holder=TOKEN instead"),
-        ("-W 0.01", "-W: write 100ms or more"),
-        ("-W soon", "-W: soon: "),
+        ("-W 1", "-W: no such option; see putex status --help"),
         ("''", "KEY: \"\": is empty; write none for all keys"),
         ("\u{fc}", "KEY: key \"\u{fc}\": '\u{fc}' is not allowed in a key, which is of "),
         ("-e free d*b", "KEY: key \"d*b\": '*' is not allowed in a key, which is of "),

@@ -4,18 +4,13 @@ mod agents;
 pub(crate) mod schema;
 mod switchover;
 
-use std::io::{BufRead as _, BufReader};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::agent::Agent;
-use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::process::wait_exit;
+use crate::support::clock::until_true;
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
@@ -192,29 +187,6 @@ fn in_a_directory_locks_have_holders_and_a_queue() {
     crate::support::process::signal(holder.id(), Signal::TERM);
     holder.wait().expect("it ends");
     assert_eq!(site.answer(&["held", "db/x"]), Some(1));
-}
-
-/// It would go on asking the servers for nobody.
-#[test]
-fn a_repeated_status_ends_when_its_reader_has_gone() {
-    let site = Site::in_directory();
-    let words = ["status", "-W", "60m"];
-    let ends = |mut status: Child, when: &str| {
-        let status = wait_exit(&mut status, now() + PATIENCE);
-        assert_eq!(status.and_then(|status| status.code()), Some(0), "{when}");
-    };
-    let mut status = site.command(&words).stdout(Stdio::piped()).spawn().expect("it can be run");
-    let mut stdout = BufReader::new(status.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    stdout.read_line(&mut line).expect("it is text");
-    assert_eq!(line, "bucket putex: does not exist yet\n");
-    drop(stdout);
-    ends(status, "while it waits");
-    // That this end takes nothing is seen at a write only.
-    let (own, its) = UnixStream::pair().expect("two sockets");
-    own.shutdown(Shutdown::Read).expect("it is open");
-    let status = site.command(&words).stdout(OwnedFd::from(its)).spawn().expect("it can be run");
-    ends(status, "at a write");
 }
 
 /// Another user of the host must not take it for free.

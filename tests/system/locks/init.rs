@@ -30,7 +30,6 @@ fn as_the_first_process_of_a_container_a_command_that_waits_is_ended_by_a_signal
             &["lock", "x", "true"][..],
             &["lock", "-w", "600", "x", "true"],
             &["grab", "-w", "600", "--for", "10m", "--as", "a", "x"],
-            &["status", "-W", "10m"],
         ];
         for words in waits {
             for (sent, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
