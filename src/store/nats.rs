@@ -252,27 +252,19 @@ impl Bucket for NatsStore {
         first: FirstKeys<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<OpenedBucket>> {
-        if mode == OpenMode::ReadOnly {
-            let opened = self.open_existing_now(first, deadline);
-            self.unanswered_write = None;
-            if !matches!(opened, Ok(Some(_))) {
-                self.bucket = Err(NOT_OPEN.to_owned());
-            }
-            return opened;
-        }
         let (was_connected, began) = (self.client.is_connected(), sys::now());
-        let mut opened = self.open_now(first, deadline);
+        let mut opened = self.open_now(mode, first, deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
             // The connection had failed since its last use: a new one may work.
-            opened = self.open_now(first, deadline);
+            opened = self.open_now(mode, first, deadline);
         }
         self.unanswered_write = None;
-        if opened.is_err() {
+        if !matches!(opened, Ok(Some(_))) {
             self.bucket = Err(NOT_OPEN.to_owned());
         }
         let answered = !matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. }));
         self.client.note_answer(answered, began);
-        opened.map(Some)
+        opened
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>> {

@@ -9,8 +9,8 @@ use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
-    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenedBucket, StoreError,
-    StoreErrorKind as Kind, StoreResult, name,
+    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenMode, OpenedBucket,
+    StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys::{self, Alarm};
 
@@ -35,39 +35,48 @@ const LOCKS_NEED: &str = "locks and leases need";
 const CREATED: &str = "Putex-Created";
 
 impl NatsStore {
-    /// Connects, finds or creates the bucket, checks it, and reads its epoch and keys. The
-    /// caller closes the store after an error.
+    /// Connects, finds the bucket or creates it, checks it, and reads its epoch and keys; `None` if
+    /// there is none and it is only read. The caller closes the store then, and after an error.
     pub(super) fn open_now(
         &mut self,
+        mode: OpenMode,
         first: FirstKeys<'_>,
         deadline: Instant,
-    ) -> StoreResult<OpenedBucket> {
+    ) -> StoreResult<Option<OpenedBucket>> {
         let subjects = self.subjects_of_first(first)?;
         self.forget_lost_connection();
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(first.subscribed)?;
-        let (info, created) = self.find_or_create(deadline)?;
-        let found = self.accept_bucket(&info)?;
+        let found = match mode {
+            OpenMode::Make => Some(self.find_or_create(deadline)?),
+            OpenMode::ReadOnly => self.find(deadline)?.map(|info| (info, false)),
+        };
+        let Some((info, created)) = found else { return Ok(None) };
+        let accepted = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let mut remarks = Vec::from_iter(self.client.server().map(describe_server));
         if created {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
-        remarks.extend(found.remarks);
+        remarks.extend(accepted.remarks);
         let mut entries = self.read_all(&subjects, deadline)?;
         let epoch = entries.pop().flatten();
         let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
-        let (epoch, written) = known.map_or_else(|| self.epoch(&info, deadline), Ok)?;
+        let (epoch, written) = match (known, mode) {
+            (Some(known), _) => known,
+            (None, OpenMode::Make) => self.epoch(&info, deadline)?,
+            (None, OpenMode::ReadOnly) => (String::new(), Revision(0)),
+        };
         let bucket = BucketInfo {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
             age: None,
-            replicas: found.replicas,
+            replicas: accepted.replicas,
             remarks,
-            retires: self.retires(found.has_ttl),
+            retires: self.retires(accepted.has_ttl),
         };
-        Ok((bucket, entries))
+        Ok(Some((bucket, entries)))
     }
 
     /// Forgets what was subscribed to on a connection that is lost.
@@ -77,35 +86,6 @@ impl NatsStore {
             self.listed.clear();
             self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
-    }
-
-    /// Connects, and opens the bucket if it exists; makes and writes nothing.
-    pub(super) fn open_existing_now(
-        &mut self,
-        first: FirstKeys<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
-        let subjects = self.subjects_of_first(first)?;
-        self.forget_lost_connection();
-        self.client.connect(deadline)?;
-        let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        self.subscribe(first.subscribed)?;
-        let Some(info) = self.find(deadline)? else { return Ok(None) };
-        let found = self.accept_bucket(&info)?;
-        let mut entries = self.read_all(&subjects, self.answer_by(deadline))?;
-        let epoch = entries.pop().flatten();
-        let bucket = BucketInfo {
-            id: BucketId {
-                epoch: epoch.as_ref().and_then(epoch_of).unwrap_or_default(),
-                created: info.created,
-            },
-            last: Revision(info.last_seq),
-            age: None,
-            replicas: found.replicas,
-            remarks: found.remarks,
-            retires: self.retires(found.has_ttl),
-        };
-        Ok(Some((bucket, entries)))
     }
 
     /// Returns the subjects of the keys that are read first, and that of the epoch behind them.
