@@ -63,23 +63,7 @@ struct Pending<'a> {
     /// The subject of its reply.
     reply: String,
     frame: Vec<u8>,
-    /// The messages before the last one, at most so many, where the reply has several.
-    parts: Option<(usize, Vec<Message>)>,
     answer: Option<Message>,
-}
-
-impl Pending<'_> {
-    /// Adds a message of the reply. The last one of several has a status.
-    fn add(&mut self, message: Message) {
-        match &mut self.parts {
-            Some((most, parts)) if parts.len() < *most && message.headers.status().is_none() => {
-                parts.push(message);
-            }
-            _ => {
-                self.answer.get_or_insert(message);
-            }
-        }
-    }
 }
 
 impl Client {
@@ -112,7 +96,7 @@ impl Client {
         for sent in sent {
             let reply = self.next_reply()?;
             let frame = self.frame(sent, Some(&reply))?;
-            pending.push(Pending { sent, reply, frame, parts: None, answer: None });
+            pending.push(Pending { sent, reply, frame, answer: None });
         }
         if began >= by {
             return Err(RequestError::NotSent("no time is left".to_owned()));
@@ -158,31 +142,6 @@ impl Client {
         Ok(pending.into_iter().filter_map(|pending| pending.answer).collect())
     }
 
-    /// Sends a message, and returns the replies of all that answer until this instant, at most so
-    /// many. The message is sent once.
-    ///
-    /// # Errors
-    ///
-    /// See [`RequestError`]. No reply until then is none.
-    pub fn gather(
-        &mut self,
-        sent: &Outgoing<'_>,
-        most: usize,
-        until: Instant,
-    ) -> Result<Vec<Message>, RequestError> {
-        let reply = self.next_reply()?;
-        let frame = self.frame(sent, Some(&reply))?;
-        self.send(&frame, until)?;
-        let parts = Some((most, Vec::new()));
-        let mut pending = [Pending { sent, reply, frame, parts, answer: None }];
-        // Messages that mean nothing must not extend the time.
-        while pending[0].answer.is_none() && sys::now() < until {
-            self.receive_reply(&mut pending, until)?;
-        }
-        let [Pending { parts, .. }] = pending;
-        Ok(parts.map(|(_, parts)| parts).unwrap_or_default())
-    }
-
     fn next_reply(&mut self) -> Result<String, RequestError> {
         self.link()?.next_reply().map_err(RequestError::NotSent)
     }
@@ -207,7 +166,7 @@ impl Client {
                     if status == Some(NO_RESPONDERS) && message.payload.is_empty() {
                         return Err(RequestError::NoResponders);
                     }
-                    replied.add(message);
+                    replied.answer.get_or_insert(message);
                 }
             }
             Ok(Received::Op(ServerOp::Err(text))) => {

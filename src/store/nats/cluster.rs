@@ -1,14 +1,15 @@
 //! What the servers of a cluster say of themselves, and the state of the connection, for
 //! `putex doctor`.
 
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::NatsStore;
-use crate::core::sanitize_field;
-use crate::nats::Outgoing;
-use crate::sys;
+use crate::core::{Instant, sanitize_field};
+use crate::nats::{ClientEvent, Outgoing};
+use crate::sys::{self, Waker};
 
 /// Each server answers this request of any account, with its version.
 const OF_ACCOUNT: &str = "$SYS.REQ.ACCOUNT.PING.STATZ";
@@ -48,11 +49,8 @@ impl NatsStore {
         let cluster = self.client.server().and_then(|server| server.cluster.clone());
         let mut servers: Vec<ClusterServer> = Vec::new();
         for subject in [OF_ACCOUNT, OF_JETSTREAM] {
-            let request = Outgoing { subject, headers: &[], payload: b"", repeats: false };
-            let until = sys::now().after(wait);
-            let replies = self.client.gather(&request, SERVERS_MAX, until).unwrap_or_default();
-            for reply in replies {
-                let Some(found) = server_of(&reply.payload, cluster.as_deref()) else { continue };
+            for reply in self.replies_to(subject, sys::now().after(wait)) {
+                let Some(found) = server_of(&reply, cluster.as_deref()) else { continue };
                 match servers.iter_mut().find(|known| known.name == found.name) {
                     Some(known) => known.sync = known.sync.or(found.sync),
                     None => servers.push(found),
@@ -61,6 +59,31 @@ impl NatsStore {
         }
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         servers
+    }
+
+    /// Sends a blank message, and returns the payloads of the replies of all that answer until this
+    /// instant. Nobody answers what the user may not ask, or one reply says that nobody listens.
+    fn replies_to(&mut self, subject: &str, until: Instant) -> Vec<Vec<u8>> {
+        let mut replies = Vec::new();
+        let (Ok(number), Ok(wake)) = (sys::random(), Waker::new()) else { return replies };
+        let request = Outgoing { subject, ..Outgoing::default() };
+        if self.client.publish_to_all(&request, &format!("{number:032x}")).is_err() {
+            return replies;
+        }
+        while sys::now() < until && replies.len() < SERVERS_MAX {
+            match self.client.wait(wake.as_fd(), Some(until)) {
+                ClientEvent::Reply(reply) if reply.headers.status().is_none() => {
+                    replies.push(reply.payload);
+                }
+                ClientEvent::Message(_) => {}
+                ClientEvent::Reply(_)
+                | ClientEvent::NotAsked(_)
+                | ClientEvent::Woken
+                | ClientEvent::Elapsed
+                | ClientEvent::Gone(_) => break,
+            }
+        }
+        replies
     }
 }
 
