@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode::{self, EncodeError};
-use super::headers::Headers;
 use super::info::ServerInfo;
 use super::micro;
 use super::server_error::ServerError;
@@ -43,11 +42,6 @@ pub(crate) const HINT_PREFIX: &str = "putex.hint.";
 
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
-
-/// Most requests to a micro service that are queued during a request. Of more the first ones are
-/// kept; a longer payload is dropped.
-const QUEUE_SERVICE_MAX: usize = 16;
-const QUEUE_SERVICE_BYTES_MAX: usize = 4096;
 
 /// Most texts of `-ERR` of one connection that are logged, each once.
 const WARNED_MAX: usize = 32;
@@ -102,8 +96,6 @@ pub(super) struct Link {
     /// Messages of other subscriptions that arrived during a request, oldest first.
     queue: VecDeque<Message>,
     queue_bytes: usize,
-    /// Requests to a micro service that arrived during a request. They displace no hint.
-    service_queue: VecDeque<Message>,
     /// The refusals of the server that belonged to no request.
     pub(super) warned: Vec<String>,
 }
@@ -211,15 +203,6 @@ impl Link {
     /// Queues a message that arrived during a request, and drops the oldest ones beyond the
     /// limits.
     pub(super) fn enqueue(&mut self, message: Message) {
-        if message.subject.starts_with(micro::PREFIX) {
-            if self.service_queue.len() < QUEUE_SERVICE_MAX {
-                let is_long = message.payload.len() > QUEUE_SERVICE_BYTES_MAX;
-                let payload = if is_long { Vec::new() } else { message.payload };
-                let headers = Headers::default();
-                self.service_queue.push_back(Message { headers, payload, ..message });
-            }
-            return;
-        }
         self.queue_bytes += message.weight();
         self.queue.push_back(message);
         while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
@@ -232,7 +215,7 @@ impl Link {
 
     /// Removes the oldest message that arrived during a request, and returns it.
     pub(super) fn dequeue(&mut self) -> Option<Message> {
-        let Some(message) = self.queue.pop_front() else { return self.service_queue.pop_front() };
+        let message = self.queue.pop_front()?;
         self.queue_bytes -= message.weight();
         Some(message)
     }
@@ -375,8 +358,7 @@ mod tests {
         /// Returns the memory of all buffers and of the queue, in bytes.
         pub(crate) fn held_bytes(&self) -> usize {
             let slots = self.queue.capacity() * size_of::<Message>();
-            let service: usize = self.service_queue.iter().map(Message::weight).sum();
-            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes + service
+            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
         }
     }
 }

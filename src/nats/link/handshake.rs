@@ -74,7 +74,6 @@ impl Link {
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
-            service_queue: VecDeque::new(),
             warned: Vec::new(),
         };
         if options.tls.first {

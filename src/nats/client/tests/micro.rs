@@ -2,6 +2,8 @@
 
 use super::*;
 
+const HINT: &str = "putex.hint.a";
+
 /// Whoever may publish below $SRV must not have an agent miss what happens to its lock.
 #[test]
 fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
@@ -10,7 +12,7 @@ fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
         let reply = peer.frame().reply().to_owned();
         let flood = format!("MSG $SRV.PING 3 _INBOX.a 1000\r\n{}\r\n", "x".repeat(1000));
         peer.send(&flood.repeat(300));
-        peer.send("MSG hint.a 2 1\r\nx\r\n");
+        peer.send(&format!("MSG {HINT} 2 1\r\nx\r\n"));
         peer.send(&flood.repeat(300));
         peer.send(&format!("MSG {reply} 1 2\r\nhi\r\n"));
         peer.rest();
@@ -18,14 +20,14 @@ fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
     let mut client = connected(&fake);
     assert_eq!(request(&mut client).expect("a reply").payload, b"hi");
     let held = client.link.as_ref().expect("connected").held_bytes();
-    assert!(held < 200_000, "{held}");
+    assert!(held < 500_000, "{held}");
     let mut received = Vec::new();
     while let ClientEvent::Message(message) = event_now(&mut client) {
-        assert!(message.subject == "hint.a" || message.reply.as_deref() == Some("_INBOX.a"));
+        assert!(message.subject == HINT || message.reply.as_deref() == Some("_INBOX.a"));
         received.push(message.subject);
     }
-    let (first, others) = received.split_first().expect("a hint");
-    assert_eq!((&**first, others.len()), ("hint.a", 16));
+    let (hints, others): (Vec<_>, Vec<_>) = received.iter().partition(|it| *it == HINT);
+    assert_eq!((hints.len(), others.len()), (1, 255));
     drop(client);
     fake.finish();
 }
