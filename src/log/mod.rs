@@ -5,7 +5,6 @@
 //! | `format` | the destination of the log, and the form of a line for it |
 //! | `syslog` | the socket of a syslog daemon |
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
-//! | `lost` | counting the lines that were lost |
 //! | `once` | lines that come once a second at most |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
@@ -14,7 +13,6 @@
 
 mod fatal;
 mod format;
-mod lost;
 mod once;
 mod queue;
 mod syslog;

@@ -16,7 +16,7 @@ use env_logger::{Logger, Target};
 
 use super::fatal::panic_if_asked;
 use super::format::Destination;
-use super::lost::LostLines;
+use super::once::OncePerSecond;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{self, Command};
 use crate::sys::{self, Alarm, PollFlags, Waker, raw};
@@ -56,8 +56,9 @@ pub struct LogQueue {
 /// What the threads that log and the one that writes have in common.
 struct Shared {
     queue: Sender<Vec<u8>>,
-    /// Lines for which the queue had no room.
-    unread: AtomicU64,
+    /// Lines that were dropped, and that no line has counted yet: the queue had no room, or they
+    /// could not be written.
+    dropped: AtomicU64,
     /// Somebody waits until the queue is empty.
     flushing: AtomicBool,
     /// stderr is left as soon as the queue is empty.
@@ -86,7 +87,7 @@ struct QueueWriter(Arc<Shared>);
 impl Write for QueueWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.0.queue.try_send(line.to_vec()).is_err() {
-            self.0.unread.fetch_add(1, Relaxed);
+            self.0.dropped.fetch_add(1, Relaxed);
         }
         Ok(line.len())
     }
@@ -127,7 +128,7 @@ impl LogQueue {
         let (queue, queued) = bounded(LINES_MAX);
         let shared = Arc::new(Shared {
             queue,
-            unread: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             flushing: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             written: Waker::new()?,
@@ -187,7 +188,7 @@ fn logger(
         let mut commands = Command::ALL.into_iter();
         let from = commands.find(|command| command.name() == record.target());
         if !form_shared.has_room(from) {
-            form_shared.unread.fetch_add(1, Relaxed);
+            form_shared.dropped.fetch_add(1, Relaxed);
             return Err(ErrorKind::WouldBlock.into());
         }
         let text = record.args().to_string();
@@ -223,23 +224,20 @@ impl LogThread {
             let stderr = io::stderr();
             raw::keep_only(&[stderr.as_fd(), file.as_fd(), self.shared.written.as_fd()]);
         }
-        let mut lost = LostLines::default();
+        let count = OncePerSecond::default();
         while let Ok(line) = self.queued.recv() {
             panic_if_asked("putex-log");
-            if let Err(error) = self.write(&line) {
-                lost.add(1, &error);
-            }
-            let unread = self.shared.unread.swap(0, Relaxed);
-            if unread > 0 {
-                lost.add(unread, &ErrorKind::WouldBlock.into());
+            if self.write(&line).is_err() {
+                self.shared.dropped.fetch_add(1, Relaxed);
             }
             let is_empty = self.queued.is_empty();
             let flushed = is_empty && self.shared.flushing.swap(false, Relaxed);
-            let now = sys::now();
-            if let Some(text) = lost.text(now, flushed) {
+            let dropped = self.shared.dropped.load(Relaxed);
+            if dropped > 0 && (flushed || count.is_due(sys::now())) {
+                let text = format!("{dropped} log lines were dropped");
                 let line = self.destination.line(&self.subject, Level::Warn, None, &text);
                 if self.write(&line).is_ok() {
-                    lost.counted(now);
+                    self.shared.dropped.fetch_sub(dropped, Relaxed);
                 }
             }
             if is_empty && self.shared.leaving.load(Relaxed) {
@@ -304,8 +302,8 @@ mod tests {
         /// Logs long lines until one of them has no room.
         fn fill(&self, target: &str) {
             let long = "x".repeat(1000);
-            let unread = || self.log.shared.unread.load(Relaxed);
-            while unread() == 0 {
+            let dropped = || self.log.shared.dropped.load(Relaxed);
+            while dropped() == 0 {
                 self.say(target, Level::Info, &long);
             }
         }
@@ -335,12 +333,12 @@ mod tests {
     fn commands_leave_room_for_lines_of_putex() {
         let piped = Piped::new("");
         piped.fill("start");
-        let unread = &piped.log.shared.unread;
-        let before = unread.load(Relaxed);
+        let dropped = &piped.log.shared.dropped;
+        let before = dropped.load(Relaxed);
         for _ in 0..OWN_LINES {
             piped.say("putex", Level::Info, "standby -> taking");
         }
-        assert_eq!(unread.load(Relaxed), before);
+        assert_eq!(dropped.load(Relaxed), before);
         assert!(!piped.log.shared.has_room(Some(Command::Stop)));
         let text = piped.end();
         assert_eq!(text.matches("putex: web: standby -> taking\n").count(), OWN_LINES);
@@ -355,7 +353,7 @@ mod tests {
         piped.log.flush();
         assert!(sys::now().since(since) >= FLUSH_WITHIN);
         let text = piped.end();
-        let counts = text.matches("putex: web: warning: 1 log lines were dropped: the log was");
+        let counts = text.matches("putex: web: warning: 1 log lines were dropped\n");
         assert_eq!(counts.count(), 1, "{text}");
     }
 

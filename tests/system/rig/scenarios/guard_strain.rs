@@ -179,7 +179,7 @@ fn is_full(pipe: &File) -> bool {
 /// Returns how many lines the agent counts that were dropped.
 fn dropped(lines: &[String]) -> usize {
     let counts = lines.iter().filter_map(|line| {
-        let (before, _) = line.split_once(" log lines were dropped: the log was not read")?;
+        let (before, _) = line.split_once(" log lines were dropped")?;
         before.rsplit(' ').next()?.parse::<usize>().ok()
     });
     counts.sum()
