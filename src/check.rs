@@ -18,7 +18,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, StoreError, describe_holder, open_existing};
+use crate::store::{Bucket as _, StoreError, open_existing};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -75,7 +75,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {
         let remarks = match location {
-            Location::Dir(base) => inspect_dir(agent, base),
+            Location::Dir(base) => inspect_dir(agent, base).map(|state| vec![state]),
             Location::Nats(access) => {
                 let (keys, settings) =
                     (agent.keys(), StoreSettings::of_agent(agent, Incarnation(0)));
@@ -107,13 +107,14 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     findings
 }
 
-/// Opens a bucket in a directory and reads the keys; creates nothing.
-fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<Vec<String>, StoreError> {
+/// Opens a bucket in a directory and reads the keys; creates nothing. Returns the state of the
+/// bucket.
+fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
     let bucket = &agent.bucket.name;
     let (mut store, deadline) = (DirStore::new(base, bucket), sys::now().after(STORE_MAX));
     if open_existing(&mut store, deadline)?.is_none() {
-        return Ok(vec![format!("bucket {bucket}: does not exist yet")]);
+        return Ok(format!("bucket {bucket}: does not exist yet"));
     }
-    let describe = |key: &String| Ok(describe_holder(key, store.get(key, deadline)?));
-    agent.keys().iter().map(describe).collect()
+    agent.keys().iter().try_for_each(|key| store.get(key, deadline).map(drop))?;
+    Ok(format!("bucket {bucket}: exists and is fit for a lock"))
 }

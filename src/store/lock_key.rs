@@ -15,7 +15,7 @@ use super::{
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
-    SwitchoverRequest, Written, sanitize,
+    SwitchoverRequest, Written,
 };
 use crate::sys;
 
@@ -337,22 +337,6 @@ pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
         }),
     };
     KeyState { revision, value }
-}
-
-/// Describes the holder of the lock for the operator.
-pub fn describe_holder(key: &str, entry: Option<Entry>) -> String {
-    let KeyState { revision, value } = to_key_state(entry);
-    match value {
-        KeyValue::Absent => format!("key {key}: does not exist yet"),
-        KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
-        KeyValue::Record(record) if record.is_blank() => {
-            format!("key {key}: nobody holds the lock, revision {revision}")
-        }
-        KeyValue::Record(record) => {
-            let token = sanitize(&record.token);
-            format!("key {key}: the lock is held by {token}, revision {revision}")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ use crate::core::time::StoreTime;
 use crate::core::{AgentStatus, Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
-pub use lock_key::{LockKey, describe_holder};
+pub use lock_key::LockKey;
 pub use question::{AgentAnswer, AgentQuestion};
 
 /// The result of a call of a store.

@@ -4,7 +4,7 @@ use super::open::describe_server;
 use super::{API, NatsSettings, NatsStore, answer};
 use crate::core::Instant;
 use crate::nats::ServerInfo;
-use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, describe_holder, name};
+use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -13,7 +13,7 @@ const INVALID_REQUEST: &str = "?";
 /// The result of an inspection.
 #[derive(Debug, Default)]
 pub struct Inspection {
-    /// The state of the bucket and the keys, a line each.
+    /// The server and the state of the bucket, a line each.
     pub remarks: Vec<String>,
     /// The warnings that an agent would log, a line each.
     pub warnings: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Inspection {
 }
 
 impl NatsStore {
-    /// Connects, and checks that an agent could use the bucket and the keys, or create the
+    /// Connects, and checks that an agent could use the bucket and read the keys, or create the
     /// bucket.
     ///
     /// # Errors
@@ -49,10 +49,8 @@ impl NatsStore {
             found.replicas = Some(accepted.replicas);
             found.is_in_memory = info.config["storage"] == "memory";
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
-            for key in keys {
-                let entry = self.read(&self.raw_subject(key), deadline)?;
-                found.remarks.push(describe_holder(key, entry));
-            }
+            let subjects: Vec<_> = keys.iter().map(|key| self.raw_subject(key)).collect();
+            self.read_all(&subjects, deadline)?;
             found.created = Some(info.created);
             found.late = info.late;
         } else {
