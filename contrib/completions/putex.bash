@@ -89,8 +89,8 @@ _putex() {
             --failures | -f | --confirmations | -c | --slots | -j | \
             --quiet-for | --hard-after | --timeout | --wait | -w | \
             --conflict-exit-code | -E | --kill-after | -k | --hold | \
-            --command | --for | --as | --holder | --lease | --is | -e | \
-            --print | --from | --to | --reason | --ignore | --samples | \
+            --command | --for | --as | --holder | --is | -e | --print | \
+            --from | --to | --reason | --ignore | --samples | --lease | \
             --drift | --notify-fd)
             return ;;
     esac
@@ -151,10 +151,6 @@ _putex() {
         case $verb in
             lease)
                 options+=' --for --as --timeout --wait -w' ;;
-        esac
-        case $verb in
-            timing)
-                options+=' --lease' ;;
         esac
         case $verb in
             status | doctor)

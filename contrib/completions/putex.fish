@@ -154,7 +154,6 @@ complete -c putex -n '__putex_runs release' -l holder -x -d 'with --force: the h
 complete -c putex -n '__putex_runs lease' -l for -x -d 'claim, extend: for so long at least'
 complete -c putex -n '__putex_runs lease' -l as -x -d 'claim, extend: the holder; check: whether this one has it'
 complete -c putex -n '__putex_runs lease' -s w -l timeout -l wait -x -d 'expire: wait for so long at most until the lease has run out'
-complete -c putex -n '__putex_runs timing' -l lease -x -d 'show what a lease for this time means instead'
 complete -c putex -n '__putex_runs status doctor' -l json -d 'print an object of JSON'
 complete -c putex -n '__putex_runs status' -s e -l is -x -d 'exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN'
 complete -c putex -n '__putex_runs status' -l print -x -d 'print one value only: holder, host, state or term'

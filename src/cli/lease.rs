@@ -111,10 +111,7 @@ fn task(
     }
     let (Some(name), false) = (name.clone(), action == "list") else { return Ok(Task::List(name)) };
     let holder = who.to_owned();
-    let at_least = || {
-        let usual = format!("putex lease {action} NAME --for 60s");
-        time_of_lease(settings, Name::LeaseFor, &usual)
-    };
+    let at_least = || at_least(settings, &format!("putex lease {action} NAME --for 60s"));
     let task = match action {
         "claim" => LeaseTask::Claim { holder, at_least: at_least()? },
         "extend" => LeaseTask::Extend { holder, at_least: at_least()? },
@@ -128,7 +125,7 @@ fn task(
 }
 
 /// Returns how far clocks may be off.
-pub(super) fn drift(settings: &Settings) -> Result<u32, Refusal> {
+fn drift(settings: &Settings) -> Result<u32, Refusal> {
     let drift_ppm = settings.value(Name::Drift, "", drift_ppm)?;
     if drift_ppm <= DRIFT_PPM_MAX {
         return Ok(drift_ppm);
@@ -138,16 +135,12 @@ pub(super) fn drift(settings: &Settings) -> Result<u32, Refusal> {
     Err(settings.refusal(Name::Drift, Exit::Unsafe, &why))
 }
 
-/// Returns the time of a lease in this option.
-pub(super) fn time_of_lease(
-    settings: &Settings,
-    option: Name,
-    usual: &str,
-) -> Result<Duration, Refusal> {
-    let time = settings.value(option, usual, long_time)?;
+/// Returns the time for which a lease is asked for; `usual` is a line with one.
+fn at_least(settings: &Settings, usual: &str) -> Result<Duration, Refusal> {
+    let time = settings.value(Name::LeaseFor, usual, long_time)?;
     let why = "write 1s to 75m; whoever needs a lease for longer extends it";
     let is_right = (FOR_MIN..=FOR_MAX).contains(&time);
-    is_right.then_some(time).ok_or_else(|| settings.usage(option, why))
+    is_right.then_some(time).ok_or_else(|| settings.usage(Name::LeaseFor, why))
 }
 
 const _: () = assert!(FOR_MAX.as_secs() * 5 / 4 <= LIFETIME_MAX.as_secs());

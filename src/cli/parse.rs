@@ -293,15 +293,9 @@ fn of_agent(line: Line<'_>) -> Result<Invocation, Refusal> {
     }
     settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
-        let text = match settings.get(Name::TimingLease) {
-            Some(_) => lease_timing(&settings)?,
-            None => {
-                let mut faults = Faults::default();
-                let timing = resolve::timing(&settings, &mut faults);
-                timing::report(faults.or_first(timing)?)
-            }
-        };
-        return Ok(Invocation::Print(text));
+        let mut faults = Faults::default();
+        let timing = resolve::timing(&settings, &mut faults);
+        return Ok(Invocation::Print(timing::report(faults.or_first(timing)?)));
     }
     let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
     settings.add(of_file);
@@ -325,16 +319,6 @@ fn of_agent(line: Line<'_>) -> Result<Invocation, Refusal> {
         // Without arguments there is a fault. An agent reports the first; `putex check` all.
         Some(_) | None => Err(faults.swap_remove(0)),
     }
-}
-
-/// Returns what the time of a lease means.
-fn lease_timing(settings: &Settings) -> Result<String, Refusal> {
-    let of_agents = [Name::Renewal, Name::Failures, Name::Confirmations];
-    if let Some(name) = of_agents.into_iter().find(|name| settings.get(*name).is_some()) {
-        return Err(settings.usage(name, "cannot be with --lease, which has no R, F and C"));
-    }
-    let at_least = lease::time_of_lease(settings, Name::TimingLease, "")?;
-    Ok(timing::lease_report(at_least, lease::drift(settings)?))
 }
 
 /// Returns a setting of the command line.

@@ -41,8 +41,7 @@ subcommands! {
             "putex finish --nats nats://n1 --key web \\\n      \
              --start 'systemctl start web' --stop 'systemctl stop web'";
         Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
-            "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
-             putex timing --lease TIME [--drift PERCENT]"
+            "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]"
             "putex timing -r 4s -c 3";
     }
     "hold a lock" {

@@ -211,10 +211,6 @@ flags! {
         ExpireWait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
             "expire: wait for so long at most until the lease has run out";
     }
-    [Timing] {
-        TimingLease: "lease" { value: "time" }
-            "show what a lease for this time means instead";
-    }
     [Status Doctor] {
         Json: "json" {} "print an object of JSON";
     }

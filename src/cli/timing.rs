@@ -2,27 +2,10 @@
 
 use std::time::Duration;
 
-use crate::core::lease::LeaseTime;
-use crate::core::observed::WriteBounds;
-use crate::core::{ELECTION_T_MIN, Instant, Ms, Percent, SLACK, Timing};
+use crate::core::{ELECTION_T_MIN, Ms, Percent, SLACK, Timing};
 
 fn row(term: &str, value: Duration, meaning: &str) -> String {
     format!("{term:<20} {:>9}  {meaning}\n", Ms(value).to_string())
-}
-
-/// Returns the report on a lease that is asked for so long.
-pub fn lease_report(at_least: Duration, drift_ppm: u32) -> String {
-    let (lease, e) = (LeaseTime::guaranteeing(at_least, drift_ppm), Percent(drift_ppm));
-    let start = Instant::from_boot(Duration::ZERO);
-    let had = lease.guaranteed_until(start).since(start);
-    let others = lease.run_out_at(WriteBounds::of_read(None, start)).since(start);
-    [
-        row("--for", at_least, "asked for, from the beginning of the command"),
-        row("D", lease.duration(), &format!("written: so much that {e} less is enough")),
-        row("the holder has it", had, &format!("D less {e}, from when it was sent")),
-        row("others expire it", others, &format!("D and {e}, from when it was first seen")),
-    ]
-    .concat()
 }
 
 /// Returns the report: every term with its value and its meaning.
