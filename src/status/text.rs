@@ -272,32 +272,14 @@ pub(super) fn brief(seconds: f64) -> String {
     }
 }
 
-/// The widest value of a column but the last: the values behind it are to be seen too.
-const CELL_MAX: usize = 40;
-
 /// Returns rows with each column as wide as its widest value.
 fn columns(rows: &[Vec<String>]) -> Vec<String> {
-    let cut = |row: &Vec<String>| {
-        let (last, cells) = row.split_last().expect("a column");
-        let short = |cell: &String| match cell.chars().count() > CELL_MAX {
-            true => cell.chars().take(CELL_MAX - 3).chain("...".chars()).collect(),
-            false => cell.clone(),
-        };
-        cells.iter().map(short).chain([last.clone()]).collect::<Vec<String>>()
-    };
-    let rows: Vec<Vec<String>> = rows.iter().filter(|row| !row.is_empty()).map(cut).collect();
-    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(|at| width(at) + GAP).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let blanks = width + GAP - cell.chars().count().min(*width);
-            format!("{cell}{}", " ".repeat(blanks))
-        });
-        cells.collect::<String>()
+        let cells = row.iter().zip(&widths);
+        cells.map(|(cell, width)| format!("{cell:<width$}")).collect()
     };
     rows.iter().map(line).collect()
 }
