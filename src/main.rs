@@ -14,7 +14,7 @@ use putex::cli::{
     self, AgentArgs, BucketArgs, CheckArgs, DoctorArgs, Environment, Invocation, Location, Request,
     connect,
 };
-use putex::core::{AgentId, Config, GuardConfig, Incarnation, REACH_MAX};
+use putex::core::{AgentId, Incarnation, REACH_MAX};
 use putex::doctor;
 use putex::exit::{Exit, Refusal};
 use putex::grab;
@@ -116,22 +116,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let is_local = args.bucket.is_local();
-    let AgentArgs { guard, start_grace, check_failures, seats, agents, observes, .. } = args;
-    let (priority, failback, metrics_file) = (args.priority, args.failback, args.metrics_file);
-    let GuardConfig { timing, last_resort, device } = guard.config();
-    let check = guard.commands.check.is_some();
-    let config = Config {
-        timing,
-        check,
-        start_grace,
-        check_failures,
-        priority,
-        failback,
-        seats,
-        observes,
-        last_resort,
-        device,
-    };
+    let AgentArgs { config, guard, metrics_file, agents, .. } = args;
     let setup = Setup {
         config,
         id: AgentId {

@@ -231,7 +231,8 @@ pub fn agent_store(
     let location = usable(&args.bucket.location, var, is_lasting)?;
     let store = open(location, StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
-    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.seats).with_reads_of(read_max))
+    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.config.seats)
+        .with_reads_of(read_max))
 }
 
 fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {

@@ -36,7 +36,6 @@ mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use self::access::Access;
 use self::config::ReadConfig;
@@ -44,7 +43,7 @@ pub use self::doctor::{DoctorArgs, FINDINGS};
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
-use crate::core::{Priority, Seat, sanitize};
+use crate::core::{Config, Seat, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
@@ -110,24 +109,12 @@ pub struct CheckArgs {
 pub struct AgentArgs {
     /// The bucket.
     pub bucket: BucketArgs,
+    /// What the agent decides by.
+    pub config: Config,
     /// The path of the file with the metrics of the agent, if there is one.
     pub metrics_file: Option<String>,
-    /// Which agents go first when the lock may be had.
-    pub priority: Priority,
-    /// How long the agent must have been fit before it requests the lock from one of a lower
-    /// priority.
-    pub failback: Option<Duration>,
-    /// How many agents may be active at once.
-    pub seats: u32,
     /// How many agents there are to be, if that is said.
     pub agents: Option<u32>,
-    /// Whether the agent only observes.
-    pub observes: bool,
-    /// The number of failing health checks in a row, while active, that moves the service.
-    pub check_failures: u32,
-    /// The time after the first start of a term in which a failing health check is only a
-    /// warning.
-    pub start_grace: Duration,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
     /// The settings that the guard needs too, but for its directory.
@@ -138,7 +125,7 @@ impl AgentArgs {
     /// Returns the keys of all seats.
     pub fn keys(&self) -> Vec<String> {
         let key = &self.guard.commands.key;
-        Seat::all(self.seats).map(|seat| seat.key(key)).collect()
+        Seat::all(self.config.seats).map(|seat| seat.key(key)).collect()
     }
 }
 

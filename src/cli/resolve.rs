@@ -12,7 +12,9 @@ use super::value::{
 };
 use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, access};
 use crate::command::Commands;
-use crate::core::{Instant, Priority, SEATS_MAX, Seat, Timing, wanted_timeout};
+use crate::core::{
+    Config, GuardConfig, Instant, Priority, SEATS_MAX, Seat, Timing, wanted_timeout,
+};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::store::name::{valid_agents_key, valid_bucket, valid_token};
@@ -84,18 +86,21 @@ pub(super) fn resolve(
         faults.0.push(settings.usage(Name::Start, why));
     }
     // `putex finish` needs the arguments even if a setting that stop does not need is faulty.
-    let args = bucket.zip(guard).map(|(bucket, guard)| AgentArgs {
-        bucket,
-        metrics_file,
-        priority: priority.unwrap_or(Priority::FIRST),
-        failback: failback.flatten(),
-        seats: seats.unwrap_or(1),
-        agents,
-        observes: settings.is_on(Name::Observe),
-        check_failures: check_failures.unwrap_or(1),
-        start_grace: start_grace.unwrap_or_default(),
-        notify_fd,
-        guard,
+    let args = bucket.zip(guard).map(|(bucket, guard)| {
+        let GuardConfig { timing, last_resort, device } = guard.config();
+        let config = Config {
+            timing,
+            check: guard.commands.check.is_some(),
+            start_grace: start_grace.unwrap_or_default(),
+            check_failures: check_failures.unwrap_or(1),
+            priority: priority.unwrap_or(Priority::FIRST),
+            failback: failback.flatten(),
+            seats: seats.unwrap_or(1),
+            observes: settings.is_on(Name::Observe),
+            last_resort,
+            device,
+        };
+        AgentArgs { bucket, config, metrics_file, agents, notify_fd, guard }
     });
     Resolved { args, location, device, faults: faults.0 }
 }

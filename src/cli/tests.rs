@@ -240,13 +240,13 @@ fn times_have_units_and_bounds() {
 #[test]
 fn a_service_is_given_time_to_become_fit() {
     let args = agent(BASE);
-    assert_eq!((args.start_grace, args.check_failures), (Duration::ZERO, 1));
+    assert_eq!((args.config.start_grace, args.config.check_failures), (Duration::ZERO, 1));
     for (word, seconds) in
         [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("60m", 3600), ("1h", 3600)]
     {
         let args = agent(&format!("{BASE} --start-grace {word} --check-failures 100"));
         let grace = Duration::from_secs(seconds);
-        assert_eq!((args.start_grace, args.check_failures), (grace, 100), "{word}");
+        assert_eq!((args.config.start_grace, args.config.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
         ("--start-grace 30", "30: is not a time with a unit; write 500ms, 30s, 5m or 1h"),
@@ -455,7 +455,7 @@ fn finish_reports_a_faulty_setting_and_goes_on() {
             panic!("{line}: does not finish");
         };
         assert_eq!(
-            (args.guard.commands.start.as_str(), args.bucket.replicas, args.check_failures),
+            (args.guard.commands.start.as_str(), args.bucket.replicas, args.config.check_failures),
             ("up", 1, 1)
         );
         assert_eq!(faults.iter().map(|fault| fault.exit).collect::<Vec<_>>(), [exit], "{line}");

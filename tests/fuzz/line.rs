@@ -144,8 +144,8 @@ pub(super) fn check_args(args: &AgentArgs) {
         assert!(!command.trim().is_empty());
     }
     assert!((1..=5).contains(&args.bucket.replicas));
-    assert!((1..=100).contains(&args.check_failures));
-    assert!(args.start_grace.as_secs() <= 3600);
+    assert!((1..=100).contains(&args.config.check_failures));
+    assert!(args.config.start_grace.as_secs() <= 3600);
     let t = args.guard.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
@@ -183,12 +183,12 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("-c{}", t.confirmations()),
         format!("--drift={}.{:04}%", t.drift_ppm() / 10_000, t.drift_ppm() % 10_000),
         format!("--replicas={}", args.bucket.replicas),
-        format!("--check-failures={}", args.check_failures),
-        format!("--priority={}", args.priority),
-        format!("--seats={}", args.seats),
-        format!("--start-grace={}ms", args.start_grace.as_millis()),
+        format!("--check-failures={}", args.config.check_failures),
+        format!("--priority={}", args.config.priority),
+        format!("--seats={}", args.config.seats),
+        format!("--start-grace={}ms", args.config.start_grace.as_millis()),
     ];
-    let failback = args.failback;
+    let failback = args.config.failback;
     words.extend(failback.map(|after| format!("--failback={}ms", after.as_millis())));
     words.extend(commands.check.as_ref().map(|text| format!("--healthcheck={text}")));
     words.extend(commands.last_resort.as_ref().map(|text| format!("--last-resort={text}")));

@@ -179,7 +179,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     assert!(args.guard.syslog);
     let of_checks = format!("{WHOLE}dir = /d\nstart-grace = 90s\ncheck-failures = 3\n");
     let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
-    assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
+    assert_eq!((args.config.start_grace.as_secs(), args.config.check_failures), (90, 2));
     let args = beside(&text, "finish --bucket c", &[]).expect("fine");
     assert_eq!((args.bucket.name.as_str(), args.guard.commands.start.as_str()), ("c", "up"));
     assert_eq!(args.guard.level, log::Level::Warn as u64);
