@@ -69,12 +69,9 @@ pub struct Service {
 /// What the endpoint of a service has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
-    /// The number of requests.
+    /// The number of requests that were answered, or will be. Others are not counted: they are no
+    /// requests of a client that waits.
     pub requests: u64,
-    /// How many of them were not answered.
-    pub errors: u64,
-    /// Why the last one was not; blank if all were.
-    pub last_error: &'static str,
     /// The time from the requests to their answers.
     pub processing: Duration,
 }
@@ -129,12 +126,12 @@ impl Service {
 
     /// Returns the answer to a request for statistics; `data` is what is special to the service.
     pub fn stats(&self, stats: &EndpointStats, data: &impl Serialize) -> String {
-        let EndpointStats { requests, errors, last_error, processing } = stats;
+        let EndpointStats { requests, processing } = stats;
         let nanoseconds = u64::try_from(processing.as_nanos()).unwrap_or(u64::MAX);
         let endpoint = self.endpoint(json!({
             "num_requests": requests,
-            "num_errors": errors,
-            "last_error": last_error,
+            "num_errors": 0,
+            "last_error": "",
             "processing_time": nanoseconds,
             "average_processing_time": nanoseconds / (*requests).max(1),
             "data": data,
@@ -251,14 +248,14 @@ mod tests {
         assert_eq!(info["description"], "web");
         assert_eq!(info["endpoints"], json!([endpoint]));
         let processing = Duration::from_nanos(2001);
-        let done = EndpointStats { requests: 2, errors: 1, last_error: "why", processing };
+        let done = EndpointStats { requests: 2, processing };
         let stats = read(service.stats(&done, &json!({ "x": 1 })));
         assert_eq!(stats["started"], "1970-01-01T00:00:01.500Z");
         assert_eq!(
             stats["endpoints"],
             json!([{
                 "name": "status", "subject": "$SRV.STATS.putex.0f", "queue_group": "",
-                "num_requests": 2, "num_errors": 1, "last_error": "why",
+                "num_requests": 2, "num_errors": 0, "last_error": "",
                 "processing_time": 2001, "average_processing_time": 1000, "data": { "x": 1 },
             }])
         );
@@ -267,7 +264,6 @@ mod tests {
         assert_eq!(read_back, (json!({ "key": "we\"b\u{7}" }), json!({ "x": 1 })));
         assert_eq!(read_stats(service.info().as_bytes()), None);
         let none = read(none);
-        assert_eq!(none["endpoints"][0]["last_error"], "");
         assert_eq!(none["endpoints"][0]["average_processing_time"], 0);
     }
 

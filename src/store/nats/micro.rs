@@ -51,9 +51,6 @@ pub const BUCKET: &str = "bucket";
 /// See [`BUCKET`].
 pub const KEY: &str = "key";
 
-const TOO_MANY: &str = "too many requests at once";
-const NO_REPLY: &str = "the subject for the answer is none of _INBOX";
-
 /// The service of an agent, and its requests.
 pub(super) struct MicroService {
     service: Service,
@@ -182,23 +179,13 @@ impl NatsStore {
         if question.as_ref().is_some_and(|question| !micro.is_asked(question)) {
             return None;
         }
-        let reply = message.reply.as_ref();
-        let reply = reply.filter(|it| is_reply(it) && !self.client.replies_come_to(it));
-        let error = match (verdict, reply) {
-            (Verdict::Admitted, Some(_)) => None,
-            (Verdict::Admitted, None) => Some(NO_REPLY),
-            (Verdict::TooMany | Verdict::Flood, _) => Some(TOO_MANY),
-        };
-        if kind == RequestKind::Stats {
-            micro.stats.requests += 1;
-            micro.stats.errors += u64::from(error.is_some());
-            micro.stats.last_error = error.unwrap_or(micro.stats.last_error);
-        }
-        let reply = reply.filter(|_| error.is_none())?;
+        let reply = message.reply.as_ref().filter(|_| verdict == Verdict::Admitted);
+        let reply = reply.filter(|it| is_reply(it) && !self.client.replies_come_to(it))?;
         let answer = match kind {
             RequestKind::Ping => micro.service.ping(),
             RequestKind::Info => micro.service.info(),
             RequestKind::Stats => {
+                micro.stats.requests += 1;
                 let is_first = micro.wait_for_stats(reply.clone(), now);
                 let reads_requests = question.is_some_and(|question| question.reads_requests);
                 return (is_first || reads_requests)
