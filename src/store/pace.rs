@@ -1,7 +1,8 @@
-//! How often a loop makes requests to its store. Each is up to four messages.
+//! How often requests come: those of a loop to its store, each of which is up to four messages, or
+//! those of others to a service.
 //!
-//! What is asked next depends on the last answer. A server that contradicts itself with each answer
-//! would be asked thousands of times a second.
+//! What a loop asks next depends on the last answer. A server that contradicts itself with each
+//! answer would be asked thousands of times a second.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ const EVERY_MAX: Duration = Duration::from_millis(100);
 /// So many requests may come at once.
 const BURST: u32 = 32;
 
-/// The requests of one loop.
+/// The requests of one loop, or to one service.
 pub(crate) struct Pace {
+    /// How often they may come in the long run.
     every: Duration,
     /// When all requests so far would be over if each took that time.
     over_at: Instant,
@@ -24,24 +26,29 @@ pub(crate) struct Pace {
 impl Pace {
     /// Returns the pace of a loop that makes up to four requests in each interval.
     pub(crate) fn new(interval: Duration) -> Pace {
-        Pace { every: (interval / 4).min(EVERY_MAX), over_at: sys::now() }
+        Pace::of((interval / 4).min(EVERY_MAX), sys::now())
+    }
+
+    /// Returns the pace of requests that come so often in the long run, from now on.
+    pub(crate) fn of(every: Duration, now: Instant) -> Pace {
+        Pace { every, over_at: now }
     }
 
     /// Counts a request, and waits until it may be made: as a rule not at all.
     pub(crate) fn wait(&mut self) {
         let now = sys::now();
-        let until = self.count(now);
-        if until > now {
+        let wait = self.count(1, now).saturating_sub(self.every * BURST);
+        if !wait.is_zero() {
             // A wait that fails is a short wait.
-            let _ = Alarm::new().and_then(|alarm| alarm.wait([], Some(until)));
+            let _ = Alarm::new().and_then(|alarm| alarm.wait([], Some(now.after(wait))));
         }
     }
 
-    /// Counts a request, and returns from when on it may be made.
-    fn count(&mut self, now: Instant) -> Instant {
-        let until = now.max(self.over_at.before(self.every * BURST));
-        self.over_at = self.over_at.max(now).after(self.every);
-        until
+    /// Counts so many requests, and returns how much too early they come for the long run.
+    pub(crate) fn count(&mut self, requests: u32, now: Instant) -> Duration {
+        let early = self.over_at.since(now);
+        self.over_at = self.over_at.max(now).after(self.every.saturating_mul(requests));
+        early
     }
 }
 
@@ -55,7 +62,7 @@ mod tests {
         let begin = sys::now();
         let mut now = begin;
         for number in 1..=132 {
-            now = pace.count(now);
+            now = now.after(pace.count(1, now).saturating_sub(pace.every * BURST));
             assert_eq!(now == begin, number <= BURST + 1, "{number}");
         }
         let lasted = now.since(begin);
@@ -69,7 +76,7 @@ mod tests {
             let begin = sys::now();
             for number in 0..1000 {
                 let now = begin.after(Duration::from_millis(every_ms) * number);
-                assert_eq!(pace.count(now), now, "{number}");
+                assert_eq!(pace.count(1, now), Duration::ZERO, "{number}");
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::nats::micro::{
     EndpointStats, PREFIX, RequestKind, Service, is_reply, read_stats, stats_subject,
 };
 use crate::nats::{Message, Outgoing};
+use crate::store::pace::Pace;
 use crate::store::question::AgentAnswer;
 use crate::store::{AgentQuestion, Hint};
 use crate::sys;
@@ -28,10 +29,10 @@ use crate::sys;
 /// How often requests may come in the long run.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// So many of these times may requests come too early before they are not answered.
+/// By so many of these times at least requests come too early that are not answered.
 const EARLY_MAX: u32 = 50;
 
-/// And before the subscriptions end.
+/// By more of these times they come too early when the subscriptions end.
 const FLOOD: u32 = 1000;
 
 /// For how long.
@@ -64,43 +65,16 @@ pub(super) struct MicroService {
     waiting: Vec<(String, Instant)>,
 }
 
-/// How often requests come.
-#[derive(Default)]
-struct Pace {
-    /// When all requests so far would be done if each took [`EVERY`].
-    done_at: Option<Instant>,
-}
-
-/// What is done with a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Admitted,
-    TooMany,
-    Flood,
-}
-
-impl Pace {
-    /// Counts a request of so many bytes.
-    fn count(&mut self, bytes: usize, now: Instant) -> Verdict {
-        let requests = u32::try_from(1 + bytes / BYTES_OF_ONE).unwrap_or(u32::MAX);
-        let done_at = self.done_at.map_or(now, |at| at.max(now));
-        let early = done_at.since(now);
-        self.done_at = Some(done_at.after(EVERY.saturating_mul(requests)));
-        if early > EVERY * FLOOD {
-            Verdict::Flood
-        } else if early > EVERY * (EARLY_MAX - 1) {
-            Verdict::TooMany
-        } else {
-            Verdict::Admitted
-        }
-    }
+/// Counts a request of so many bytes; returns how much too early it comes for the long run.
+fn count(pace: &mut Pace, bytes: usize, now: Instant) -> Duration {
+    pace.count(u32::try_from(1 + bytes / BYTES_OF_ONE).unwrap_or(u32::MAX), now)
 }
 
 impl MicroService {
     pub(super) fn new(service: Service) -> MicroService {
         MicroService {
             service,
-            pace: Pace::default(),
+            pace: Pace::of(EVERY, sys::now()),
             subscriptions: Vec::new(),
             paused_until: None,
             stats: EndpointStats::default(),
@@ -169,8 +143,8 @@ impl NatsStore {
             return None;
         }
         let now = sys::now();
-        let verdict = micro.pace.count(message.weight(), now);
-        if verdict == Verdict::Flood {
+        let early = count(&mut micro.pace, message.weight(), now);
+        if early > EVERY * FLOOD {
             self.pause_micro(now);
             return None;
         }
@@ -179,7 +153,7 @@ impl NatsStore {
         if question.as_ref().is_some_and(|question| !micro.is_asked(question)) {
             return None;
         }
-        let reply = message.reply.as_ref().filter(|_| verdict == Verdict::Admitted);
+        let reply = message.reply.as_ref().filter(|_| early < EVERY * EARLY_MAX);
         let reply = reply.filter(|it| is_reply(it) && !self.client.replies_come_to(it))?;
         let answer = match kind {
             RequestKind::Ping => micro.service.ping(),
@@ -199,7 +173,7 @@ impl NatsStore {
     /// Ends the subscriptions for a while.
     fn pause_micro(&mut self, now: Instant) {
         let Some(micro) = &mut self.micro else { return };
-        micro.pace = Pace::default();
+        micro.pace = Pace::of(EVERY, now);
         micro.paused_until = Some(now.after(PAUSE));
         let ended = mem::take(&mut micro.subscriptions);
         log::warn!(
@@ -261,24 +235,22 @@ mod tests {
 
     #[test]
     fn a_burst_is_answered_and_a_flood_ends_the_subscriptions() {
-        let (mut pace, start) = (Pace::default(), Instant::from_boot(Duration::from_secs(9)));
-        let mut verdicts = |bytes, now| {
-            let verdicts = std::iter::from_fn(|| Some(pace.count(bytes, now)));
-            let mut verdicts = verdicts.take(2000);
-            let admitted = verdicts.by_ref().take_while(|it| *it == Verdict::Admitted).count();
-            let too_many = verdicts.take_while(|it| *it == Verdict::TooMany).count();
-            (admitted, too_many)
-        };
-        assert_eq!(verdicts(0, start), (50, 950));
+        let start = Instant::from_boot(Duration::from_secs(9));
+        let new = || Pace::of(EVERY, start);
+        let mut pace = new();
+        let early: Vec<_> = (0..2000).map(|_| count(&mut pace, 0, start)).collect();
+        let answered = early.iter().filter(|early| **early < EVERY * EARLY_MAX).count();
+        let borne = early.iter().filter(|early| **early <= EVERY * FLOOD).count();
+        assert_eq!((answered, borne), (50, 1001));
         // As many as are answered in the long run, for ever.
-        let mut pace = Pace::default();
+        let mut pace = new();
         for number in 0..10_000 {
             let now = start.after(EVERY * number);
-            assert_eq!(pace.count(100, now), Verdict::Admitted, "{number}");
+            assert_eq!(count(&mut pace, 100, now), Duration::ZERO, "{number}");
         }
         // A few of the largest.
-        let mut pace = Pace::default();
-        let floods = (0..10).filter(|_| pace.count(1 << 20, start) == Verdict::Flood);
+        let mut pace = new();
+        let floods = (0..10).filter(|_| count(&mut pace, 1 << 20, start) > EVERY * FLOOD);
         assert_eq!(floods.count(), 2);
     }
 }
