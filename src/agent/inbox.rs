@@ -93,11 +93,6 @@ impl<T> NewestSender<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Returns whether no item waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     /// Takes the items that are there: all that were sent before the last wait has ended.
     pub(super) fn take_all(&self) -> impl Iterator<Item = T> {
         iter::from_fn(|| self.try_next()).take(self.items.len())

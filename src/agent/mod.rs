@@ -329,8 +329,6 @@ fn turn_until_end(
         let lock_before = performer.on_change.as_ref().map(|_| pump.lock_context());
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
-        // A holder has the store to itself: no read may delay its renewals.
-        performer.store.follow_hints(pump.is_standby());
         if let Some(before) = lock_before {
             let lock = pump.lock_context();
             performer.lock = if lock.term.is_some() { lock } else { before };

@@ -3,8 +3,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
@@ -47,7 +45,6 @@ pub(super) struct StoreHandle {
     requests: InboxSender<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
-    follows_hints: Arc<AtomicBool>,
 }
 
 impl StoreHandle {
@@ -63,7 +60,6 @@ impl StoreHandle {
         events: InboxSender<Event>,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
-        let follows_hints = Arc::new(AtomicBool::new(false));
         let mut thread = StoreThread {
             store,
             requests,
@@ -72,7 +68,6 @@ impl StoreHandle {
             said: Vec::new(),
             events,
             timing,
-            follows_hints: Arc::clone(&follows_hints),
         };
         let work = move || {
             while thread.open_and_serve().is_some() {
@@ -80,12 +75,7 @@ impl StoreHandle {
             }
         };
         sys::start_thread("putex-store", work)?;
-        Ok(StoreHandle { requests: own, generation: 0, follows_hints })
-    }
-
-    /// Has the thread read the key whenever a hint says that it has changed, or not.
-    pub(super) fn follow_hints(&self, follows: bool) {
-        self.follows_hints.store(follows, Ordering::Relaxed);
+        Ok(StoreHandle { requests: own, generation: 0 })
     }
 
     /// Counts a generation: the pump is about to handle that the store is open.
@@ -117,7 +107,6 @@ struct StoreThread {
     said: Vec<String>,
     events: InboxSender<Event>,
     timing: Timing,
-    follows_hints: Arc<AtomicBool>,
 }
 
 impl StoreThread {
@@ -163,28 +152,11 @@ impl StoreThread {
             self.answer()?;
             panic_if_asked("putex-store");
             match self.store.watch(self.requests.waker.as_fd(), None) {
-                Ok(Some(Event::Hint(seat, revision))) => {
-                    if let Some(event) = self.follow_hint(seat, revision) {
-                        self.events.tell(event)?;
-                    }
-                }
                 Ok(Some(event)) => self.events.tell(event)?,
                 Ok(None) => self.requests.waker.clear(),
                 Err(why) => return Some(why),
             }
         }
-    }
-
-    /// Reads the key that a hint is of if that is wanted: the pump need not wake for the hint and
-    /// again for what it means. A request of the pump comes first. The hint of a read that fails
-    /// comes again.
-    fn follow_hint(&mut self, seat: Seat, revision: Option<Revision>) -> Option<Event> {
-        if !self.follows_hints.load(Ordering::Relaxed) || !self.requests.is_empty() {
-            return Some(Event::Hint(seat, revision));
-        }
-        let deadline = sys::now().after(self.timing.attempt());
-        let key_state = self.store.read(seat, deadline).ok()?;
-        Some(Event::Changed(seat, key_state))
     }
 
     fn answer(&mut self) -> Option<()> {

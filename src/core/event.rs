@@ -32,8 +32,6 @@ pub enum Event {
     Written(Written),
     /// The key of a seat seems to have changed, to this revision if the hint names one.
     Hint(Seat, Option<Revision>),
-    /// The key of a seat has changed, to what a read has shown that followed the hint at once.
-    Changed(Seat, KeyState),
     /// An operator, or an agent of a higher priority, wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
     /// The pause of the agents of this key that stands; `None` for none.
@@ -55,9 +53,6 @@ impl Event {
     pub fn key_state(&self, seat: Seat) -> Option<&KeyState> {
         if let Event::Opened(opened) = self {
             return opened.key_states.get(seat.index());
-        }
-        if let Event::Changed(changed, key_state) = self {
-            return (*changed == seat).then_some(key_state);
         }
         if let Event::Read(answer) = self { answer.as_ref().ok() } else { None }
     }

@@ -79,7 +79,6 @@ impl Context {
                 let key = store.key_of_mut(*seat);
                 key.hinted = key.hinted.max(revision.unwrap_or(Revision(u64::MAX)));
             }
-            Event::Changed(seat, key_state) => self.observe(*seat, key_state, now),
             Event::CheckEnded(_) => self.check_runs = false,
             Event::Guard(number, event) => {
                 guard.receive(*number, event, id.incarnation, effects, now);

@@ -305,11 +305,6 @@ impl Pump {
         self.state.name()
     }
 
-    /// Returns whether this agent waits for a lock, and has not begun to take it.
-    pub fn is_standby(&self) -> bool {
-        matches!(self.state, State::Standby(_))
-    }
-
     /// Returns whether this agent is ready: the service is known to be down here, or runs
     /// under the lock.
     pub fn is_ready(&self) -> bool {

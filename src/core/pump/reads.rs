@@ -45,10 +45,6 @@ impl Reads {
             asked.put_off(context, now);
         } else if let Event::Read(Err(_)) = event {
             asked.read_at = now.after(pause(context));
-        } else if let Event::Changed(seat, _) = event {
-            let changed = &mut self.0[seat.index()];
-            changed.hint_led = true;
-            changed.put_off(context, now);
         } else if let Event::Written(_) = event {
             // Of a take that was given up on: a read tells what became of it.
             asked.read_at = now;

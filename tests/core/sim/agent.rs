@@ -335,7 +335,7 @@ impl World<'_> {
                     self.saw(id, key_state);
                 }
             }
-            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => self.saw(id, key_state),
+            Event::Read(Ok(key_state)) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
                 // Of a take that was given up on, only a read tells.
                 if self.agents[id].state != "standby" {
@@ -447,9 +447,7 @@ impl World<'_> {
                 let key = revisions.max().unwrap_or_default();
                 (opened.bucket.last.0.max(key), key)
             }
-            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => {
-                (key_state.revision.0, key_state.revision.0)
-            }
+            Event::Read(Ok(key_state)) => (key_state.revision.0, key_state.revision.0),
             _ => (0, 0),
         };
     }

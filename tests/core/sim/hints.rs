@@ -7,7 +7,6 @@ use putex::core::seat::Seat;
 use super::agent::AgentEvent;
 use super::clock::nanos;
 use super::faults::Kind;
-use super::wire::{Waiting, What};
 use super::world::{Happening, World};
 
 impl World<'_> {
@@ -48,18 +47,11 @@ impl World<'_> {
             *hinted = revision.max(*hinted);
             return;
         }
-        self.follow_hint(id, seat, revision);
+        self.tell_hint(id, seat, revision);
     }
 
-    /// Tells the pump of a hint. As a rule the key is read first for a standby.
-    fn follow_hint(&mut self, id: usize, seat: Seat, revision: u64) {
-        if self.agents[id].state != "standby" || self.chance.chance(200) {
-            return self.tell(id, Event::Hint(seat, Some(Revision(revision))));
-        }
-        let site = self.agents[id].site;
-        let now = self.host(site).clock.at(self.now);
-        let deadline = now.after(self.sites[site].timing.attempt());
-        self.request(id, Waiting::Change(seat, revision), What::Read(seat), deadline);
+    fn tell_hint(&mut self, id: usize, seat: Seat, revision: u64) {
+        self.tell(id, Event::Hint(seat, Some(Revision(revision))));
     }
 
     /// Follows the hints that came while a request was under way.
@@ -70,7 +62,7 @@ impl World<'_> {
             if self.agents[id].link.waiting.is_some() {
                 self.agents[id].link.hinted[seat.index()] = hinted[seat.index()];
             } else {
-                self.follow_hint(id, seat, hinted[seat.index()]);
+                self.tell_hint(id, seat, hinted[seat.index()]);
             }
         }
     }

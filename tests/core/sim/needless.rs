@@ -152,7 +152,7 @@ impl World<'_> {
         };
         match event {
             Event::Opened(opened) => opened.key_states.iter().all(foreign),
-            Event::Read(Ok(key_state)) | Event::Changed(_, key_state) => foreign(key_state),
+            Event::Read(Ok(key_state)) => foreign(key_state),
             Event::Written(Written::Moved(_)) => true,
             _ => false,
         }

@@ -72,8 +72,6 @@ pub enum Waiting {
     Open,
     Read(Seat),
     Write(Seat),
-    /// To a read that follows a hint of this revision at once.
-    Change(Seat, u64),
 }
 
 /// The store thread's end.
@@ -321,18 +319,10 @@ impl World<'_> {
                 return self.not_opened(id, "rejected", Event::Rejected(error));
             }
             Reply::Read(key_state) => {
-                let event = match waiting {
-                    Waiting::Change(seat, _) => {
-                        link.seen[seat.index()] = key_state.revision.0;
-                        Event::Changed(seat, key_state)
-                    }
-                    Waiting::Read(seat) => {
-                        link.seen[seat.index()] = key_state.revision.0;
-                        Event::Read(Ok(key_state))
-                    }
-                    Waiting::Open | Waiting::Write(_) => Event::Read(Ok(key_state)),
-                };
-                self.tell(id, event);
+                if let Waiting::Read(seat) = waiting {
+                    link.seen[seat.index()] = key_state.revision.0;
+                }
+                self.tell(id, Event::Read(Ok(key_state)));
             }
             Reply::Written(written) => {
                 if let (Written::Stored(revision), Waiting::Write(seat)) = (&written, waiting) {
@@ -354,12 +344,6 @@ impl World<'_> {
             Waiting::Open => {}
             Waiting::Read(_) => self.tell(id, Event::Read(Err(why))),
             Waiting::Write(_) => self.tell(id, Event::Written(Written::Unknown(why))),
-            Waiting::Change(seat, revision) => {
-                // It is told again later.
-                let (number, site) = (self.agents[id].link.number(), self.agents[id].site);
-                let later = nanos(self.sites[site].timing.attempt());
-                self.after(later, Happening::Agent(id, AgentEvent::Hint(number, seat, revision)));
-            }
         }
     }
 

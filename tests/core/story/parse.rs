@@ -158,7 +158,6 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "moved" => Event::Written(Written::Moved(revision()?)),
         "denied" => Event::Written(Written::Denied(why)),
         "unknown" => Event::Written(Written::Unknown(why)),
-        "changed" => Event::Changed(Seat(words.count("seat", 0)?), key_state(&words)?),
         "hint" => Event::Hint(Seat(words.count("seat", 0)?), revision()?),
         "switchover" => Event::SwitchoverRequested(SwitchoverRequest {
             seat: Seat(words.count("seat", 0)?),
