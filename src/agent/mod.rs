@@ -302,12 +302,11 @@ fn turn_until_end(
     inbox: &Inbox<Event>,
     mut startup_lines: Vec<String>,
 ) -> Exit {
-    let mut latest = Duration::ZERO;
     let mut arrived = VecDeque::new();
     loop {
         let event = performer.queued_events.pop_front().or_else(|| arrived.pop_front());
         let Some(event) = event else {
-            arrived = wait_for_events(&pump, &mut performer, inbox, &mut latest);
+            arrived = wait_for_events(&pump, &mut performer, inbox);
             continue;
         };
         panic_if_asked("putex");
@@ -338,7 +337,6 @@ fn turn_until_end(
                 metrics.handle_effect(&effect, now);
             }
             if let Some(exit) = performer.perform(effect) {
-                log::debug!("this agent woke {} late at the most", Ms(latest));
                 return exit;
             }
         }
@@ -351,13 +349,11 @@ fn turn_until_end(
 }
 
 /// Waits for events, until the pump's deadline at the longest; returns all that have come. Sends
-/// the service manager's keepalive and has the metrics written meanwhile. Updates `latest`, the
-/// longest delay after a deadline.
+/// the service manager's keepalive and has the metrics written meanwhile.
 fn wait_for_events(
     pump: &Pump,
     performer: &mut Performer<'_>,
     inbox: &Inbox<Event>,
-    latest: &mut Duration,
 ) -> VecDeque<Event> {
     let Performer { metrics, signals, program, service_manager, check, guard, since, .. } =
         performer;
@@ -391,7 +387,7 @@ fn wait_for_events(
         // Whatever has come meanwhile: that this host stood still explains what follows.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
-            note_delay(deadline, latest, now);
+            report_delay(deadline, now);
         }
         if !arrived.is_empty() {
             return arrived;
@@ -407,10 +403,9 @@ fn wait_for_events(
     }
 }
 
-/// Notes how long after a deadline the main thread has got to run.
-fn note_delay(deadline: &Deadline, latest: &mut Duration, now: Instant) {
+/// Logs that the main thread has got to run long after a deadline.
+fn report_delay(deadline: &Deadline, now: Instant) {
     let late = now.since(deadline.at);
-    *latest = late.max(*latest);
     if late > SLACK {
         log::warn!("woke {} late: this host is overloaded or was suspended", Ms(late));
         log::debug!("the deadline was for {:?}", deadline.timer);
