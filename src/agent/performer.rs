@@ -132,7 +132,7 @@ impl Performer<'_> {
     /// Notes why the state has changed. An active agent is so because of what it has taken.
     fn note_move(&mut self, to: AgentState, why: &Reason) {
         if to == AgentState::Taking && *why != Reason::TriedAgain {
-            self.taken = format!("taken {why}");
+            self.taken = format!("taken: {why}");
         }
         let is_taken = to == AgentState::Active && !self.taken.is_empty();
         let why = if is_taken { std::mem::take(&mut self.taken) } else { why.to_string() };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::line::Line;
+use super::lock::refuse_name;
 use super::settings::Settings;
 use super::table::{Name, nearest};
 use super::usage;
@@ -34,8 +35,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         [] => return Err(usage(ALL.to_owned())),
         [action] if ACTIONS.contains(&&**action) => (&**action, None),
         [action, name] if ACTIONS.contains(&&**action) => {
-            let name =
-                tickets::Name::parse(name).map_err(|why| usage(format!("NAME: {name}: {why}")))?;
+            let name = tickets::Name::parse(name).map_err(|why| refuse_name(name, &why))?;
             (&**action, Some(name))
         }
         [action, _, more, ..] if ACTIONS.contains(&&**action) => {

@@ -40,7 +40,7 @@ pub(super) fn refuse_option(written: &str) -> Option<Refusal> {
 
 /// Returns the refusal of an option that stands before the name and belongs behind it.
 pub(super) fn refuse_early(written: &str) -> Refusal {
-    usage(format!("{written}: it comes behind the name; write putex lock NAME -c STRING"))
+    usage(format!("{written} comes after the name; write putex lock NAME -c STRING"))
 }
 
 /// Returns what the line asks for.
@@ -91,7 +91,12 @@ pub(super) fn name(text: &str) -> Result<tickets::Name, Refusal> {
         true => Err(ONE_NAME.to_owned()),
         false => tickets::Name::parse(text),
     };
-    parsed.map_err(|why| usage(format!("NAME: {text}: {why}")))
+    parsed.map_err(|why| refuse_name(text, &why))
+}
+
+/// Returns the refusal of a name of a lock or lease.
+pub(super) fn refuse_name(text: &str, why: &str) -> Refusal {
+    usage(if text.is_empty() { format!("NAME {why}") } else { format!("NAME: {text}: {why}") })
 }
 
 /// Returns the words of the command.

@@ -2,6 +2,8 @@
 //! variants. The comment of a variant is its text: `displaydoc` makes it one. Texts of others
 //! in it are sanitized.
 
+use std::time::Duration;
+
 use displaydoc::Display;
 
 use crate::core::agent_status::AgentState;
@@ -83,14 +85,25 @@ pub enum Report {
         /// The attempt to take that lock was refused before.
         again: bool,
     },
+    /// {lock} is free ({free}), revision {revision}
+    IsFree {
+        /// Which lock.
+        lock: LockName,
+        /// Why it is free.
+        free: Holder,
+        /// Revision of the record.
+        revision: Revision,
+        /// The attempt to take that lock was refused before.
+        again: bool,
+    },
     /// this agent takes seat {0}
     TakesSeat(Seat),
-    /// would take {lock} now, from {holder}: it only observes
+    /// would take {lock} now, {why}: it only observes
     WouldTake {
         /// Which lock.
         lock: LockName,
-        /// The holder before.
-        holder: Holder,
+        /// Why it may be taken.
+        why: Reason,
     },
     /// {lock} is requested: its holder has priority {than}
     RequestsFailback {
@@ -182,13 +195,14 @@ impl Report {
             Self::GuardLost(_) | Self::NotCandidate(_) | Self::CheckKilled => Level::Warn,
             Self::CheckSlow(_) | Self::CheckExcused(..) | Self::StartRuns(_) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
-            Self::HeldBy { again: false, .. } | Self::TakesSeat(_) | Self::Candidate => Level::Info,
+            Self::HeldBy { again: false, .. } | Self::IsFree { again: false, .. } => Level::Info,
+            Self::TakesSeat(_) | Self::Candidate => Level::Info,
             Self::WouldTake { .. } => Level::Info,
             Self::RequestsFailback { .. } => Level::Info,
             Self::Paused(..) | Self::PauseOver | Self::Resumed => Level::Info,
             Self::Released(_) | Self::NothingToRelease | Self::LeftToExpire => Level::Info,
             Self::WriteUnanswered { again: false, .. } => Level::Info,
-            Self::HeldBy { again: true, .. } => Level::Debug,
+            Self::HeldBy { again: true, .. } | Self::IsFree { again: true, .. } => Level::Debug,
             Self::ReadUnanswered(_) | Self::WriteUnanswered { again: true, .. } => Level::Debug,
         }
     }
@@ -237,11 +251,13 @@ pub enum Reason {
     Told(&'static str),
     /// the store is refused: ending
     Refused,
-    /// from {0}
+    /// free ({0})
     Free(Holder),
+    /// from {0}
+    Own(Holder),
     /// from {0}, not renewed for {1}
     NotRenewed(Holder, Ms),
-    /// from {0}, watched for {1}
+    /// free ({0}), watched for {1}
     WithoutHolder(Holder, Ms),
     /// from this agent's previous instance, term {0}
     Predecessor(Revision),
@@ -309,26 +325,14 @@ pub enum LockLoss {
 }
 
 impl Reason {
-    /// Returns why the lock is taken after this wait: the holder has not renewed it, or there is
-    /// none.
-    pub(super) fn after_wait(holder: Holder, wait: Ms) -> Reason {
-        match holder {
-            Holder::Deleted
-            | Holder::Gone
-            | Holder::Never
-            | Holder::Unwatched
-            | Holder::Blanked
-            | Holder::ReleasedHere
-            | Holder::Released(_)
-            | Holder::ReleasedToThis(_)
-            | Holder::ReleasedTo(..) => Reason::WithoutHolder(holder, wait),
-            Holder::InRollback(_)
-            | Holder::InOlder(_)
-            | Holder::Somebody(_)
-            | Holder::Predecessor
-            | Holder::Own
-            | Holder::OwnUnconfirmed
-            | Holder::OwnLate => Reason::NotRenewed(holder, wait),
+    /// Returns why the lock is taken after this wait: it is free, it is this agent's own, or its
+    /// holder has not renewed it.
+    pub(super) fn of_take(holder: Holder, wait: Duration) -> Reason {
+        match (holder.is_free(), wait) {
+            (true, Duration::ZERO) => Reason::Free(holder),
+            (true, wait) => Reason::WithoutHolder(holder, Ms(wait)),
+            (false, Duration::ZERO) => Reason::Own(holder),
+            (false, wait) => Reason::NotRenewed(holder, Ms(wait)),
         }
     }
 }
@@ -348,16 +352,16 @@ pub enum Rollback {
     NumberAgain(Revision),
 }
 
-/// Who or what holds the lock.
+/// Who or what holds the lock, or why it is free.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Holder {
-    /// nobody (the key was deleted)
+    /// the key was deleted
     Deleted,
-    /// nobody (the key is gone)
+    /// the key is gone
     Gone,
-    /// nobody (the key never existed)
+    /// the key never existed
     Never,
-    /// nobody (no record yet)
+    /// no record yet
     Unwatched,
     /// {0}, in a bucket that has rolled back
     InRollback(String),
@@ -365,15 +369,15 @@ pub enum Holder {
     InOlder(String),
     /// {0}
     Somebody(String),
-    /// nobody (blanked, but not by this version of putex)
+    /// blanked, but not by this version of putex
     Blanked,
-    /// nobody (released by this agent)
+    /// released by this agent
     ReleasedHere,
-    /// nobody (released on host {0})
+    /// released on host {0}
     Released(String),
-    /// nobody (released on host {0}, for this agent)
+    /// released on host {0}, for this agent
     ReleasedToThis(String),
-    /// nobody (released on host {1}, for {0})
+    /// released on host {1}, for {0}
     ReleasedTo(String, String),
     /// this agent's previous instance
     Predecessor,
@@ -383,6 +387,30 @@ pub enum Holder {
     OwnUnconfirmed,
     /// this agent, in a record that may have been stored late
     OwnLate,
+}
+
+impl Holder {
+    /// Returns whether nobody holds the lock.
+    pub(super) fn is_free(&self) -> bool {
+        match self {
+            Holder::Deleted
+            | Holder::Gone
+            | Holder::Never
+            | Holder::Unwatched
+            | Holder::Blanked
+            | Holder::ReleasedHere
+            | Holder::Released(_)
+            | Holder::ReleasedToThis(_)
+            | Holder::ReleasedTo(..) => true,
+            Holder::InRollback(_)
+            | Holder::InOlder(_)
+            | Holder::Somebody(_)
+            | Holder::Predecessor
+            | Holder::Own
+            | Holder::OwnUnconfirmed
+            | Holder::OwnLate => false,
+        }
+    }
 }
 
 /// Why a health check that has failed does not move the service.

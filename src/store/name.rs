@@ -56,7 +56,7 @@ const TOKEN_BYTES_MAX: usize = 255;
 ///
 /// The rule that the name breaks, with the name.
 pub fn valid_bucket(name: &str) -> Result<(), String> {
-    check("bucket", name, "_-", "a bucket name, which is of a-z A-Z 0-9 _ -")
+    check("bucket", name, "_-", "a bucket name; write a-z A-Z 0-9 _ - only")
 }
 
 /// Checks the name of a key: `[-/_=.a-zA-Z0-9]+`, no dot at either end, no two
@@ -66,7 +66,7 @@ pub fn valid_bucket(name: &str) -> Result<(), String> {
 ///
 /// The rule that the name breaks, with the name.
 pub fn valid_key(name: &str) -> Result<(), String> {
-    check("key", name, "-/_=.", "a key, which is of a-z A-Z 0-9 - / _ = .")?;
+    check("key", name, "-/_=.", "a key; write a-z A-Z 0-9 - / _ = . only")?;
     if name.split('.').any(str::is_empty) {
         return Err(format!("key {name:?}: a key has something around each dot"));
     }

@@ -5,7 +5,7 @@ use super::deadline::{Timer, Timers};
 use super::write::pause;
 use crate::core::event::Event;
 use crate::core::record::Revision;
-use crate::core::report::{Holder, Report};
+use crate::core::report::{Holder, Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
@@ -87,8 +87,8 @@ impl Reads {
     pub(super) fn say(&mut self, context: &mut Context, seat: Seat) {
         let Some(seen) = &context.store.key_of(seat).seen else { return };
         self.0[seat.index()].would_take = Some(seen.key_state.revision);
-        let (lock, holder) = (context.lock_name(seat), seen.takeover.holder.clone());
-        context.report(Report::WouldTake { lock, holder });
+        let why = Reason::of_take(seen.takeover.holder.clone(), seen.takeover.wait);
+        context.report(Report::WouldTake { lock: context.lock_name(seat), why });
     }
 }
 
@@ -108,7 +108,11 @@ impl KeyReads {
             self.reported = Some(holder.clone());
             let (lock, holder) = (context.lock_name(seat), holder.clone());
             let again = context.store.refused.is_some();
-            context.report(Report::HeldBy { lock, holder, revision, again });
+            context.report(if holder.is_free() {
+                Report::IsFree { lock, free: holder, revision, again }
+            } else {
+                Report::HeldBy { lock, holder, revision, again }
+            });
         }
     }
 }

@@ -56,11 +56,7 @@ impl Taking {
         pending.advance(context, now);
         let again = context.store.refused.is_some();
         let taking = Taking { pending, confirm, previous, adoption: None, again };
-        let holder = takeover.holder.clone();
-        let why = match takeover.wait {
-            Duration::ZERO => Reason::Free(holder),
-            wait => Reason::after_wait(holder, Ms(wait)),
-        };
+        let why = Reason::of_take(takeover.holder.clone(), takeover.wait);
         let level = if again { Level::Debug } else { Level::Info };
         Next::Go(State::Taking(taking), why, level)
     }

@@ -123,8 +123,8 @@ impl NatsStore {
         let have = found.replicas;
         if have < *wanted {
             found.remarks.push(format!(
-                "bucket {bucket}: num_replicas {have}: {wanted} were asked for, it is taken as \
-                 it is"
+                "bucket {bucket}: it has {have} of the {wanted} replicas that were asked for, and \
+                 is not changed; see nats stream edit"
             ));
         }
         found.remarks.extend(self.hazards(have, info.cluster.as_ref()));

@@ -300,7 +300,7 @@ impl World<'_> {
             Report::OwnToken { .. } => Sometimes::OwnTokenSeen,
             Report::NotReleased => Sometimes::NotReleased,
             Report::KeyDeleted => Sometimes::MarkerSeen,
-            Report::HeldBy { holder: Holder::Blanked, .. } => Sometimes::PlainBlankSeen,
+            Report::IsFree { free: Holder::Blanked, .. } => Sometimes::PlainBlankSeen,
             Report::NotCandidate(_) | Report::CheckExcused(..) => Sometimes::UnfitSeen,
             _ => return,
         };

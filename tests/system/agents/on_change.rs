@@ -49,7 +49,7 @@ fn each_change_is_told_in_order_with_its_reason_and_the_term() {
     let lines: Vec<_> = told.lines().collect();
     let expected = [
         format!("on-change standby: looking>standby term= {common} the bucket is open"),
-        format!("on-change taking: standby>taking term= {common} from nobody "),
+        format!("on-change taking: standby>taking term= {common} free ("),
         format!("on-change confirming: taking>confirming term=1 {common} taken as revision 1, "),
         format!("on-change active: confirming>active term=1 {common} waited "),
         format!("on-change stopping: active>stopping term=1 {common} SIGTERM: ending"),

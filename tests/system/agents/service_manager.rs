@@ -69,7 +69,7 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     let agent = Agent::start(&mut command);
     manager.wait_for("READY=1");
     assert!(!host.is_up(), "standing by is not holding the lock");
-    manager.wait_for("STATUS=active: taken from nobody");
+    manager.wait_for("STATUS=active: taken: free (");
     assert!(host.is_up());
     let given = fs::read_to_string(host.sandbox.join("env")).expect("start wrote it");
     for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {

@@ -280,10 +280,7 @@ fn agents_say_what_they_are_doing_and_why() {
                 ]
         });
         let shown = site.run(&["status", "web"]).shown;
-        assert!(
-            shown.contains("h1     active   ") && shown.contains("taken from nobody"),
-            "{shown}"
-        );
+        assert!(shown.contains("h1     active   ") && shown.contains("taken: free ("), "{shown}");
         assert!(shown.contains("no candidate: priority never"), "{shown}");
         // Of a key that nobody has held, agents are shown if it is named.
         let _waiting = site.agent("h4", &["--key", "new", "--healthcheck", "false"]);
@@ -311,7 +308,7 @@ fn an_active_agent_whose_start_fails_says_so_until_a_start_succeeds() {
         until_true("a start that fails", || failure() == Some(Value::from("exit status 7")));
         until_true("its line", || {
             let shown = site.run(&["status", "web"]).shown;
-            shown.contains("  start fails: exit status 7; taken from nobody")
+            shown.contains("  start fails: exit status 7; taken: free (")
         });
         std::fs::remove_file(&broken).expect("it is there");
         until_true("a start that succeeds", || failure() == Some(Value::Null));

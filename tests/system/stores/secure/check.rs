@@ -72,7 +72,10 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
         let before = streams(&server, "127.0.0.1");
         let (status, shown, said) = check(&["--nats", &url, "--replicas", "3"]);
         assert_eq!(status, Some(0), "{said}");
-        assert_says(said.trim_end(), &["warning: bucket locks: num_replicas 1: 3 were asked for"]);
+        assert_says(
+            said.trim_end(),
+            &["warning: bucket locks: it has 1 of the 3 replicas that were asked for"],
+        );
         assert!(shown.contains("\nbucket locks: exists and is fit for a lock\n"));
         assert_eq!(streams(&server, "127.0.0.1"), before, "{}", binary.display());
     }
