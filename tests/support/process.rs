@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::time::Duration;
@@ -191,12 +190,4 @@ pub(crate) fn end_all_on_signal() {
             }
         });
     });
-}
-
-/// Returns whether `binary --help` speaks of `flag`.
-pub(crate) fn knows_flag(binary: &Path, flag: &str) -> bool {
-    Command::new(binary)
-        .arg("--help")
-        .output()
-        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(flag))
 }

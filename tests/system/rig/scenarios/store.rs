@@ -9,7 +9,6 @@ use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
 use crate::support::clock::{At, now, observe_for, wait_until};
-use crate::support::process::knows_flag;
 use crate::support::wire::Client;
 
 /// An agent may notice a server before the rig does.
@@ -67,10 +66,7 @@ pub(crate) fn a_restored_store_stops_the_service(setting: &Setting) -> Report {
 pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Report {
     story("g: a bucket in memory is lost", |report| {
         let mut plans = plans(&setting.agent, 3);
-        let flag = "--allow-memory";
-        if knows_flag(&setting.agent, flag) {
-            plans.iter_mut().for_each(|plan| plan.flags.push(flag.to_owned()));
-        }
+        plans.iter_mut().for_each(|plan| plan.flags.push("--allow-memory".to_owned()));
         Scene::set(setting, plans)?.play(report, |scene, report| {
             Client::connect(scene.server.port())?.create_bucket(&scene.bucket, "memory")?;
             scene.start_all()?;
