@@ -40,11 +40,11 @@
 //!    its end stays for more than twice the lifetime: what a server restores has run out long
 //!    before. Where the clocks of servers differ by more, it may look young: it had ended all the
 //!    same if a later one that conflicts was granted.
-//!    A renewal may be on its way for longer than that marker stays, and find what was restored. So
-//!    it names the time of the store by which it counts: one lifetime of the ticket that it replaces
-//!    after that was seen to stand. The store stamps each write, so the readers need to trust no
-//!    clock but that, and the writer need not be alive. A new key for each renewal would not help: a
-//!    first write finds its key free however late it comes.
+//!    A renewal may be on its way for longer than that marker stays, and find a restored ticket.
+//!    So a renewal names the time of the store by which it counts: one lifetime of the ticket that
+//!    it replaces after that ticket was seen to stand. The store stamps each write, so readers
+//!    trust no other clock, and the writer need not be alive. A new key for each renewal would not
+//!    help: a first write finds its key free however late it comes.
 //! 2. What has run out is no ticket of the requester any more: it does not wait for it, and
 //!    removes it when it has the names anew.
 //! 3. Of two tickets of the requester for the same names, the first one stays. The process that

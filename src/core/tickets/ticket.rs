@@ -173,8 +173,8 @@ impl StoredTicket {
         }
     }
 
-    /// Returns whether nobody counts on the ticket of a script any more at this time: its last write
-    /// is older than its lifetime, or came too late, or nobody knows when.
+    /// Returns whether nobody counts on the ticket of a script any more at this time: its last
+    /// write is older than its lifetime, or came too late, or nobody knows when.
     pub fn has_run_out(&self, at: Option<StoreTime>) -> bool {
         let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
             return true;

@@ -8,7 +8,7 @@
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
-//! | `Putex-By` | a renewal of `putex grab` counts if it is stored by then: ms since the Unix epoch |
+//! | `Putex-By` | until when a renewal of `putex grab` has to be stored: ms since the Unix epoch |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].

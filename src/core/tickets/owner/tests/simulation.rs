@@ -262,7 +262,7 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
-        // Longer than the marker of an end stays: a server that was killed may have restored by then
+        // Longer than the marker of an end stays: by then a killed server may have restored
         // what the write replaces.
         if !self.is_calm() && self.random.one_in(20) {
             there = self.random.below(8 * LIFE);
