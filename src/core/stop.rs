@@ -1,4 +1,4 @@
-//! The stop procedure: how a service is brought down. It is the only one in the program.
+//! The stop procedure: how a guard brings a service down.
 //!
 //! ```text
 //!  start ended, or      succeeded          control group

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use libc::{O_NOFOLLOW, O_NONBLOCK};
 
-/// Replaces the file of this name, or makes it. It is written beside that before.
+/// Replaces the file of this name, or makes it: writes `NAME.new` and renames it.
 ///
 /// # Errors
 ///

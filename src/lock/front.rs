@@ -143,7 +143,7 @@ impl Front<'_> {
             let until = cancelled.map(|(_, until)| until);
             self.poll(until).map_err(Refusal::system("cannot wait: "))?;
             while let Some(signal) = self.signals.next_deadly() {
-                // Nobody who asks twice is made to wait.
+                // The second signal ends the front at once.
                 if cancelled.is_some() || !self.send(&ToRenewer::Cancel) {
                     return Ok(self.interrupted(signal));
                 }

@@ -117,7 +117,7 @@ impl Standby {
 
     fn checked(&mut self, context: &mut Context, outcome: &Outcome, now: Instant) {
         let Phase::Checking { began, decides } = self.phase else {
-            // One of a state before, which was killed there.
+            // The end of a check of an earlier state, which that state has killed.
             return;
         };
         let passed = *outcome == Outcome::Succeeded;
