@@ -87,9 +87,11 @@ impl Runner {
         self.process.as_ref().map(Process::as_fd)
     }
 
-    /// Reaps the command if it has ended; returns how.
+    /// Reaps the command if it has ended; returns how. One whose session has to end with it is left
+    /// to [`Process::end`].
     pub fn reap(&mut self) -> Option<Outcome> {
-        self.process.take_if(|process| process.has_ended()).map(Process::reap)
+        let is_over = |process: &mut Process| process.has_ended() && !process.session_must_end();
+        self.process.take_if(is_over).map(Process::reap)
     }
 }
 

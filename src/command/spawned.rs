@@ -76,17 +76,18 @@ impl Process {
         kill_with_group(self.group, &self.exit);
     }
 
-    /// Returns whether the process leads a session and was killed, here or by somebody else: the
-    /// kernel when memory runs out, the operator. What it has started may be in other groups of
-    /// that session, and was not killed with it. One whose end is not known, since a debugger is
-    /// to reap it, may have been killed.
-    pub fn session_is_left(&self) -> bool {
-        let ended_by_itself = || {
+    /// Returns whether the process leads a session which has to end with it: it was killed, or has
+    /// ended without success. Whoever kills the script of an operator, the kernel when memory runs
+    /// out, leaves its shell, which ends with an exit status; the rest of the session may be in
+    /// other groups, and goes on. An end that is not known, since a debugger is to reap the
+    /// process, is no success.
+    pub fn session_must_end(&self) -> bool {
+        let has_succeeded = || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             let status = rustix::process::waitid(WaitId::Pid(self.group), options);
-            status.is_ok_and(|status| status.is_some_and(|status| status.exited()))
+            status.is_ok_and(|status| status.and_then(|status| status.exit_status()) == Some(0))
         };
-        self.own_session && (self.killed || self.has_ended() && !ended_by_itself())
+        self.own_session && (self.killed || self.has_ended() && !has_succeeded())
     }
 
     /// Kills the process with its group and session and waits for its end, but for no debugger that

@@ -69,8 +69,8 @@ pub(crate) enum Service {
     Unknown,
     /// It is down.
     Down,
-    /// A start was spawned that has not ended. One that was killed ends with its session, though
-    /// its leader, which is noted, is gone.
+    /// A start was spawned that has not ended. One that does not succeed ends with its session,
+    /// though its leader, which is noted, is gone.
     Starting(NotedProcess),
     /// A guard of this boot has started it.
     Up,
@@ -93,7 +93,7 @@ pub(crate) enum Fact {
     Times(Timing),
     /// A command was spawned. After a start the service may be up.
     Command(Command, NotedProcess),
-    /// Start has ended: by itself, or it was killed and its session has ended.
+    /// Start has ended: it has succeeded, or its session has ended.
     StartEnded,
 }
 
@@ -204,8 +204,8 @@ impl PreviousGuard {
     /// Kills the commands that the previous guard was running, with their groups. A process that
     /// has ended since has left in its group what it left on purpose.
     ///
-    /// Returns the session of its start, if that has not ended: of a start that was killed there
-    /// may be others than its leader, which was killed now or is gone.
+    /// Returns the session of its start, if that has not ended: there may be others than its
+    /// leader, which was killed now or is gone.
     pub(crate) fn kill_commands(&self) -> Option<Pid> {
         let start = match &self.service {
             Service::Starting(start) => Some(start),

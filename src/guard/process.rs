@@ -22,7 +22,7 @@ use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::ready::{Awaited, Ready};
 use super::service_command::{ServiceCommand, come_first};
-use super::sessions::{KilledStart, Sessions};
+use super::sessions::{FailedStart, Sessions};
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
@@ -48,7 +48,7 @@ pub(super) struct GuardProcess {
     commands: Commands,
     /// Start, stop, last resort.
     runners: [ServiceCommand; 3],
-    /// Is woken when a command was spawned, and when a start that was killed has ended.
+    /// Is woken when a command was spawned, and when a start that does not succeed has ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
     cgroups: Vec<ServiceCgroup>,
@@ -128,7 +128,7 @@ impl GuardProcess {
         come_first();
         let sessions = Sessions::start(Arc::clone(&waker))?;
         let session = previous.kill_commands();
-        session.into_iter().for_each(|it| sessions.end(KilledStart::OfPreviousGuard(it)));
+        session.into_iter().for_each(|it| sessions.end(FailedStart::OfPreviousGuard(it)));
         start.sessions = Some(sessions);
         let may_be_up = previous.service != Service::Down;
         let (down, start_alive) = (may_be_down && !may_be_up, session.is_some());

@@ -12,7 +12,7 @@ use crate::sys::Alarm;
 /// What the guard waits for: `Option<BorrowedFd>`, and what is ready: `bool`.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<T> {
-    /// A command was spawned, or a start that was killed has ended.
+    /// A command was spawned, or a start that does not succeed has ended.
     pub(super) waker: T,
     /// The agent has sent something, or is gone.
     pub(super) agent: T,

@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use super::note::{Fact, NotedProcess};
 use super::note_thread::NoteThread;
-use super::sessions::{KilledStart, Sessions};
+use super::sessions::{FailedStart, Sessions};
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
@@ -29,7 +29,7 @@ pub(super) struct ServiceCommand {
     command: Command,
     pub(super) output: OutputPipe,
     runner: Runner,
-    /// Where a start that was killed is ended; no other command leads a session.
+    /// Where a start that does not succeed is ended; no other command leads a session.
     pub(super) sessions: Option<Sessions>,
     notes: NoteThread,
 }
@@ -90,7 +90,7 @@ impl ServiceCommand {
     }
 
     /// Returns, once, that the command has ended, and passes on what is left of what it has
-    /// written. A start that was killed, by whomever, has not ended before its session has.
+    /// written. A start that does not succeed has not ended before its session has.
     pub(super) fn take_ended(&mut self) -> Option<GuardInput> {
         self.end_session();
         let of_session = || self.sessions.as_ref()?.take_ended();
@@ -99,12 +99,12 @@ impl ServiceCommand {
         Some(self.ended(outcome))
     }
 
-    /// Has the session of a start ended that was killed.
+    /// Has the session of a start ended that does not succeed.
     fn end_session(&mut self) {
         if let Some(sessions) = &self.sessions
-            && let Some(start) = self.runner.process.take_if(|start| start.session_is_left())
+            && let Some(start) = self.runner.process.take_if(|start| start.session_must_end())
         {
-            sessions.end(KilledStart::Own(start));
+            sessions.end(FailedStart::Own(start));
         }
     }
 

@@ -1,7 +1,8 @@
-//! The thread that ends a start that was killed: by this guard, by somebody else, or with the guard
-//! before. Start has ended when all processes of its session have: of whatever group they are, they
-//! could start the service after the stop. To find them takes a listing of the processes of the
-//! host, which may be many, so nobody with a deadline does it.
+//! The thread that ends a start that does not succeed: it has failed, or was killed by anybody, or
+//! with the guard before. It has ended when all processes of its session have: of whatever group
+//! they are, they could start the service beside the next start or after the stop. To find them
+//! takes a listing of the processes of the host, which may be many, so nobody with a deadline does
+//! it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use crate::command::Process;
 use crate::core::Outcome;
 use crate::sys::{self, Waker, end_session};
 
-/// A start that was killed with its group.
-pub(super) enum KilledStart {
+/// A start that does not succeed.
+pub(super) enum FailedStart {
     /// One of this guard.
     Own(Process),
     /// One of the previous guard: its session. Its leader may be gone.
     OfPreviousGuard(Pid),
 }
 
-impl KilledStart {
+impl FailedStart {
     /// Kills its session, and waits until all processes of it have ended; returns how it ended.
     fn end(self) -> Outcome {
         match self {
-            KilledStart::Own(process) => process.end(),
-            KilledStart::OfPreviousGuard(session) => {
+            FailedStart::Own(process) => process.end(),
+            FailedStart::OfPreviousGuard(session) => {
                 end_session(session);
                 Outcome::Overran
             }
@@ -36,7 +37,7 @@ impl KilledStart {
 
 /// The guard's end of the thread.
 pub(super) struct Sessions {
-    killed: Sender<KilledStart>,
+    failed: Sender<FailedStart>,
     ended: Receiver<Outcome>,
 }
 
@@ -48,7 +49,7 @@ impl Sessions {
     /// When the system has no thread to give.
     pub(super) fn start(waker: Arc<Waker>) -> io::Result<Sessions> {
         // No start is run before the last one has ended.
-        let (killed, ordered) = bounded::<KilledStart>(1);
+        let (failed, ordered) = bounded::<FailedStart>(1);
         let (done, ended) = bounded(1);
         let work = move || {
             for start in ordered {
@@ -59,13 +60,13 @@ impl Sessions {
             }
         };
         sys::start_small_thread("putex-sessions", work)?;
-        Ok(Sessions { killed, ended })
+        Ok(Sessions { failed, ended })
     }
 
     /// Has a start ended with its session.
-    pub(super) fn end(&self, start: KilledStart) {
+    pub(super) fn end(&self, start: FailedStart) {
         // There is room. A start that nobody ends never counts as ended.
-        let _ = self.killed.try_send(start);
+        let _ = self.failed.try_send(start);
     }
 
     /// Returns, once, how a start has ended whose session has.
@@ -115,7 +116,7 @@ mod tests {
     }
 
     /// Has a start ended; whoever is told of that finds none of its session. Returns how it ended.
-    fn end(start: KilledStart, member: &OwnedFd) -> Outcome {
+    fn end(start: FailedStart, member: &OwnedFd) -> Outcome {
         let waker = Arc::new(Waker::new().expect("a descriptor"));
         let sessions = Sessions::start(Arc::clone(&waker)).expect("a thread");
         sessions.end(start);
@@ -131,19 +132,19 @@ mod tests {
         let (mut start, member) = spawn();
         start.kill();
         assert!(!sys::is_ready(&member), "it is in the group of start");
-        assert!(start.session_is_left());
-        assert_eq!(end(KilledStart::Own(start), &member), Outcome::Overran);
+        assert!(start.session_must_end());
+        assert_eq!(end(FailedStart::Own(start), &member), Outcome::Overran);
     }
 
     /// The kernel kills it when memory runs out, or the operator does.
     #[test]
     fn so_has_a_start_that_somebody_else_has_killed() {
         let (start, member) = spawn();
-        assert!(!start.session_is_left());
+        assert!(!start.session_must_end());
         rustix::process::kill_process(start.group, Signal::KILL).expect("it lives");
         wait(start.as_fd());
-        assert!(start.session_is_left());
-        let outcome = end(KilledStart::Own(start), &member);
+        assert!(start.session_must_end());
+        let outcome = end(FailedStart::Own(start), &member);
         assert_eq!(outcome, Outcome::Failed("killed by signal 9".to_owned()));
     }
 
@@ -154,15 +155,24 @@ mod tests {
         rustix::process::kill_process_group(session, Signal::KILL).expect("it lives");
         wait(start.as_fd());
         let _ = start.reap();
-        assert_eq!(end(KilledStart::OfPreviousGuard(session), &member), Outcome::Overran);
+        assert_eq!(end(FailedStart::OfPreviousGuard(session), &member), Outcome::Overran);
+    }
+
+    /// So does one whose script the kernel has killed: its shell ends with an exit status.
+    #[test]
+    fn so_has_a_start_that_has_failed() {
+        let (start, member) =
+            spawn_script("timeout 1000 sh -c 'echo $$; exec sleep 1000' & exit 137");
+        wait(start.as_fd());
+        assert!(start.session_must_end());
+        let outcome = end(FailedStart::Own(start), &member);
+        assert_eq!(outcome, Outcome::Failed("exit status 137".to_owned()));
     }
 
     #[test]
-    fn what_a_start_that_has_ended_by_itself_leaves_in_its_session_is_the_service() {
-        for script in ["true", "false"] {
-            let (start, _) = spawn_script(&format!("echo $$; {script}"));
-            wait(start.as_fd());
-            assert!(!start.session_is_left());
-        }
+    fn what_a_start_that_has_succeeded_leaves_in_its_session_is_the_service() {
+        let (start, _) = spawn_script("echo $$; true");
+        wait(start.as_fd());
+        assert!(!start.session_must_end());
     }
 }

@@ -1,5 +1,5 @@
-//! The session of a start that was killed, on a host without control groups: start has ended when
-//! all of its session has, and no stop counts before.
+//! The session of a start that fails or is killed, on a host without control groups: start has ended
+//! when all of its session has, and neither another start nor a stop counts before.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -180,6 +180,24 @@ fn a_start_that_somebody_kills_ends_with_its_session() {
     let (status, said) = agent.wait_end();
     assert_eq!((status, host.sleeps().len()), (Some(0), 0), "{said}");
     assert!(said.contains("start failed: killed by signal 9"), "{said}");
+}
+
+/// As when memory runs out: only the script is killed, and the shell of start ends with an exit
+/// status. The rest of its session went on beside the next start.
+#[test]
+fn so_does_a_start_whose_script_somebody_kills() {
+    let Some(host) = Host::new("script", &[]) else { return };
+    let script = "sh -c 'echo $$ >$D/script; timeout 1000 sleep 1000; true'";
+    let mut agent = host.agent(&format!("echo >>$D/starts; {script}; exit $?"));
+    let sleep = host.wait_for_sleep();
+    let killed = fs::read_to_string(host.sandbox.join("script")).expect("it has begun");
+    kill_process(number(killed.trim().parse().expect("a number")), Signal::KILL).expect("it runs");
+    until_true("another start", || host.starts() > 1);
+    assert!(!host.sleeps().contains(&sleep), "it goes on");
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!((status, host.sleeps().len()), (Some(0), 0), "{said}");
+    assert!(said.contains("start failed: exit status 137"), "{said}");
 }
 
 /// The guard may not kill a process of another user. The last resort may.
