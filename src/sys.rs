@@ -173,8 +173,8 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
     poll_for(fds, None)
 }
 
-/// The timeout of poll(2) stands still while the host is suspended: it is none, or
-/// it is zero.
+/// The timeout of poll(2) stands still while the host is suspended: it is none or zero, or
+/// a pause.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout))?;
     Ok(())

@@ -253,7 +253,11 @@ impl GuardClient {
                     return None;
                 }
             };
-            link.unanswered = None;
+            if link.unanswered.take().is_some() {
+                log::info!(
+                    "connected to a guard that runs: its lines are in the log it began with"
+                );
+            }
             match serde_json::from_slice(&packet) {
                 Ok(GuardPacket::Report(VERSION, report)) => {
                     return Some(Event::Guard(self.number, GuardEvent::Report(report)));

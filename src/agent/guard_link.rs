@@ -60,7 +60,6 @@ impl Connector {
         output: Option<&OwnedFd>,
     ) -> io::Result<(Link, Vec<ToGuard>)> {
         if let Some(guard) = self.dir.connect() {
-            log::info!("connected to a guard that runs: its lines are in the log it began with");
             return Ok((Link::new(guard, Some(Vec::new())), messages));
         }
         Ok((self.start(&messages, output)?, Vec::new()))

@@ -5,14 +5,18 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{raw, start_small_thread};
 
-/// How soon all processes are listed again when one could not be looked at.
+/// How soon all processes are listed again when one could not be looked at, or has not ended yet;
+/// for the latter longer each time.
 const LIST_AGAIN: Duration = Duration::from_millis(10);
+
+/// How many times longer at most: a process that cannot be killed may live on for days.
+const LONGER_MAX: u32 = 50;
 
 /// Kills a group and a process of it, which may have left it. The leader of the group runs, or was
 /// not reaped: then the number of the group is still its own.
@@ -28,12 +32,16 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 /// it is not mounted, or hides the processes of other users. It takes as long as the host has
 /// processes, and as they need to end.
 pub fn end_session(session: Pid) {
+    let mut longer = 0;
     while Path::new("/proc/self").exists() {
         match kill_session(session) {
             Ok(None) => return,
-            // Each may have made another before it was killed.
+            // Each may have made another before it was killed, which must not wait for the end of
+            // one that cannot be killed.
             Ok(Some(last)) => {
-                let _ = super::poll(&mut [PollFd::new(&last, PollFlags::IN)]);
+                longer = LONGER_MAX.min(longer + 1);
+                let pause = Timespec::try_from(LIST_AGAIN * longer).ok();
+                let _ = super::poll_for(&mut [PollFd::new(&last, PollFlags::IN)], pause.as_ref());
             }
             // A process that could not be looked at may be of the session.
             Err(_) => thread::sleep(LIST_AGAIN),

@@ -1,7 +1,8 @@
-//! The session of a start that fails or is killed, on a host without control groups: start has ended
-//! when all of its session has, and neither another start nor a stop counts before.
+//! The session of a start that fails or is killed, on a host without control groups: start has
+//! ended when all of its session has. No other start is run before, and no stop counts.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -207,6 +208,32 @@ fn a_process_of_a_killed_start_that_may_not_be_killed_is_waited_for() {
     let mut agent = host.agent(FOREIGN);
     let sleep = host.wait_for_sleep();
     agent.signal(Signal::TERM);
+    stays_until_its_end(&host, &mut agent, sleep);
+}
+
+/// It waited for the end of a process that it may not kill, and listed none meanwhile. Whoever
+/// executes a program of root, and has his own user else, may be killed by root.
+#[test]
+fn a_process_that_comes_while_another_one_may_not_be_killed_is_killed() {
+    let Some(host) = Host::new("later", &["setpriv", "--bounding-set", "-kill"]) else { return };
+    let (of_root, begin) = (host.sandbox.join("sleep"), host.sandbox.join("begin"));
+    fs::copy("/bin/sleep", &of_root).expect("there is room");
+    fs::set_permissions(&of_root, Permissions::from_mode(0o4755)).expect("it is ours");
+    let fifo = host.sandbox.command("mkfifo").arg(&begin).status().expect("it runs");
+    assert!(fifo.success());
+    let start = "exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '
+        echo >&7; read -r _ <&8; /proc/self/fd/9 1000 & exec sleep 1000' 7>$D/up 8<>$D/begin \
+        9<$D/sleep";
+    let mut agent = host.agent(&format!("({start}); true"));
+    let up = host.sandbox.join("up");
+    until_true("start", || fs::metadata(&up).is_ok_and(|file| file.len() > 0));
+    agent.signal(Signal::TERM);
+    agent.wait_for_any(&["start had not ended when it began"]);
+    fs::write(&begin, "\n").expect("it is read");
+    let sleep = host.wait_for_sleep();
+    // A shell becomes the other process.
+    let is_gone = |name: &str| host.sandbox.processes_of(name).is_empty();
+    until_true("the end of the other one", || is_gone("sh") && is_gone("9"));
     stays_until_its_end(&host, &mut agent, sleep);
 }
 
