@@ -169,6 +169,8 @@ pub struct TicketOwner {
     own: Option<Own>,
     /// The write of it that is under way.
     write: Option<PendingWrite>,
+    /// When the request that is under way was made.
+    requested: Instant,
     /// The highest revision of the bucket that is known.
     last: Revision,
     /// The time of the store at which the own ticket stood, or was to be written; of a script.
@@ -211,6 +213,7 @@ impl TicketOwner {
             missing_mark: None,
             own: None,
             write: None,
+            requested: now,
             last: Revision(0),
             stood_at: None,
             hinted: Revision(0),
@@ -311,6 +314,7 @@ impl TicketOwner {
 
     /// Returns what is to be done now. The step begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
+        self.requested = now;
         self.act_in_time(now);
         let by = self.answer_by(now);
         match &self.phase {

@@ -8,7 +8,7 @@
 //! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
-//! | `Putex-By` | until when a renewal of `putex grab` has to be stored: ms since the Unix epoch |
+//! | `Putex-Stored-By` | ms since the epoch by which a renewal of `putex grab` has to be stored |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
@@ -28,7 +28,7 @@ const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 const GRANTED: &str = "Putex-Granted";
-const BY: &str = "Putex-By";
+const STORED_BY: &str = "Putex-Stored-By";
 const SEEN: &str = "Putex-Seen";
 
 const YES: &str = "yes";
@@ -68,7 +68,7 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
     if let Some(StoreTime(by)) = ticket.counts_if_stored_by {
-        headers.push((BY, by.as_millis().to_string()));
+        headers.push((STORED_BY, by.as_millis().to_string()));
     }
     if ticket.is_granted {
         headers.push((GRANTED, YES.to_owned()));
@@ -105,7 +105,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
-    let by = content.header(BY).map(|by| by.parse().map_err(|_| damaged(BY)));
+    let by = content.header(STORED_BY).map(|by| by.parse().map_err(|_| damaged(STORED_BY)));
     Ok(Ticket {
         name: Name::parse(&path.join("/"))?,
         mode,

@@ -47,3 +47,18 @@ fn a_renewal_counts_for_the_lifetime_of_the_ticket_that_it_replaces() {
     let granted = write(&mut grabber, 21, 22, at(1));
     assert_eq!(granted.counts_if_stored_by, Some(LISTED_AT.after(10 * SECOND)));
 }
+
+/// The process was stopped while the listing was on its way. The store counts from the listing, so
+/// that the renewal would count for nobody else.
+#[test]
+fn a_ticket_that_was_found_runs_out_as_counted_from_before_the_listing() {
+    for (listed, continues) in [(at(10), true), (at(12), false)] {
+        let mut grabber = process(false, 10, at(1));
+        assert!(matches!(grabber.next(at(1)), Step::List(..)));
+        let found = listing(vec![standing("ge", 9, 7, ticket())], Revision(20));
+        grabber.handle(Input::Listed(found), listed);
+        let step = grabber.next(listed);
+        assert_eq!(matches!(step, Step::WriteAndList(Revision(9), ..)), continues, "{step:?}");
+        assert_eq!(matches!(step, Step::End(Revision(9), ..)), !continues, "{step:?}");
+    }
+}
