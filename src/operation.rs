@@ -13,7 +13,7 @@ use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::{Bucket, Content, Entry, Expected, Stays, StoreResult, open_existing};
 use crate::sys::{self, Alarm};
 
-/// How often a write is repeated after an answer that leaves open whether it was stored.
+/// How often a write is tried, or its key read, until it is known whether the write was stored.
 const WRITES_MAX: u32 = 5;
 
 /// What is printed, and the exit status.
@@ -107,7 +107,7 @@ type Judged<Why> = StoreResult<Result<Content, Why>>;
 ///
 /// # Errors
 ///
-/// Why that is not known: `may` is the case.
+/// Why that is not known: `may` is the case if anything was sent.
 pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
@@ -116,14 +116,16 @@ pub(crate) fn write<Why>(
 ) -> Result<Result<Revision, Why>, Refusal> {
     let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
+    let mut was_sent = false;
     for _ in 0..WRITES_MAX {
         let by = sys::now().after(ANSWER_MAX);
         let entry = match bucket.get(key, by) {
             Ok(entry) => entry,
-            Err(error) if under_way.is_none() => return Err(error.into()),
+            Err(error) if error.kind != StoreErrorKind::Unreachable => return Err(error.into()),
+            // What was read last may have closed the store.
             Err(error) => {
                 last = error.text;
-                let _ = open_existing(bucket, sys::now().after(REACH_MAX));
+                open_again(bucket)?;
                 continue;
             }
         };
@@ -145,6 +147,7 @@ pub(crate) fn write<Why>(
             },
         };
         write.send_again(sys::now());
+        was_sent = true;
         let written = bucket.write(key, Expected::Key(at), content, Stays::Kept, by);
         match write.answered(written) {
             Outcome::Held { revision, .. } => return Ok(Ok(revision)),
@@ -153,11 +156,22 @@ pub(crate) fn write<Why>(
             Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
             Outcome::Repeat(why) => {
                 last = why;
-                let _ = open_existing(bucket, sys::now().after(REACH_MAX));
+                open_again(bucket)?;
             }
         }
     }
-    Err(StoreErrorKind::Unreachable.error(format!("{may}: {last}")).into())
+    let text = if was_sent { format!("{may}: {last}") } else { last };
+    Err(StoreErrorKind::Unreachable.error(text).into())
+}
+
+/// Opens the bucket again after a pause: a server that is out of reach refuses at once.
+fn open_again(bucket: &mut dyn Bucket) -> Result<(), Refusal> {
+    let no_wait = Refusal::system("cannot wait: ");
+    let alarm = Alarm::new().map_err(&no_wait)?;
+    alarm.wait([], Some(sys::now().after(READ_EVERY))).map_err(&no_wait)?;
+    // The next read says why it is not open.
+    let _ = open_existing(bucket, sys::now().after(REACH_MAX));
+    Ok(())
 }
 
 #[cfg(test)]

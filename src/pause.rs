@@ -211,13 +211,15 @@ impl Process<'_> {
     /// Somebody else may have ended or replaced it.
     fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
         let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
-        let may = "the pause may stand until it ends by itself";
-        let written = write(bucket, &key, may, |_, entry, _| {
+        let written = write(bucket, &key, "its end may be written", |_, entry, _| {
             let stands = entry.is_some_and(|entry| entry.revision == at);
             let content = || before.map_or_else(Content::tombstone, stored::to_content);
             Ok(stands.then(content).ok_or(()))
         });
-        written.map(drop)
+        let stands = "the pause may stand until it ends by itself";
+        written
+            .map(drop)
+            .map_err(|refusal| Refusal { text: format!("{stands}: {}", refusal.text), ..refusal })
     }
 }
 
