@@ -224,13 +224,17 @@ impl LocalTickets {
         Ok(Some(Entered { tickets: self, _held: held, keys }))
     }
 
-    /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended.
+    /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended,
+    /// or was written anew since it was found: one that got a slot ends no wait for that slot.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// When it cannot be opened or read.
     pub fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
-        self.folder.open_file(&Kind::Held.file_of(&ticket.key), OFlags::RDWR)
+        let name = Kind::Held.file_of(&ticket.key);
+        let Some(file) = self.folder.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
+        let found = text::decode_record(&self.folder.read(&name, &file)?);
+        Ok(found.is_some_and(|(revision, _)| revision == ticket.revision).then_some(file))
     }
 
     /// Begins to hear of changes; `None` where the system has no means left for that.

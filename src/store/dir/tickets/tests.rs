@@ -198,6 +198,8 @@ fn a_ticket_that_has_another_content_keeps_its_number_and_its_lock() {
     let waiter = other.open_to_wait(&stored).expect("an answer").expect("a file");
     let with_slot = Ticket { slot: Some(1), ..slots };
     tickets.inside().replace(&mut own, &with_slot).expect("it is written");
+    // Whoever found it before would wait for the end of the slot that it has got since.
+    assert!(other.open_to_wait(&stored).expect("an answer").is_none());
     // Whoever waits for the end looks again.
     wait_for_end(waiter).expect("a lock");
     let again = base.find("a").standing.remove(0);
