@@ -155,7 +155,10 @@ impl<'a> Hold<'a> {
             }
             self.receive_all();
             self.end_in_time();
-            while let Some(signal) = self.front.signals.next() {
+            // Of a command that has ended, a signal is for the lock that is held on.
+            while !self.has_ended()
+                && let Some(signal) = self.front.signals.next()
+            {
                 self.job.pass_on(signal);
             }
             // A child may have ended since: its SIGCHLD was read here, and wakes nobody again.
