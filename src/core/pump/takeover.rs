@@ -106,7 +106,8 @@ impl Takeover {
 
 fn name(record: &Record) -> String {
     match &record.lease {
-        Some(_) | None if record.is_blank() => "nobody".to_owned(),
+        // A record that was lost may have a holder.
+        Some(_) | None if record.is_blank() => "an unknown holder".to_owned(),
         Some(lease) if lease.host != record.token => {
             format!("{} on host {}", sanitize_field(&record.token), sanitize_field(&lease.host))
         }
