@@ -222,6 +222,7 @@ fn the_lock_of_an_agent_is_not_written_over() {
         assert!(put.said.contains("web: it is the lock of a putex agent; write another key"));
         crate::support::process::signal(agent.id(), rustix::process::Signal::TERM);
         wait_exit(&mut agent, now() + PATIENCE).expect("it ends");
+        until_true("the end of its guard", || site.sandbox.processes().is_empty());
     });
 }
 
