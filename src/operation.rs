@@ -107,7 +107,7 @@ type Judged<Why> = StoreResult<Result<Content, Why>>;
 ///
 /// # Errors
 ///
-/// Why that is not known: `may` is the case if anything was sent.
+/// Why nothing is written; or why that is not known, and then `may` is the case.
 pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
@@ -116,7 +116,6 @@ pub(crate) fn write<Why>(
 ) -> Result<Result<Revision, Why>, Refusal> {
     let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
-    let mut was_sent = false;
     for _ in 0..WRITES_MAX {
         let by = sys::now().after(ANSWER_MAX);
         let entry = match bucket.get(key, by) {
@@ -147,11 +146,13 @@ pub(crate) fn write<Why>(
             },
         };
         write.send_again(sys::now());
-        was_sent = true;
         let written = bucket.write(key, Expected::Key(at), content, Stays::Kept, by);
         match write.answered(written) {
             Outcome::Held { revision, .. } => return Ok(Ok(revision)),
-            Outcome::Lost => under_way = None,
+            Outcome::Lost => {
+                last = "others have written it at the same time".to_owned();
+                under_way = None;
+            }
             Outcome::Read => {}
             Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
             Outcome::Repeat(why) => {
@@ -160,7 +161,7 @@ pub(crate) fn write<Why>(
             }
         }
     }
-    let text = if was_sent { format!("{may}: {last}") } else { last };
+    let text = if under_way.is_some() { format!("{may}: {last}") } else { last };
     Err(StoreErrorKind::Unreachable.error(text).into())
 }
 

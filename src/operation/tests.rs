@@ -178,4 +178,7 @@ fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
     assert_eq!(text, "it may be written: no answer");
     let Refusal { text, .. } = Lossy::of(&[Fate::Denied]).run().expect_err("it is refused");
     assert_eq!(text, "no permission");
+    let others = [1, 2, 3, 4, 5].map(|number| Fate::CutIn(number + 50));
+    let Refusal { text, .. } = Lossy::of(&others).run().expect_err("others were faster");
+    assert_eq!(text, "others have written it at the same time");
 }
