@@ -6,6 +6,7 @@
 
 use std::array;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -180,8 +181,7 @@ impl<'a> Waiter<'a> {
         let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
         let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
         if let ([ticket], None, None) = (&watched[..], until, self.asker.signals) {
-            let opened = self.tickets.open_to_wait(ticket);
-            let file = opened.map_err(|error| self.not_waited(error))?;
+            let file = self.open_to_wait(ticket)?;
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
@@ -197,13 +197,18 @@ impl<'a> Waiter<'a> {
         self.wait_for_wake(until)
     }
 
+    /// Opens a ticket to wait for its end, see [`LocalTickets::open_to_wait`].
+    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
+        let opened = self.tickets.open_to_wait(ticket);
+        opened.map_err(|error| self.not_waited(error))
+    }
+
     /// Has a thread wait for the end of a ticket that a process has.
     fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
         if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
             return Ok(());
         }
-        let opened = self.tickets.open_to_wait(ticket);
-        let file = opened.map_err(|error| self.not_waited(error))?;
+        let file = self.open_to_wait(ticket)?;
         let waker = Arc::clone(&self.waker);
         let run = move || {
             // Whoever is woken sees what came of it.

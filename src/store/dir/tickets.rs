@@ -40,7 +40,7 @@ use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
 use crate::store::name::TICKET_ROOT;
 use crate::store::tickets::entry;
-use crate::store::{Entry, Hint, StoreError, StoreResult};
+use crate::store::{Content, Entry, Hint, StoreError, StoreResult};
 use crate::sys;
 use crate::sys::raw::{self, FileLock};
 
@@ -139,8 +139,7 @@ impl Folder {
                 return Ok(None);
             }
         }
-        let decoded = text::decode_record(&self.read(&name, &file)?);
-        let (revision, content) = decoded.ok_or_else(|| self.unexpected(&name))?;
+        let (revision, content) = self.record(&name, &file)?;
         let mut standing = TicketState::Stands(None);
         if kind == Kind::Until {
             let time = content.header(UNTIL).and_then(TicketTime::from_text);
@@ -155,6 +154,11 @@ impl Folder {
             }
         }
         Ok(Some((Entry { key: key.to_owned(), revision, content }, standing)))
+    }
+
+    /// Reads the revision and the content of a ticket from its open file.
+    fn record(&self, name: &str, file: &File) -> StoreResult<(Revision, Content)> {
+        text::decode_record(&self.read(name, file)?).ok_or_else(|| self.unexpected(name))
     }
 
     /// Returns the error of a process that cannot tell when tickets end.
@@ -233,8 +237,8 @@ impl LocalTickets {
     pub fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
         let name = Kind::Held.file_of(&ticket.key);
         let Some(file) = self.folder.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
-        let found = text::decode_record(&self.folder.read(&name, &file)?);
-        Ok(found.is_some_and(|(revision, _)| revision == ticket.revision).then_some(file))
+        let (revision, _) = self.folder.record(&name, &file)?;
+        Ok((revision == ticket.revision).then_some(file))
     }
 
     /// Begins to hear of changes; `None` where the system has no means left for that.

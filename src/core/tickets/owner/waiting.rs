@@ -35,10 +35,10 @@ impl TicketOwner {
         let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
         let (mine, others) = rest.into_iter().partition(|other| self.is_of_requester(other));
         let (run_out, mine) = self.standing(mine, &others, at);
+        if let Asker::Script { .. } = self.asker {
+            self.stood_at = at;
+        }
         let Some(own) = &self.own else {
-            if let Asker::Script { .. } = self.asker {
-                self.stood_at = at;
-            }
             return match self.asker {
                 Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
@@ -47,9 +47,6 @@ impl TicketOwner {
         };
         if last >= own.revision && owns.is_empty() {
             return self.gone("its ticket was removed", now);
-        }
-        if let Asker::Script { .. } = self.asker {
-            self.stood_at = at;
         }
         if let Some(first) = mine.first().filter(|first| first.number < own.number) {
             return self.give_way(first, now);
