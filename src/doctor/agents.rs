@@ -222,7 +222,8 @@ fn twins(agents: &[AgentStatus]) -> Finding {
 }
 
 /// Returns what is wrong with the service of an agent, if anything is: how bad it is, what it is,
-/// and what to do. The health check of an agent whose start fails may pass without a service.
+/// and what to do. A start that fails is critical although the health check passes: the check may
+/// pass without a service.
 fn trouble(agent: &AgentStatus) -> Option<(Level, String, &'static str)> {
     let token = &agent.token;
     if agent.service == ServiceStatus::Overdue {

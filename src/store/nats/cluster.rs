@@ -62,7 +62,8 @@ impl NatsStore {
     }
 
     /// Sends a blank message, and returns the payloads of the replies of all that answer until this
-    /// instant. Nobody answers what the user may not ask, or one reply says that nobody listens.
+    /// instant. A request that this user may not make has no reply; one that no server takes has a
+    /// reply with a status.
     fn replies_to(&mut self, subject: &str, until: Instant) -> Vec<Vec<u8>> {
         let mut replies = Vec::new();
         let (Ok(number), Ok(wake)) = (sys::random(), Waker::new()) else { return replies };
