@@ -55,12 +55,14 @@ impl Reads {
     }
 
     /// Reads the key of a seat if that is due: one with a hint, or the one that waits for longest.
-    /// Only the key of the seat itself is read before a takeover that is due, of `to_take`: with
-    /// many seats, or a long way to the store, another read is always due too.
+    /// Only the key of the seat itself is read before a takeover that is due, of `to_take`, and not
+    /// for a hint: with many seats, a long way to the store or many hints, another read is always
+    /// due too.
     pub(super) fn advance(&mut self, context: &mut Context, to_take: Option<Seat>, now: Instant) {
         let read_at = |seat: &Seat| self.0[seat.index()].read_at;
         let seats = || Seat::all(context.config.seats);
-        let hinted = seats().filter(|seat| context.store.key_of(*seat).is_hinted());
+        let is_hinted = |seat: &Seat| context.store.key_of(*seat).is_hinted();
+        let hinted = seats().filter(|seat| to_take.is_none() && is_hinted(seat));
         let next = to_take.or_else(|| seats().min_by_key(read_at));
         let next = next.filter(|next| now >= read_at(next));
         let seat = hinted.min_by_key(read_at).or(next).filter(|_| context.store.is_idle());
