@@ -90,7 +90,7 @@ pub enum Report {
         /// Which lock.
         lock: LockName,
         /// Why it is free.
-        free: Holder,
+        free: FreeReason,
         /// Revision of the record.
         revision: Revision,
         /// The attempt to take that lock was refused before.
@@ -252,13 +252,13 @@ pub enum Reason {
     /// the store is refused: ending
     Refused,
     /// free ({0})
-    Free(Holder),
+    Free(FreeReason),
     /// from {0}
     Own(Holder),
     /// from {0}, not renewed for {1}
     NotRenewed(Holder, Ms),
     /// free ({0}), watched for {1}
-    WithoutHolder(Holder, Ms),
+    WithoutHolder(FreeReason, Ms),
     /// from this agent's previous instance, term {0}
     Predecessor(Revision),
     /// the lock is not the previous instance's any more
@@ -319,7 +319,7 @@ pub enum LockLoss {
     /// another's write, revision {0}, stands where {1} was expected
     Overwritten(Revision, Revision),
     /// revision {0} is another's: {1}
-    HeldBy(Revision, Holder),
+    HeldBy(Revision, LockState),
     /// the store has rolled back
     RolledBack,
 }
@@ -327,12 +327,12 @@ pub enum LockLoss {
 impl Reason {
     /// Returns why the lock is taken after this wait: it is free, it is this agent's own, or its
     /// holder has not renewed it.
-    pub(super) fn of_take(holder: Holder, wait: Duration) -> Reason {
-        match (holder.is_free(), wait) {
-            (true, Duration::ZERO) => Reason::Free(holder),
-            (true, wait) => Reason::WithoutHolder(holder, Ms(wait)),
-            (false, Duration::ZERO) => Reason::Own(holder),
-            (false, wait) => Reason::NotRenewed(holder, Ms(wait)),
+    pub(super) fn of_take(lock: LockState, wait: Duration) -> Reason {
+        match (lock, wait) {
+            (LockState::Free(why), Duration::ZERO) => Reason::Free(why),
+            (LockState::Free(why), wait) => Reason::WithoutHolder(why, Ms(wait)),
+            (LockState::Held(holder), Duration::ZERO) => Reason::Own(holder),
+            (LockState::Held(holder), wait) => Reason::NotRenewed(holder, Ms(wait)),
         }
     }
 }
@@ -352,33 +352,24 @@ pub enum Rollback {
     NumberAgain(Revision),
 }
 
-/// Who or what holds the lock, or why it is free.
+/// Whether a lock is held.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+pub enum LockState {
+    /// {0}
+    Held(Holder),
+    /// {0}
+    Free(FreeReason),
+}
+
+/// Who holds a lock.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Holder {
-    /// the key was deleted
-    Deleted,
-    /// the key is gone
-    Gone,
-    /// the key never existed
-    Never,
-    /// no record yet
-    Unwatched,
     /// {0}, in a bucket that has rolled back
     InRollback(String),
     /// {0}, in a record older than one seen before
     InOlder(String),
     /// {0}
     Somebody(String),
-    /// blanked, but not by this version of putex
-    Blanked,
-    /// released by this agent
-    ReleasedHere,
-    /// released on host {0}
-    Released(String),
-    /// released on host {0}, for this agent
-    ReleasedToThis(String),
-    /// released on host {1}, for {0}
-    ReleasedTo(String, String),
     /// this agent's previous instance
     Predecessor,
     /// this agent
@@ -389,28 +380,27 @@ pub enum Holder {
     OwnLate,
 }
 
-impl Holder {
-    /// Returns whether nobody holds the lock.
-    pub(super) fn is_free(&self) -> bool {
-        match self {
-            Holder::Deleted
-            | Holder::Gone
-            | Holder::Never
-            | Holder::Unwatched
-            | Holder::Blanked
-            | Holder::ReleasedHere
-            | Holder::Released(_)
-            | Holder::ReleasedToThis(_)
-            | Holder::ReleasedTo(..) => true,
-            Holder::InRollback(_)
-            | Holder::InOlder(_)
-            | Holder::Somebody(_)
-            | Holder::Predecessor
-            | Holder::Own
-            | Holder::OwnUnconfirmed
-            | Holder::OwnLate => false,
-        }
-    }
+/// Why a lock is free.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+pub enum FreeReason {
+    /// the key was deleted
+    Deleted,
+    /// the key is gone
+    Gone,
+    /// the key never existed
+    Never,
+    /// no record yet
+    Unwatched,
+    /// blanked, but not by this version of putex
+    Blanked,
+    /// released by this agent
+    ReleasedHere,
+    /// released on host {0}
+    Released(String),
+    /// released on host {0}, for this agent
+    ReleasedToThis(String),
+    /// released on host {1}, for {0}
+    ReleasedTo(String, String),
 }
 
 /// Why a health check that has failed does not move the service.

@@ -8,7 +8,7 @@ use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
 use crate::core::record::{RecordState, Revision};
-use crate::core::report::{Holder, LockLoss};
+use crate::core::report::{Holder, LockLoss, LockState};
 use crate::core::time::{Instant, Ms};
 
 /// A lock that this agent holds.
@@ -57,9 +57,9 @@ impl Hold {
             && key_state.revision >= self.revision
         {
             let seen = context.store.key().seen.as_ref();
-            let holder = seen.map(|seen| seen.takeover.holder.clone());
-            let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
-            return Err(LockLoss::HeldBy(key_state.revision, holder));
+            let lock = seen.map(|seen| seen.takeover.lock.clone());
+            let lock = lock.unwrap_or(LockState::Held(Holder::Somebody("another".to_owned())));
+            return Err(LockLoss::HeldBy(key_state.revision, lock));
         }
         if now >= self.valid_until {
             return Err(LockLoss::NotRenewed(Ms(context.config.timing.validity())));

@@ -5,7 +5,7 @@ use super::deadline::{Timer, Timers};
 use super::write::pause;
 use crate::core::event::Event;
 use crate::core::record::Revision;
-use crate::core::report::{Holder, Reason, Report};
+use crate::core::report::{LockState, Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
@@ -23,8 +23,8 @@ struct KeyReads {
     read_at: Instant,
     /// The last read followed a hint.
     hint_led: bool,
-    /// The holder that was reported.
-    reported: Option<Holder>,
+    /// What was reported of the lock.
+    reported: Option<LockState>,
     /// An agent that only observes has said that it would take the lock from this revision.
     would_take: Option<Revision>,
 }
@@ -50,7 +50,7 @@ impl Reads {
             asked.read_at = now;
         }
         for (seat, key) in Seat::all(context.config.seats).zip(&mut self.0) {
-            key.report_holder(context, seat);
+            key.report_lock(context, seat);
         }
     }
 
@@ -89,7 +89,7 @@ impl Reads {
     pub(super) fn say(&mut self, context: &mut Context, seat: Seat) {
         let Some(seen) = &context.store.key_of(seat).seen else { return };
         self.0[seat.index()].would_take = Some(seen.key_state.revision);
-        let why = Reason::of_take(seen.takeover.holder.clone(), seen.takeover.wait);
+        let why = Reason::of_take(seen.takeover.lock.clone(), seen.takeover.wait);
         context.report(Report::WouldTake { lock: context.lock_name(seat), why });
     }
 }
@@ -103,17 +103,15 @@ impl KeyReads {
         self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
     }
 
-    fn report_holder(&mut self, context: &mut Context, seat: Seat) {
+    fn report_lock(&mut self, context: &mut Context, seat: Seat) {
         let Some(seen) = &context.store.key_of(seat).seen else { return };
-        let (holder, revision) = (&seen.takeover.holder, seen.key_state.revision);
-        if self.reported.as_ref() != Some(holder) {
-            self.reported = Some(holder.clone());
-            let (lock, holder) = (context.lock_name(seat), holder.clone());
-            let again = context.store.refused.is_some();
-            context.report(if holder.is_free() {
-                Report::IsFree { lock, free: holder, revision, again }
-            } else {
-                Report::HeldBy { lock, holder, revision, again }
+        let (state, revision) = (seen.takeover.lock.clone(), seen.key_state.revision);
+        if self.reported.as_ref() != Some(&state) {
+            self.reported = Some(state.clone());
+            let (lock, again) = (context.lock_name(seat), context.store.refused.is_some());
+            context.report(match state {
+                LockState::Free(free) => Report::IsFree { lock, free, revision, again },
+                LockState::Held(holder) => Report::HeldBy { lock, holder, revision, again },
             });
         }
     }

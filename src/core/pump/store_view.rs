@@ -8,7 +8,7 @@ use super::holders::Holders;
 use super::takeover::Takeover;
 use crate::core::event::{BucketInfo, Effect, StoreError};
 use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Revision};
-use crate::core::report::{Holder, Report, Rollback};
+use crate::core::report::{FreeReason, LockState, Report, Rollback};
 use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
@@ -116,7 +116,7 @@ impl KeyView {
         // got nothing between two blanks, nobody has held the lock since the first.
         let Revision(number) = key_state.revision;
         let blank = self.blank.filter(|(last, _)| last.0 + 1 == number);
-        let is_blank = takeover.holder == Holder::Blanked;
+        let is_blank = takeover.lock == LockState::Free(FreeReason::Blanked);
         let first_at = blank.filter(|_| is_blank).map_or(now, |(_, since)| since);
         self.blank = is_blank.then_some((key_state.revision, first_at));
         self.seen = Some(Seen { key_state: key_state.clone(), first_at, takeover });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::holders::Times;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
-use crate::core::report::Holder;
+use crate::core::report::{FreeReason, Holder, LockState};
 use crate::core::seat::Seat;
 use crate::core::text::{sanitize, sanitize_field};
 use crate::core::time::Instant;
@@ -17,20 +17,22 @@ pub(super) struct Takeover {
     pub(super) wait: Duration,
     /// How long to renew, after the take, before the service is started.
     pub(super) confirm: Option<Duration>,
-    /// Who or what holds the lock.
-    pub(super) holder: Holder,
+    /// Who holds the lock, or why it is free.
+    pub(super) lock: LockState,
 }
 
 impl Takeover {
     /// Returns whether this agent has the lock.
     pub(super) fn is_of_own(&self) -> bool {
-        matches!(self.holder, Holder::Own | Holder::OwnUnconfirmed)
+        matches!(self.lock, LockState::Held(Holder::Own | Holder::OwnUnconfirmed))
     }
 
     /// Returns whether this agent is to have the lock before all others.
     pub(super) fn is_for_own(&self) -> bool {
-        self.is_of_own() || matches!(self.holder, Holder::ReleasedToThis(_))
+        let is_released = matches!(self.lock, LockState::Free(FreeReason::ReleasedToThis(_)));
+        self.is_of_own() || is_released
     }
+
     /// Decides what must be waited for before the lock of a seat that `key_state` shows may be
     /// had. Immediate start is for a clean absence alone.
     pub(super) fn decide(
@@ -47,56 +49,54 @@ impl Takeover {
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let no_wait = Duration::ZERO;
-        let takeover = |wait, confirm, holder| Takeover { wait, confirm, holder };
+        let held =
+            |wait, confirm, holder| Takeover { wait, confirm, lock: LockState::Held(holder) };
+        let free = |wait, confirm, why| Takeover { wait, confirm, lock: LockState::Free(why) };
         let lost = key.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
         let predecessors = context.predecessor_term_in(key_state).is_some();
         let old_enough = context.store.age.is_some_and(|age| age >= known_for);
         match &key_state.value {
-            KeyValue::Marker => takeover(wait, confirm, Holder::Deleted),
-            KeyValue::Absent if key.max_seen.is_some() => takeover(wait, confirm, Holder::Gone),
-            KeyValue::Absent if old_enough => takeover(no_wait, None, Holder::Never),
-            KeyValue::Absent => takeover(wait, confirm, Holder::Unwatched),
+            KeyValue::Marker => free(wait, confirm, FreeReason::Deleted),
+            KeyValue::Absent if key.max_seen.is_some() => free(wait, confirm, FreeReason::Gone),
+            KeyValue::Absent if old_enough => free(no_wait, None, FreeReason::Never),
+            KeyValue::Absent => free(wait, confirm, FreeReason::Unwatched),
             KeyValue::Record(record) if lost => {
-                takeover(wait, confirm, Holder::InRollback(name(record)))
+                held(wait, confirm, Holder::InRollback(name(record)))
             }
-            KeyValue::Record(record) if older => {
-                takeover(wait, confirm, Holder::InOlder(name(record)))
-            }
+            KeyValue::Record(record) if older => held(wait, confirm, Holder::InOlder(name(record))),
             KeyValue::Record(record) => match &record.lease {
-                None if record.is_blank() => takeover(wait, confirm, Holder::Blanked),
-                None => takeover(wait, confirm, Holder::Somebody(name(record))),
+                None if record.is_blank() => free(wait, confirm, FreeReason::Blanked),
+                None => held(wait, confirm, Holder::Somebody(name(record))),
                 Some(lease) if is_own && key.may_be_late(lease, key_state.revision) => {
-                    takeover(wait, confirm, Holder::OwnLate)
+                    held(wait, confirm, Holder::OwnLate)
                 }
                 Some(lease) => match (lease.state, is_own) {
                     // Released because it was unfit here: the others go first.
-                    (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),
+                    (RecordState::Released, true) => free(wait, None, FreeReason::ReleasedHere),
                     (RecordState::Released, false) => {
                         let host = sanitize_field(&lease.host);
                         match &lease.released_to {
-                            None => takeover(no_wait, None, Holder::Released(host)),
+                            None => free(no_wait, None, FreeReason::Released(host)),
                             // As it stands in a header.
                             Some(token) if *token == sanitize(&context.id.token) => {
-                                takeover(no_wait, None, Holder::ReleasedToThis(host))
+                                free(no_wait, None, FreeReason::ReleasedToThis(host))
                             }
                             // It has T to take the lock, before it is everybody's.
-                            Some(token) => takeover(
+                            Some(token) => free(
                                 wait,
                                 None,
-                                Holder::ReleasedTo(sanitize_field(token), host),
+                                FreeReason::ReleasedTo(sanitize_field(token), host),
                             ),
                         }
                     }
                     (RecordState::Active, false) if predecessors => {
-                        takeover(wait, confirm, Holder::Predecessor)
+                        held(wait, confirm, Holder::Predecessor)
                     }
-                    (RecordState::Active, true) => takeover(no_wait, None, Holder::Own),
-                    (RecordState::Taking, true) => {
-                        takeover(no_wait, confirm, Holder::OwnUnconfirmed)
-                    }
+                    (RecordState::Active, true) => held(no_wait, None, Holder::Own),
+                    (RecordState::Taking, true) => held(no_wait, confirm, Holder::OwnUnconfirmed),
                     (RecordState::Active | RecordState::Taking, false) => {
-                        takeover(wait, confirm, Holder::Somebody(name(record)))
+                        held(wait, confirm, Holder::Somebody(name(record)))
                     }
                 },
             },

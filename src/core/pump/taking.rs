@@ -56,7 +56,7 @@ impl Taking {
         pending.advance(context, now);
         let again = context.store.refused.is_some();
         let taking = Taking { pending, confirm, previous, adoption: None, again };
-        let why = Reason::of_take(takeover.holder.clone(), takeover.wait);
+        let why = Reason::of_take(takeover.lock.clone(), takeover.wait);
         let level = if again { Level::Debug } else { Level::Info };
         Next::Go(State::Taking(taking), why, level)
     }

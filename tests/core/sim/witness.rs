@@ -5,7 +5,7 @@ use std::time::Duration;
 use putex::core::command::{LockContext, Outcome};
 use putex::core::event::Event;
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
-use putex::core::report::{Holder, LockLoss, Reason, Report};
+use putex::core::report::{FreeReason, LockLoss, Reason, Report};
 use putex::core::seat::Seat;
 
 use super::agent::Agent;
@@ -300,7 +300,7 @@ impl World<'_> {
             Report::OwnToken { .. } => Sometimes::OwnTokenSeen,
             Report::NotReleased => Sometimes::NotReleased,
             Report::KeyDeleted => Sometimes::MarkerSeen,
-            Report::IsFree { free: Holder::Blanked, .. } => Sometimes::PlainBlankSeen,
+            Report::IsFree { free: FreeReason::Blanked, .. } => Sometimes::PlainBlankSeen,
             Report::NotCandidate(_) | Report::CheckExcused(..) => Sometimes::UnfitSeen,
             _ => return,
         };
@@ -317,8 +317,8 @@ impl World<'_> {
                 return self.on_lock_loss(loss);
             }
             Reason::Lost(loss) | Reason::LostUnconfirmed(loss) => return self.on_lock_loss(loss),
-            Reason::Free(Holder::Released(_)) => Sometimes::ReleaseHandover,
-            Reason::Free(Holder::ReleasedToThis(_)) => Sometimes::FailbackTaken,
+            Reason::Free(FreeReason::Released(_)) => Sometimes::ReleaseHandover,
+            Reason::Free(FreeReason::ReleasedToThis(_)) => Sometimes::FailbackTaken,
             Reason::TakeUnanswered(_) => Sometimes::TakeUnanswered,
             Reason::CheckFailed(_) => Sometimes::UnfitSeen,
             _ => return,
