@@ -230,9 +230,13 @@ mod tests {
         (socket, format!("@{name}"))
     }
 
-    fn active() -> AgentStatus {
-        let (state, why) = (AgentState::Active, "taken from h2".to_owned());
-        AgentStatus { state, why, ..AgentStatus::of_candidate("h1") }
+    fn status(state: AgentState) -> AgentStatus {
+        AgentStatus { state, why: "a reason".to_owned(), ..AgentStatus::of_candidate("h1") }
+    }
+
+    /// Returns the line about a status.
+    fn line_of(status: &AgentStatus) -> String {
+        format!("STATUS={}: {}\n", status.state, status.remarks())
     }
 
     fn received(socket: &UnixDatagram) -> Option<String> {
@@ -250,15 +254,16 @@ mod tests {
         let standby = AgentStatus::of_candidate("h1");
         manager.notify(&standby, false);
         let first = received(&socket).expect("the status");
-        assert_eq!(first, "STATUS=standby: candidate\n");
+        assert_eq!(first, line_of(&standby));
         manager.send_reloaded();
         assert_eq!(received(&socket), None, "it does not stand by yet");
         manager.notify(&standby, true);
         manager.notify(&standby, true);
         assert_eq!(received(&socket).as_deref(), Some("READY=1\n"));
         assert_eq!(received(&socket), None);
-        manager.notify(&active(), true);
-        assert_eq!(received(&socket).as_deref(), Some("STATUS=active: taken from h2\n"));
+        let active = status(AgentState::Active);
+        manager.notify(&active, true);
+        assert_eq!(received(&socket), Some(line_of(&active)));
         let mut line = String::new();
         reader.read_to_string(&mut line).expect("it was closed");
         assert_eq!(line, "\n");
@@ -277,15 +282,16 @@ mod tests {
         while manager.send("filler") {
             filler += 1;
         }
-        manager.notify(&active(), true);
+        let active = status(AgentState::Active);
+        manager.notify(&active, true);
         for _ in 0..filler {
             assert_eq!(received(&socket).as_deref(), Some("filler"));
         }
         assert_eq!(received(&socket), None);
-        manager.notify(&active(), true);
+        manager.notify(&active, true);
         let message = received(&socket).expect("there is room now");
-        assert_eq!(message, "READY=1\nSTATUS=active: taken from h2\n");
-        manager.notify(&active(), true);
+        assert_eq!(message, format!("READY=1\n{}", line_of(&active)));
+        manager.notify(&active, true);
         assert_eq!(received(&socket), None);
     }
 
@@ -294,7 +300,7 @@ mod tests {
         let (socket, name) = bind("late");
         let variables = [("NOTIFY_SOCKET", &*name), ("WATCHDOG_USEC", "3000000")];
         let mut manager = manager(&variables, None).expect("the environment is right");
-        manager.notify(&active(), true);
+        manager.notify(&status(AgentState::Active), true);
         assert!(received(&socket).is_some_and(|text| text.starts_with("READY=1\n")));
         let next = || received(&socket).filter(|text| text != "filler");
         let fill = |manager: &ServiceManager| while manager.send("filler") {};
@@ -312,15 +318,14 @@ mod tests {
             manager.send_reloaded();
             manager.send_stopping(Duration::from_secs(1));
         }
-        let why = "SIGTERM: ending".to_owned();
-        let stopping = AgentStatus { state: AgentState::Stopping, why, ..active() };
+        let stopping = status(AgentState::Stopping);
         manager.notify(&stopping, true);
         drain();
         manager.notify(&stopping, true);
         assert_eq!(next().as_deref(), Some("STOPPING=1\nEXTEND_TIMEOUT_USEC=1000000"));
         assert!(next().is_some_and(|text| text.starts_with("RELOADING=1\n")));
         assert_eq!(next().as_deref(), Some("READY=1"));
-        assert_eq!(next().as_deref(), Some("STATUS=stopping: SIGTERM: ending\n"));
+        assert_eq!(next(), Some(line_of(&stopping)));
         assert_eq!(next(), None);
     }
 
