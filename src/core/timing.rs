@@ -21,6 +21,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::time::Ms;
 
 /// Part of the stop budget that is kept back: the agent or its guard may wake this
@@ -66,7 +68,8 @@ pub const REACH_MAX: Duration = Duration::from_secs(10);
 /// R, F, C and the clock rate error: all that an operator chooses about time.
 ///
 /// Made by [`Timing::new`] alone, so every value satisfies what is refused there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(Duration, u32, u32, u32)", into = "(Duration, u32, u32, u32)")]
 pub struct Timing {
     renewal: Duration,
     failures: u32,
@@ -81,6 +84,22 @@ pub struct Refused(pub String);
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<(Duration, u32, u32, u32)> for Timing {
+    type Error = Refused;
+
+    fn try_from(
+        (renewal, failures, confirmations, drift_ppm): (Duration, u32, u32, u32),
+    ) -> Result<Timing, Refused> {
+        Timing::new(renewal, failures, confirmations, drift_ppm)
+    }
+}
+
+impl From<Timing> for (Duration, u32, u32, u32) {
+    fn from(timing: Timing) -> (Duration, u32, u32, u32) {
+        (timing.renewal, timing.failures, timing.confirmations, timing.drift_ppm)
     }
 }
 

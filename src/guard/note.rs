@@ -1,68 +1,42 @@
 //! What a guard notes for the next guard: whether the service may be up, and which
-//! commands run. It stands in the file that the guard locks, so who reads it as the holder of
-//! the lock knows that the writer is dead.
+//! commands run. It stands as JSON in the file that the guard locks, so who reads it as the holder
+//! of the lock knows that the writer is dead.
 //!
 //! Start waits for its release until it is noted, so no start of a dead guard is unknown to the
-//! next one. Each note has its slot in the file and is written at once.
+//! next one. Each fact is noted at once, by one write over all that was noted before.
 //!
 //! ```text
 //!                 start is spawned             it has ended          stop has succeeded
 //!  Unknown, Down -----------------> Starting ----------------> Up --------------------> Down
 //! ```
 
-use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags};
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::instance_dir::GUARD_LOCK;
 use super::private_file;
 use crate::core::{Command, Instant, Timing};
 use crate::sys::{self, kill_with_group, start_ticks};
 
-/// The first line; the boot follows.
-const FORMAT: &str = "putex guard 2 ";
-
-/// Bytes of one slot of the file.
-const SLOT_BYTES: usize = 64;
-
-/// Slots: the head, the times, the service, stop, the last resort. The control groups follow.
-const TIMES: usize = 1;
-const SERVICE: usize = 2;
-const STOP: usize = 3;
-const LAST_RESORT: usize = 4;
-const CGROUP: usize = 5;
-
-/// What the line of a control group begins with; its directory follows.
-const CGROUP_WORD: &str = "cgroup ";
-
-/// What the line of the times begins with; R in microseconds, F, C, and the drift in parts per
-/// million follow.
-const TIMES_WORD: &str = "times ";
-
-/// What the line of a command begins with; its process follows.
-const RUN_WORD: &str = "run ";
-
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;
 
-/// What stands in the slot of the service. After the third its start follows.
-const UP: &str = "service up";
-const DOWN: &str = "service down";
-const STARTING: &str = "service starting ";
-const UNKNOWN: &str = "service unknown";
+/// Bytes of the file, of which blanks fill the rest: so there is room for all later notes.
+const ROOM: usize = 512;
 
-/// Longest file that is read.
-const BYTES_MAX: usize = 8192;
+/// Longest file that is read: paths of control groups may be long.
+const BYTES_MAX: usize = 64 * ROOM;
 
 /// What is noted of the service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
     /// No guard of this boot has started it; it is not known what was before the first one.
     #[default]
@@ -77,8 +51,9 @@ pub(crate) enum Service {
 }
 
 /// A process that was noted, so that it is found again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NotedProcess {
+    #[serde(serialize_with = "write_pid", deserialize_with = "read_pid")]
     number: Pid,
     /// It was started at one of these ticks since boot.
     ticks: RangeInclusive<u64>,
@@ -97,54 +72,41 @@ pub(crate) enum Fact {
     StartEnded,
 }
 
+/// All that guards of one boot have noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    boot: String,
+    pub(crate) service: Service,
+    /// The times under which the service was last let run.
+    times: Option<Timing>,
+    /// The control groups of the guard: its own, and those of guards before it that it has not
+    /// seen empty.
+    pub(crate) cgroups: Vec<PathBuf>,
+    /// The stop that was run last.
+    stop: Option<NotedProcess>,
+    /// The last resort that was run last.
+    last_resort: Option<NotedProcess>,
+}
+
 /// The notes of this guard. One thread writes them, in the order in which it is told.
 pub(crate) struct Note {
     file: File,
-    service: Service,
-}
-
-/// The state that the previous guard has noted.
-#[derive(Debug, Default)]
-pub(crate) struct PreviousGuard {
-    pub(crate) service: Service,
-    /// The times under which that guard let the service run.
-    pub(crate) times: Option<Timing>,
-    /// Its control groups: its own, and those of guards before it that it has not seen empty.
-    pub(crate) cgroups: Vec<PathBuf>,
-    /// The stop and the last resort that it ran last.
-    pub(crate) commands: Vec<NotedProcess>,
+    noted: Noted,
 }
 
 impl Note {
     /// Reads what the previous guard has noted, and begins the notes of this one. The file is
-    /// locked.
+    /// locked. What was noted of commands and control groups stays noted for the next guard, should
+    /// this one be killed before it has killed them.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn begin(file: File) -> io::Result<(Note, PreviousGuard)> {
+    pub(crate) fn begin(file: File) -> io::Result<(Note, Noted)> {
         let boot = sys::boot_id();
-        let mut text = vec![0; BYTES_MAX];
-        let count = file.read_at(&mut text, 0)?;
-        let text = &text[..count];
-        let previous = parse(text, &boot);
-        let note = Note { file, service: previous.service.clone() };
-        let known = if is_of_boot(text, &boot) {
-            count
-        } else {
-            // What another boot has noted must not be taken for a note of this one.
-            note.file.set_len(0)?;
-            0
-        };
-        note.write(0, &format!("{FORMAT}{boot}"), 1)?;
-        let times = previous.times.map(times_line).unwrap_or_default();
-        note.write(TIMES, &times, 1)?;
-        note.write(SERVICE, &note.service.to_string(), 1)?;
-        // So that there is room for all later notes. Commands of the previous guard stay noted
-        // for the next guard, should this one be killed before it has killed them.
-        for slot in (STOP..CGROUP).filter(|slot| known < (slot + 1) * SLOT_BYTES) {
-            note.write(slot, "", 1)?;
-        }
+        let previous = parse(&read(&file)?, &boot);
+        let note = Note { file, noted: Noted { boot, ..previous.clone() } };
+        note.write()?;
         Ok((note, previous))
     }
 
@@ -154,53 +116,51 @@ impl Note {
     ///
     /// When the file system fails or is full.
     pub(crate) fn enter(&mut self, fact: Fact) -> io::Result<()> {
+        let noted = &mut self.noted;
         match fact {
-            Fact::Down => self.set_service(Service::Down),
-            Fact::Command(Command::Start, process) => self.set_service(Service::Starting(process)),
-            Fact::StartEnded => match self.service {
-                Service::Starting(_) => self.set_service(Service::Up),
+            Fact::Down => noted.service = Service::Down,
+            Fact::Times(times) => noted.times = Some(times),
+            Fact::Command(Command::Start, process) => noted.service = Service::Starting(process),
+            Fact::Command(Command::Stop, process) => noted.stop = Some(process),
+            Fact::Command(_, process) => noted.last_resort = Some(process),
+            Fact::StartEnded => match noted.service {
+                Service::Starting(_) => noted.service = Service::Up,
                 // It was down before a start ended that has not begun.
-                Service::Unknown | Service::Down | Service::Up => Ok(()),
+                Service::Unknown | Service::Down | Service::Up => return Ok(()),
             },
-            Fact::Times(times) => self.write(TIMES, &times_line(times), 1),
-            Fact::Command(command, process) => {
-                let slot = if command == Command::Stop { STOP } else { LAST_RESORT };
-                self.write(slot, &format!("{RUN_WORD}{process}"), 1)
-            }
         }
+        self.write()
     }
 
-    fn set_service(&mut self, service: Service) -> io::Result<()> {
-        self.service = service;
-        self.write(SERVICE, &self.service.to_string(), 1)
-    }
-
-    /// Notes the control groups in which the service may be, a line each. Without any, those of
-    /// the previous guard stay noted.
+    /// Notes the control groups in which the service may be. Without any, those of the previous
+    /// guard stay noted.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn cgroups<'a>(&self, dirs: impl Iterator<Item = &'a Path>) -> io::Result<()> {
-        let lines: Vec<_> = dirs.map(|dir| format!("{CGROUP_WORD}{}", dir.display())).collect();
-        if lines.is_empty() {
+    pub(crate) fn cgroups(&mut self, dirs: Vec<PathBuf>) -> io::Result<()> {
+        if dirs.is_empty() {
             return Ok(());
         }
-        let text = lines.join("\n");
-        let slots = text.len() / SLOT_BYTES + 1;
-        self.write(CGROUP, &text, slots)?;
-        self.file.set_len(((CGROUP + slots) * SLOT_BYTES) as u64)
+        self.noted.cgroups = dirs;
+        self.write()
     }
 
-    fn write(&self, slot: usize, text: &str, slots: usize) -> io::Result<()> {
-        let mut bytes = text.as_bytes().to_vec();
-        bytes.resize(slots * SLOT_BYTES - 1, b' ');
-        bytes.push(b'\n');
-        self.file.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
+    fn write(&self) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&self.noted)?;
+        text.resize(text.len().max(ROOM - 1), b' ');
+        text.push(b'\n');
+        self.file.write_all_at(&text, 0)?;
+        self.file.set_len(text.len() as u64)
     }
 }
 
-impl PreviousGuard {
+impl Noted {
+    /// Returns the times under which the service may run. Those of one that is down count no more.
+    pub(crate) fn times(&self) -> Option<Timing> {
+        self.times.filter(|_| self.service != Service::Down)
+    }
+
     /// Kills the commands that the previous guard was running, with their groups. A process that
     /// has ended since has left in its group what it left on purpose.
     ///
@@ -211,7 +171,7 @@ impl PreviousGuard {
             Service::Starting(start) => Some(start),
             Service::Unknown | Service::Down | Service::Up => None,
         };
-        for command in self.commands.iter().chain(start) {
+        for command in self.stop.iter().chain(&self.last_resort).chain(start) {
             if let Some(exit) = command.find()
                 && !sys::is_ready(&exit)
             {
@@ -223,35 +183,10 @@ impl PreviousGuard {
 }
 
 impl Service {
-    fn parse(line: &str) -> Service {
-        match line {
-            UP => Service::Up,
-            DOWN => Service::Down,
-            UNKNOWN => Service::Unknown,
-            line => match line.strip_prefix(STARTING).and_then(NotedProcess::parse) {
-                // Whose number was given again has left nobody in its session.
-                Some(start) if !start.number_was_given_again() => Service::Starting(start),
-                // What is damaged may have said so.
-                Some(_) | None => Service::Up,
-            },
-        }
-    }
-
     /// Returns whether a guard of this boot has started it, and none has noted since that it was
     /// down.
     pub(crate) fn was_started(&self) -> bool {
         matches!(self, Service::Starting(_) | Service::Up)
-    }
-}
-
-impl Display for Service {
-    fn fmt(&self, line: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Service::Unknown => line.write_str(UNKNOWN),
-            Service::Down => line.write_str(DOWN),
-            Service::Starting(start) => write!(line, "{STARTING}{start}"),
-            Service::Up => line.write_str(UP),
-        }
     }
 }
 
@@ -260,13 +195,6 @@ impl NotedProcess {
     pub(crate) fn spawned(number: Pid, since: Instant) -> NotedProcess {
         let tick = |at: Instant| (at.since_boot().as_millis() / TICK_MS) as u64;
         NotedProcess { number, ticks: tick(since)..=tick(sys::now()) }
-    }
-
-    fn parse(text: &str) -> Option<NotedProcess> {
-        let mut fields = text.split(' ');
-        let number = fields.next()?.parse().ok().filter(|number| *number > 1)?;
-        let mut tick = || fields.next()?.parse().ok();
-        Some(NotedProcess { number: Pid::from_raw(number)?, ticks: tick()?..=tick()? })
     }
 
     /// Returns the process if it is there.
@@ -283,79 +211,45 @@ impl NotedProcess {
     }
 }
 
-impl Display for NotedProcess {
-    fn fmt(&self, text: &mut Formatter<'_>) -> fmt::Result {
-        let NotedProcess { number, ticks } = self;
-        write!(text, "{} {} {}", number.as_raw_nonzero(), ticks.start(), ticks.end())
-    }
+fn write_pid<S: Serializer>(number: &Pid, out: S) -> Result<S::Ok, S::Error> {
+    number.as_raw_pid().serialize(out)
+}
+
+fn read_pid<'de, D: Deserializer<'de>>(input: D) -> Result<Pid, D::Error> {
+    let number = Some(i32::deserialize(input)?).filter(|number| *number > 1);
+    number.and_then(Pid::from_raw).ok_or_else(|| D::Error::custom("it is no command"))
 }
 
 /// Returns what stands in a file, if a guard of this boot has written it. Without such a note
 /// the service may be up: the host's init system or a person may have started it. A note of another
 /// version, or one that is damaged, counts as that of a guard that has started it.
-pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
-    if !is_of_boot(text, boot) {
-        let head = line_at(text, 0);
-        let is_of_another_boot = text.is_empty() || boot.is_empty() || head.starts_with(FORMAT);
-        let service = if is_of_another_boot { Service::Unknown } else { Service::Up };
-        return PreviousGuard { service, ..PreviousGuard::default() };
-    }
-    let commands = [STOP, LAST_RESORT]
-        .into_iter()
-        .filter_map(|slot| NotedProcess::parse(line_at(text, slot).strip_prefix(RUN_WORD)?));
-    PreviousGuard {
-        service: Service::parse(&line_at(text, SERVICE)),
-        times: times(text),
-        cgroups: cgroups(text.get(CGROUP * SLOT_BYTES..).unwrap_or_default()),
-        commands: commands.collect(),
-    }
+pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
+    let service = match serde_json::from_slice::<Noted>(text) {
+        Ok(noted) if noted.boot == boot && !boot.is_empty() => match &noted.service {
+            // Whose number was given again has left nobody in its session.
+            Service::Starting(start) if start.number_was_given_again() => {
+                return Noted { service: Service::Up, ..noted };
+            }
+            Service::Unknown | Service::Down | Service::Starting(_) | Service::Up => return noted,
+        },
+        Ok(_) => Service::Unknown,
+        Err(_) if text.is_empty() || boot.is_empty() => Service::Unknown,
+        Err(_) => Service::Up,
+    };
+    Noted { service, ..Noted::default() }
 }
 
 /// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
 pub(crate) fn times_in(dir: &Path) -> Option<Timing> {
-    let mut text = vec![0; (SERVICE + 1) * SLOT_BYTES];
-    let count = private_file::open(&dir.join(GUARD_LOCK)).ok()?.read_at(&mut text, 0).ok()?;
-    let text = &text[..count];
-    is_of_boot(text, &sys::boot_id()).then(|| times(text)).flatten()
+    let file = private_file::open(&dir.join(GUARD_LOCK)).ok()?;
+    parse(&read(&file).ok()?, &sys::boot_id()).times()
 }
 
-/// Returns the times of a note. Those of a service that is down count no more.
-fn times(text: &[u8]) -> Option<Timing> {
-    parse_times(&line_at(text, TIMES)).filter(|_| line_at(text, SERVICE) != DOWN)
-}
-
-/// Returns the line of times.
-fn times_line(times: Timing) -> String {
-    let (renewal, drift) = (times.renewal().as_micros(), times.drift_ppm());
-    format!("{TIMES_WORD}{renewal} {} {} {drift}", times.failures(), times.confirmations())
-}
-
-/// Returns the times of a line, if it is such a line.
-fn parse_times(line: &str) -> Option<Timing> {
-    let mut numbers = line.strip_prefix(TIMES_WORD)?.split(' ');
-    let renewal = Duration::from_micros(numbers.next()?.parse().ok()?);
-    let mut number = || numbers.next()?.parse().ok();
-    Timing::new(renewal, number()?, number()?, number()?).ok()
-}
-
-/// Returns the line in a slot.
-fn line_at(text: &[u8], slot: usize) -> String {
-    let bytes = text.get(slot * SLOT_BYTES..).unwrap_or_default();
-    let line = bytes.split(|byte| *byte == b'\n').next();
-    String::from_utf8_lossy(line.unwrap_or_default()).trim_end().to_owned()
-}
-
-/// Returns the control groups of a note, of which a line each stands in `text`.
-fn cgroups(text: &[u8]) -> Vec<PathBuf> {
-    let text = String::from_utf8_lossy(text);
-    let dirs = text.lines().filter_map(|line| line.strip_prefix(CGROUP_WORD));
-    dirs.map(|dir| PathBuf::from(dir.trim_end())).collect()
-}
-
-/// Returns whether a guard of this boot has written a note. Processes of another boot, or of
-/// a boot without a name, are nobody's.
-fn is_of_boot(text: &[u8], boot: &str) -> bool {
-    !boot.is_empty() && line_at(text, 0).strip_prefix(FORMAT) == Some(boot)
+fn read(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = vec![0; BYTES_MAX];
+    let count = file.read_at(&mut text, 0)?;
+    text.truncate(count);
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl GuardProcess {
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let named = |error| named(&dir.join(GUARD_LOCK))(error);
-        let (note, previous) = Note::begin(lock).map_err(named)?;
+        let (mut note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
@@ -107,7 +107,8 @@ impl GuardProcess {
         }
         ServiceCgroup::open_populated(&previous.cgroups, &mut cgroups);
         // Without the note the next guard finds its own all the same, below the same parent.
-        if let Err(why) = note.cgroups(cgroups.iter().map(|cgroup| &*cgroup.dir)).map_err(named) {
+        let dirs = cgroups.iter().map(|cgroup| cgroup.dir.clone()).collect();
+        if let Err(why) = note.cgroups(dirs).map_err(named) {
             say(Level::Warn, &format!("the control groups are not noted: {why}"));
         }
         if previous.service.was_started() {
@@ -134,7 +135,7 @@ impl GuardProcess {
         let (down, start_alive) = (may_be_down && !may_be_up, session.is_some());
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
         Ok(GuardProcess {
-            guard: guard.recall(previous.times),
+            guard: guard.recall(previous.times()),
             commands: settings.commands.clone(),
             runners: [start, runner(Command::Stop, None)?, runner(Command::LastResort, None)?],
             waker,
@@ -143,7 +144,7 @@ impl GuardProcess {
             emptying: false,
             notes,
             noted_up: may_be_up,
-            noted_times: previous.times,
+            noted_times: previous.times(),
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             listener: None,
             agent: None,

@@ -8,15 +8,14 @@
 
 use std::time::Duration;
 
-use serde::de::{Deserializer, Error as _};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::command::Commands;
 use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Timing, ToGuard};
 
 /// Version of the messages, and of the notes of a guard, which the next guard has to read. A guard
 /// of another version is only told to stop.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;
@@ -33,7 +32,6 @@ pub struct Settings {
     /// The private directory of this agent and its guard.
     pub dir: String,
     /// R, F, C and drift.
-    #[serde(serialize_with = "write_timing", deserialize_with = "read_timing")]
     pub timing: Timing,
     /// The commands; the guard does not run the health check.
     pub commands: Commands,
@@ -121,17 +119,6 @@ impl Settings {
             },
         }
     }
-}
-
-fn write_timing<S: Serializer>(timing: &Timing, out: S) -> Result<S::Ok, S::Error> {
-    let (failures, confirmations) = (timing.failures(), timing.confirmations());
-    (timing.renewal(), failures, confirmations, timing.drift_ppm()).serialize(out)
-}
-
-fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> {
-    let (renewal, failures, confirmations, drift): (Duration, u32, u32, u32) =
-        Deserialize::deserialize(input)?;
-    Timing::new(renewal, failures, confirmations, drift).map_err(D::Error::custom)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
-use std::iter;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::core::event::Written;
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
-use crate::guard::note::{self as notes, Fact, Note, NotedProcess, Service};
+use crate::guard::note::{self as notes, Fact, Note, Noted, NotedProcess, Service};
 use crate::store::dir::DirStore;
 use crate::store::dir::sequence::Sequence;
 use crate::store::dir::text::{self, Kind};
@@ -222,32 +221,26 @@ impl Drop for Bucket {
 /// names this boot; one that lacks its end proves nothing to be down; and what is noted is
 /// read the same.
 pub fn note(data: &[u8]) -> bool {
-    let head = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let head = String::from_utf8_lossy(head);
-    let named = head.strip_prefix("putex guard 2 ").map(str::trim_end);
-    let named = named.filter(|boot| !boot.is_empty());
+    let json = serde_json::from_slice::<serde_json::Value>(data).unwrap_or_default();
+    let named = json["boot"].as_str().filter(|boot| !boot.is_empty());
     let boot = named.unwrap_or("here");
     for another in [format!("{boot}?"), String::new()] {
         let before = notes::parse(data, &another);
         // What cannot be read counts as that of a guard that has started the service.
         assert!(matches!(before.service, Service::Unknown | Service::Up));
-        assert!(before.cgroups.is_empty() && before.commands.is_empty());
+        let mut expected = Noted::default();
+        expected.service.clone_from(&before.service);
+        assert_eq!(before, expected);
     }
-    let whole_head = named.is_some() && head.len() < NOTE_SERVICE_AT;
-    let Some(service) = data.get(NOTE_SERVICE_AT..).filter(|_| whole_head) else {
-        return false;
-    };
-    let cut = NOTE_SERVICE_AT + Noise::of(data).below(service.len().min(12) + 1);
-    let down = b"service down";
-    let proves = service.starts_with(down) && cut >= NOTE_SERVICE_AT + down.len();
-    let service = notes::parse(&data[..cut], boot).service;
-    assert!(service != Service::Down || proves, "cut off at {cut}");
     noted_again(data);
+    if named.is_none() {
+        return false;
+    }
+    let cut = 1 + Noise::of(data).below(data.trim_ascii_end().len() - 1);
+    let service = notes::parse(&data[..cut], boot).service;
+    assert_eq!(service, Service::Up, "cut off at {cut}");
     true
 }
-
-/// Where a note tells whether the service is up.
-const NOTE_SERVICE_AT: usize = 128;
 
 /// A guard that begins with such a file leaves it so that the next one reads what it noted.
 fn noted_again(data: &[u8]) {
@@ -267,8 +260,8 @@ fn noted_again(data: &[u8]) {
         NotedProcess::spawned(rustix::process::getpid(), Instant::from_boot(Duration::ZERO));
     let start = Fact::Command(Command::Start, process.clone());
     first.enter(start).expect("there is room");
-    let dir = Path::new("/sys/fs/cgroup/putex");
-    first.cgroups(iter::once(dir)).expect("there is room");
+    let dir = PathBuf::from("/sys/fs/cgroup/putex");
+    first.cgroups(vec![dir.clone()]).expect("there is room");
     let (mut second, before) = begin();
     assert_eq!(before.service, Service::Starting(process));
     assert_eq!(before.cgroups, [dir]);

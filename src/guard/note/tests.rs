@@ -1,6 +1,5 @@
 //! What a guard notes is what the next one reads.
 
-use std::iter;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -17,13 +16,11 @@ fn file(name: &str) -> File {
     file
 }
 
-fn parse_file(file: &File) -> PreviousGuard {
-    let mut text = vec![0; 4096];
-    let count = file.read_at(&mut text, 0).expect("it is there");
-    parse(&text[..count], &sys::boot_id())
+fn parse_file(file: &File) -> Noted {
+    parse(&read(file).expect("it is there"), &sys::boot_id())
 }
 
-fn begin(file: &File) -> (Note, PreviousGuard) {
+fn begin(file: &File) -> (Note, Noted) {
     Note::begin(file.try_clone().expect("a descriptor")).expect("a note")
 }
 
@@ -36,25 +33,24 @@ fn own() -> NotedProcess {
 fn the_next_guard_learns_what_the_previous_one_has_noted() {
     let file = file("next");
     let (mut note, previous) = begin(&file);
-    assert!(previous.commands.is_empty() && previous.cgroups.is_empty());
     // Nobody has started it in this boot, as far as guards know.
-    assert_eq!(previous.service, Service::Unknown);
+    assert_eq!(previous, Noted::default());
     assert_eq!(parse_file(&file).service, Service::Unknown);
     note.enter(Fact::Command(Command::Stop, own())).expect("there is room");
-    let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
-    let short = format!("/sys/fs/cgroup/{}/putex-1", "y".repeat(20));
-    let dirs = [Path::new(&long), Path::new(&short)];
-    note.cgroups(dirs.into_iter()).expect("there is room");
+    let dir = |name: &str| PathBuf::from(format!("/sys/fs/cgroup/{name}/putex-1"));
+    // One of them does not fit into the room that there is as a rule.
+    let dirs = vec![dir(&"x".repeat(ROOM)), dir("y")];
+    note.cgroups(dirs.clone()).expect("there is room");
     assert_eq!(parse_file(&file).cgroups, dirs);
-    note.cgroups(dirs.into_iter().skip(1)).expect("there is room");
-    note.cgroups(iter::empty()).expect("it was noted before");
+    note.cgroups(dirs[1..].to_vec()).expect("there is room");
+    note.cgroups(Vec::new()).expect("it was noted before");
     let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
-    assert_eq!(parse_file(&file).times, None);
+    assert_eq!(parse_file(&file).times(), None);
     note.enter(Fact::Times(times)).expect("there is room");
     let (_, previous) = begin(&file);
-    assert_eq!(previous.cgroups, [Path::new(&short)]);
-    assert_eq!([previous.times, parse_file(&file).times], [Some(times); 2]);
-    assert_eq!(previous.commands, [own()]);
+    assert_eq!(previous.cgroups, dirs[1..]);
+    assert_eq!([previous.times(), parse_file(&file).times()], [Some(times); 2]);
+    assert_eq!((previous.stop, previous.last_resort), (Some(own()), None));
 }
 
 /// The state also stays as it is when the next guard is killed at once.
@@ -100,11 +96,11 @@ fn the_times_of_a_service_that_is_down_bind_nobody() {
     let (mut note, _) = begin(&file);
     let times = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("it is safe");
     note.enter(Fact::Times(times)).expect("there is room");
-    assert!(parse_file(&file).times.is_some());
+    assert!(parse_file(&file).times().is_some());
     note.enter(Fact::Down).expect("there is room");
-    assert_eq!(parse_file(&file).times, None);
+    assert_eq!(parse_file(&file).times(), None);
     note.enter(Fact::Command(Command::Start, own())).expect("there is room");
-    assert!(parse_file(&file).times.is_some());
+    assert!(parse_file(&file).times().is_some());
 }
 
 #[test]
@@ -120,10 +116,19 @@ fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
     ] {
         assert_eq!(process.find().is_some(), is_found);
         // A session whose number was given again was empty.
-        let start = Service::parse(&Service::Starting(process).to_string());
+        let noted = Noted {
+            boot: "here".to_owned(),
+            service: Service::Starting(process),
+            ..Noted::default()
+        };
+        let text = serde_json::to_vec(&noted).expect("it has a form in JSON");
+        let start = parse(&text, "here").service;
         assert_eq!(matches!(start, Service::Starting(_)), is_found);
     }
-    assert!(NotedProcess::parse("1 0 99999999").is_none());
+    for (number, is_command) in [(1, false), (0, false), (-7, false), (7, true)] {
+        let text = format!(r#"{{"number":{number},"ticks":{{"start":0,"end":9}}}}"#);
+        assert_eq!(serde_json::from_str::<NotedProcess>(&text).is_ok(), is_command, "{text}");
+    }
 }
 
 #[test]
@@ -155,12 +160,12 @@ fn commands_of_another_boot_are_forgotten() {
     let (mut note, _) = begin(&file);
     note.enter(Fact::Command(Command::Start, own())).expect("there is room");
     note.enter(Fact::Command(Command::Stop, own())).expect("there is room");
-    note.cgroups(iter::once(Path::new("/sys/fs/cgroup/putex"))).expect("there is room");
-    note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
-    drop(begin(&file));
-    let (_, previous) = begin(&file);
-    assert_eq!(previous.service, Service::Unknown);
-    assert!(previous.commands.is_empty() && previous.cgroups.is_empty());
+    note.cgroups(vec!["/sys/fs/cgroup/putex".into()]).expect("there is room");
+    note.noted.boot = "another".to_owned();
+    note.write().expect("there is room");
+    assert_eq!(begin(&file).1, Noted::default());
+    let boot = sys::boot_id();
+    assert_eq!(begin(&file).1, Noted { boot, ..Noted::default() });
 }
 
 #[test]
@@ -168,19 +173,17 @@ fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
     let file = file("boot");
     let (mut note, _) = begin(&file);
     note.enter(Fact::Down).expect("there is room");
-    let mut text = vec![0; 4096];
-    let count = file.read_at(&mut text, 0).expect("it is there");
-    let text = &text[..count];
-    assert_eq!(parse(text, &sys::boot_id()).service, Service::Down);
+    let text = read(&file).expect("it is there");
+    assert_eq!(parse(&text, &sys::boot_id()).service, Service::Down);
     for (text, boot, service) in [
-        (text, "another", Service::Unknown),
-        (text, "", Service::Unknown),
+        (&*text, "another", Service::Unknown),
+        (&text, "", Service::Unknown),
         (b"", "here", Service::Unknown),
         (b"", "", Service::Unknown),
         // The next guard said nothing of a guard that had died.
-        (b"putex guard 1 here", "here", Service::Up),
         (b"putex guard 2 here", "here", Service::Up),
-        (b"putex guard 2 ", "here", Service::Up),
+        (br#"{"boot":"here"}"#, "here", Service::Up),
+        (&text[..text.trim_ascii_end().len() - 1], &sys::boot_id(), Service::Up),
         (b"\0\0", "here", Service::Up),
     ] {
         assert_eq!(parse(text, boot).service, service, "{}", text.escape_ascii());

@@ -143,7 +143,7 @@ fn a_guard_that_has_stopped_the_service_ends() {
         wait_for_end(guard);
         assert!(!host.is_up(), "held: {held}");
         let note = fs::read_to_string(host.file_of_guard("lock")).expect("it is text");
-        assert!(note.contains("service down"), "{note}");
+        assert!(note.contains(r#""service":"Down""#), "{note}");
     }
 }
 

@@ -329,7 +329,7 @@ fn a_service_in_the_session_of_a_start_that_has_ended_is_adopted_by_the_next_gua
     let agent = host.agent(start);
     let sleep = host.wait_for_sleep();
     let note = file_in(&host.sandbox, "lock");
-    let noted = || fs::read_to_string(&note).is_ok_and(|text| text.contains("\nservice up "));
+    let noted = || fs::read_to_string(&note).is_ok_and(|text| text.contains(r#""service":"Up""#));
     until_true("the note of the end of start", noted);
     kill_process(host.sandbox.guard("web"), Signal::KILL).expect("it runs");
     let starts = host.starts();
