@@ -11,7 +11,6 @@
 //! | `instance_dir` | the private directory with locks and socket |
 //! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note`, `note_thread` | what a guard notes for the next guard |
-//! | `ready` | what the main loop waits for |
 //! | `service_command` | a command: its runner, its output, what is noted of it |
 //! | `sessions` | the thread that ends what start has left in its session |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
@@ -30,7 +29,6 @@ mod note_thread;
 mod private_file;
 mod process;
 pub mod protocol;
-mod ready;
 mod service_command;
 mod sessions;
 mod socket;

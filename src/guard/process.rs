@@ -1,9 +1,9 @@
 //! The guard's main loop: one thread, which never blocks but in poll(2).
 
-use std::array;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use super::instance_dir::{GUARD_LOCK, named};
 use super::note::{Fact, Note, Service};
 use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
-use super::ready::{Awaited, Ready};
 use super::service_command::{ServiceCommand, come_first};
 use super::sessions::{FailedStart, Sessions};
 use super::socket::{receive, send};
@@ -163,20 +162,15 @@ impl GuardProcess {
         let deadline = self.guard.deadline();
         let send_at = (!self.unsent.is_empty()).then(|| sys::now().after(SEND_PAUSE));
         let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
-        let ready = self.wait(until).unwrap_or_else(|error| {
-            // Nothing but the deadlines is left then.
-            if self.cannot_wait.is_due(sys::now()) {
-                say(Level::Error, &format!("the guard cannot wait: {error}"));
-            }
-            Ready::ALL
-        });
-        self.handle_command_events(ready);
-        if ready.agent {
-            self.receive_messages();
+        // If that fails, nothing but the deadlines is left.
+        if let Err(error) = self.wait(until)
+            && self.cannot_wait.is_due(sys::now())
+        {
+            say(Level::Error, &format!("the guard cannot wait: {error}"));
         }
-        if ready.listener {
-            self.accept();
-        }
+        self.handle_command_events();
+        self.receive_messages();
+        self.accept();
         let now = sys::now();
         if let Some(at) = deadline
             && now >= at
@@ -186,44 +180,35 @@ impl GuardProcess {
                 say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
             }
             // What happened until this instant is handled before it counts.
-            self.handle_command_events(Ready::ALL);
+            self.handle_command_events();
             self.receive_messages();
         }
         self.handle_at(GuardInput::Tick, now);
     }
 
-    /// Waits until something is ready or the deadline has come; returns what is ready.
-    fn wait(&self, deadline: Option<Instant>) -> io::Result<Ready> {
-        let awaited = Awaited {
-            waker: Some(self.waker.as_fd()),
-            agent: self.agent.as_ref().map(AsFd::as_fd),
-            listener: self.listener.as_ref().map(AsFd::as_fd),
-            commands: array::from_fn(|at| self.runners[at].events()),
-        };
+    /// Waits until something has happened or the deadline has come.
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let sockets = self.agent.iter().chain(&self.listener).map(AsFd::as_fd);
+        let commands = self.runners.iter().flat_map(ServiceCommand::events).flatten();
+        let readable = iter::once(self.waker.as_fd()).chain(sockets).chain(commands);
+        let readable = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let cgroups = self.cgroups.iter().filter(|_| self.emptying);
         let changed = cgroups.map(|own| PollFd::new(&own.events, PollFlags::PRI));
-        awaited.wait(&self.alarm, changed, deadline)
+        self.alarm.poll(&mut readable.chain(changed).collect(), deadline)
     }
 
     /// Takes in which commands were spawned, have written or ended, and whether the control
     /// group is empty.
-    fn handle_command_events(&mut self, ready: Ready) {
-        if ready.waker {
-            self.waker.clear();
-        }
+    fn handle_command_events(&mut self) {
+        self.waker.clear();
         for at in 0..self.runners.len() {
             if let Some(input) = self.runners[at].take_spawned() {
                 self.handle(input);
             }
         }
         for at in 0..self.runners.len() {
-            let [has_ended, has_written] = ready.commands[at];
-            if has_written {
-                self.runners[at].pass_on();
-            }
-            if (has_ended || ready.waker)
-                && let Some(ended) = self.runners[at].take_ended()
-            {
+            self.runners[at].pass_on();
+            if let Some(ended) = self.runners[at].take_ended() {
                 if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
                 {
@@ -300,7 +285,8 @@ impl GuardProcess {
 
     /// Takes the connection of the next agent.
     fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
+        // Without a descriptor left, the kernel refuses before it looks whether there is one.
+        let Some(listener) = self.listener.as_ref().filter(|it| sys::is_ready(it)) else { return };
         let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
