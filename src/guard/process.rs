@@ -280,7 +280,7 @@ impl GuardProcess {
         if let Some(cgroup) = self.cgroups.first() {
             let _ = self.send(&GuardPacket::KillFile, Some(cgroup.kill_file.as_fd()));
         }
-        let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.reader()));
+        let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.as_fd()));
     }
 
     /// Takes the connection of the next agent.
