@@ -2,13 +2,13 @@
 //! waits for it: one change is told at a time, and others wait in a queue, which drops the oldest.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::inbox::{Inbox, NewestSender, newest_inbox};
-use crate::command::{Change, Commands, OutputPipe, Runner, not_run};
+use crate::command::{Change, Commands, OutputPipe, Process, not_run};
 use crate::core::{Command, Instant, Outcome};
 use crate::log::{command_output, panic_if_asked};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -43,20 +43,10 @@ struct Shared {
 struct ChangeThread {
     commands: Commands,
     output: OutputPipe,
-    runner: Runner,
     changes: Inbox<Change>,
     shared: Arc<Shared>,
     /// How long one run may take.
     within: Duration,
-    run: Option<Run>,
-}
-
-/// A run of the command, which was ordered and has not ended.
-struct Run {
-    /// When it is killed.
-    deadline: Instant,
-    old: String,
-    new: String,
 }
 
 impl ChangeHandle {
@@ -74,13 +64,8 @@ impl ChangeHandle {
         let shared = Arc::new(Shared { ends: AtomicBool::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
         let own_shared = Arc::clone(&shared);
-        let waker = Arc::clone(&changes.waker);
-        let prepare = |_process: &_| Ok(());
-        let runner = Runner::start(Command::OnChange, output.writer(), waker, prepare)?;
-        let mut thread =
-            ChangeThread { commands, output, runner, changes, shared, within, run: None };
-        let work = move || while thread.turn().is_some() {};
-        sys::start_thread("putex-change", work)?;
+        let mut thread = ChangeThread { commands, output, changes, shared, within };
+        sys::start_thread("putex-change", move || thread.work())?;
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
     }
 
@@ -102,51 +87,15 @@ impl ChangeHandle {
 }
 
 impl ChangeThread {
-    /// Waits, then does what is due; `None` when the agent ends and all is told.
-    fn turn(&mut self) -> Option<()> {
-        // One that is still being spawned can only be killed then.
-        let running = self.runner.process.as_ref().filter(|process| !process.killed);
-        let deadline = running.and(self.run.as_ref()).map(|run| run.deadline);
-        let fds = [Some(self.output.as_fd()), self.runner.exit()];
-        if let Err(error) = self.changes.wait(fds, deadline) {
-            log::error!("cannot wait for on-change: {error}");
-        }
-        panic_if_asked("putex-change");
-        self.output.pass_on(&mut command_output);
-        let ends = self.shared.ends.load(Ordering::Relaxed);
-        self.tend(ends);
-        while self.run.is_none()
-            && let Some(change) = self.next(ends)
-        {
-            self.spawn(change, ends);
-        }
-        if ends && self.run.is_none() {
-            self.shared.done.wake();
-            return None;
-        }
-        Some(())
-    }
-
-    /// Reaps the process if it has ended, and kills one whose time is over.
-    fn tend(&mut self, ends: bool) {
-        let not_spawned = self.runner.take_spawned().and_then(Result::err);
-        let outcome = not_spawned.map(|error| not_run(&error)).or_else(|| self.runner.reap());
-        if let Some(outcome) = outcome
-            && let Some(run) = self.run.take()
-        {
-            self.output.flush(&mut command_output);
-            if outcome != Outcome::Succeeded {
-                log::warn!("on-change {} -> {}: {outcome}", run.old, run.new);
+    /// Tells the changes until the agent ends and all is told.
+    fn work(&mut self) {
+        loop {
+            let ends = self.shared.ends.load(Ordering::Relaxed);
+            match self.next(ends) {
+                Some(change) => self.tell(change, ends),
+                None if ends => return self.shared.done.wake(),
+                None => self.wait(None, None),
             }
-        }
-        let Some(run) = &mut self.run else { return };
-        let now = sys::now();
-        if ends {
-            run.deadline = run.deadline.min(now.after(LAST_RUN_WITHIN));
-        }
-        let running = self.runner.process.as_mut().filter(|process| !process.killed);
-        if let Some(process) = running.filter(|_| now >= run.deadline) {
-            process.kill();
         }
     }
 
@@ -159,13 +108,44 @@ impl ChangeThread {
         Some(change)
     }
 
-    fn spawn(&mut self, change: Change, ends: bool) {
-        let within = if ends { LAST_RUN_WITHIN } else { self.within };
-        let deadline = sys::now().after(within);
+    /// Waits for a change or the end of the agent, or for the end of a run, and passes output on.
+    fn wait(&mut self, exit: Option<BorrowedFd<'_>>, until: Option<Instant>) {
+        // A kernel that refuses to wait leaves only to look again.
+        let _ = self.changes.wait([Some(self.output.as_fd()), exit], until);
+        panic_if_asked("putex-change");
+        self.output.pass_on(&mut command_output);
+    }
+
+    /// Runs the command for a change. A shell that a disk keeps from being read keeps nobody but
+    /// this thread.
+    fn tell(&mut self, change: Change, ends: bool) {
         let (old, new) = (change.old.clone(), change.new.clone());
+        let within = if ends { LAST_RUN_WITHIN } else { self.within };
+        let until = sys::now().after(within);
         let prepared = self.commands.prepare_on_change(change, within);
-        self.run = Some(Run { deadline, old, new });
-        self.runner.spawn(Box::new(prepared));
+        let outcome = match Process::spawn(prepared, self.output.writer()) {
+            Ok(process) => self.wait_for_end(process, until),
+            Err(error) => not_run(&error),
+        };
+        self.output.flush(&mut command_output);
+        if outcome != Outcome::Succeeded {
+            log::warn!("on-change {old} -> {new}: {outcome}");
+        }
+    }
+
+    /// Waits for the end of a run, which is killed when its time is over; returns how it ended.
+    fn wait_for_end(&mut self, mut process: Process, mut until: Instant) -> Outcome {
+        while !process.has_ended() {
+            if self.shared.ends.load(Ordering::Relaxed) {
+                until = until.min(sys::now().after(LAST_RUN_WITHIN));
+            }
+            if !process.killed && sys::now() >= until {
+                process.kill();
+            }
+            let until = (!process.killed).then_some(until);
+            self.wait(Some(process.as_fd()), until);
+        }
+        process.reap()
     }
 }
 

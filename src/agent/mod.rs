@@ -4,10 +4,10 @@
 //! |---|---|---|---|
 //! | `putex` (main) | pump, signals, link to the guard | poll(2), until a deadline | |
 //! | `putex-watchdog` (`health_check`) | the health check | poll(2), until its deadline | its end |
-//! | `putex-healthcheck`, `putex-on-change` ([`Runner`](crate::command::Runner)) | | spawning | |
+//! | `putex-healthcheck` ([`Runner`](crate::command::Runner)) | | spawning | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
-//! | `putex-change` (`change_thread`) | on-change | poll(2), until a deadline | that all is told |
+//! | `putex-change` (`change_thread`) | on-change | spawning, poll(2) | that all is told |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | |
 //! | `putex-files` (`file_thread`) | | writing what others read of this agent | |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
