@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use self::Name::*;
 use crate::core::agent_status::{AgentState, AgentStatus, seconds};
 use crate::core::event::{Effect, Event, GuardEvent, Written};
 use crate::core::protocol::ServiceState;
@@ -11,56 +10,6 @@ use crate::core::record::{Record, RecordState};
 use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
-
-/// One metric.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    id: Name,
-    /// Its name.
-    pub name: &'static str,
-    /// Its type: `gauge`, `counter` or `summary`.
-    pub kind: &'static str,
-    /// Its line of help: the same in the files of all agents.
-    pub help: &'static str,
-}
-
-/// Makes [`Name`] and [`METRICS`] of one list.
-macro_rules! metrics {
-    ($($id:ident: $name:literal $kind:literal $help:literal;)*) => {
-        /// The metrics in the code.
-        #[derive(Clone, Copy, Debug)]
-        enum Name {
-            $($id,)*
-        }
-
-        /// All metrics that an agent writes, in the order of the file.
-        pub const METRICS: &[Metric] =
-            &[$(Metric { id: $id, name: $name, kind: $kind, help: $help },)*];
-    };
-}
-
-metrics! {
-    Info: "putex_info" "gauge" "Version of putex, and token of the agent.";
-    State: "putex_state" "gauge" "1 for the state that the agent is in, 0 for the others.";
-    Holding: "putex_holding" "gauge" "1 if the agent holds the lock, confirmed or not.";
-    Candidate: "putex_candidate" "gauge"
-        "1 if the agent holds the lock or takes it when it is free.";
-    Paused: "putex_paused" "gauge" "1 if the agent knows of a pause of the service.";
-    StoreUp: "putex_store_up" "gauge" "1 if the agent has the bucket open.";
-    GuardUp: "putex_guard_up" "gauge" "1 if the guard of the agent answers.";
-    StartFailing: "putex_start_failing" "gauge"
-        "1 if the last start that has ended under the lock has failed.";
-    ValidSeconds: "putex_valid_seconds" "gauge"
-        "Time until the lock runs out without a renewal, 0 without the lock.";
-    StopMarginMin: "putex_stop_margin_min_seconds" "gauge"
-        "Least time from the end of a stop to when the service had to be down.";
-    Renewals: "putex_renewals_total" "counter" "Renewals that were sent, by what became of them.";
-    RenewalDuration: "putex_renewal_duration_seconds" "summary"
-        "Time from a renewal to its acknowledgement.";
-    Transitions: "putex_transitions_total" "counter" "Changes of state.";
-    LastRenewal: "putex_last_renewal_timestamp_seconds" "gauge"
-        "Unix time of the last acknowledged take or renewal.";
-}
 
 /// What became of a renewal: stored; refused, since another revision stands there; denied, as by
 /// a full disk; unknown.
@@ -185,71 +134,95 @@ impl Metrics {
 
     /// Returns the text of the file.
     pub fn render(&self) -> String {
-        let mut text = String::new();
-        for Metric { id, name, kind, help } in METRICS {
-            // Writing to a text does not fail.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            self.add_samples(*id, &mut Samples { text: &mut text, name, labels: &self.labels });
-        }
-        text
+        let mut file = MetricsText { text: String::new(), labels: &self.labels, name: "" };
+        self.add_state(&mut file);
+        self.add_times_and_counts(&mut file);
+        file.text
     }
 
-    fn add_samples(&self, id: Name, to: &mut Samples<'_>) {
-        let Some(status) = &self.status else { return };
-        let held = status.term.map(|_| Seat(status.seat.unwrap_or(Seat::FIRST.0)));
-        match id {
-            Info => to.add("", &label("version", env!("CARGO_PKG_VERSION")), 1),
-            State => {
-                for state in AgentState::ALL {
-                    to.add("", &label("state", state), u8::from(state == status.state));
-                }
-            }
-            Holding if self.seats == 1 => to.add("", "", u8::from(held.is_some())),
-            Holding => {
-                for seat in Seat::all(self.seats) {
-                    to.add("", &label("seat", seat), u8::from(held == Some(seat)));
-                }
-            }
-            Candidate => to.add("", "", u8::from(status.is_candidate())),
-            Paused => to.add("", "", u8::from(status.pause.is_some())),
-            StoreUp => to.add("", "", u8::from(status.store_up)),
-            GuardUp => to.add("", "", u8::from(status.guard_up)),
-            StartFailing => to.add("", "", u8::from(status.start_failure.is_some())),
-            ValidSeconds => to.add("", "", seconds(self.valid)),
-            StopMarginMin => self.stop_margin_min.iter().for_each(|least| to.add("", "", least)),
-            Renewals => {
-                for (result, count) in RESULTS.iter().zip(self.renewals) {
-                    to.add("", &label("result", result), count);
-                }
-            }
-            RenewalDuration => {
-                to.add("_sum", "", self.renewal_time.as_secs_f64());
-                to.add("_count", "", self.renewals[0]);
-            }
-            Transitions => {
-                for (from, new, count) in &self.transitions {
-                    to.add("", &format!("{}{}", label("from", from), label("to", new)), count);
-                }
-            }
-            LastRenewal => {
-                self.last_renewal.iter().for_each(|at| to.add("", "", seconds(*at)));
-            }
+    fn add_state(&self, file: &mut MetricsText<'_>) {
+        let status = self.status.as_ref();
+        file.begin("putex_info", "gauge", "Version of putex, and token of the agent.");
+        file.add("", &label("version", env!("CARGO_PKG_VERSION")), 1);
+        let help = "1 for the state that the agent is in, 0 for the others.";
+        file.begin("putex_state", "gauge", help);
+        for state in AgentState::ALL {
+            let is_in = status.is_some_and(|status| status.state == state);
+            file.add("", &label("state", state), u8::from(is_in));
         }
+        let help = "1 if the agent holds the lock, confirmed or not.";
+        file.begin("putex_holding", "gauge", help);
+        let holder = status.filter(|status| status.term.is_some());
+        let held = holder.map(|status| status.seat.map_or(Seat::FIRST, Seat));
+        for seat in Seat::all(self.seats) {
+            let label = if self.seats > 1 { label("seat", seat) } else { String::new() };
+            file.add("", &label, u8::from(held == Some(seat)));
+        }
+        let is_candidate = status.is_some_and(AgentStatus::is_candidate);
+        let help = "1 if the agent holds the lock or takes it when it is free.";
+        file.add_flag("putex_candidate", help, is_candidate);
+        let is_paused = status.is_some_and(|status| status.pause.is_some());
+        file.add_flag("putex_paused", "1 if the agent knows of a pause of the service.", is_paused);
+        let store_up = status.is_some_and(|status| status.store_up);
+        file.add_flag("putex_store_up", "1 if the agent has the bucket open.", store_up);
+        let guard_up = status.is_some_and(|status| status.guard_up);
+        file.add_flag("putex_guard_up", "1 if the guard of the agent answers.", guard_up);
+        let is_failing = status.is_some_and(|status| status.start_failure.is_some());
+        let help = "1 if the last start that has ended under the lock has failed.";
+        file.add_flag("putex_start_failing", help, is_failing);
+    }
+
+    fn add_times_and_counts(&self, file: &mut MetricsText<'_>) {
+        let help = "Time until the lock runs out without a renewal, 0 without the lock.";
+        file.begin("putex_valid_seconds", "gauge", help);
+        file.add("", "", seconds(self.valid));
+        let help = "Least time from the end of a stop to when the service had to be down.";
+        file.begin("putex_stop_margin_min_seconds", "gauge", help);
+        self.stop_margin_min.iter().for_each(|least| file.add("", "", least));
+        let help = "Renewals that were sent, by what became of them.";
+        file.begin("putex_renewals_total", "counter", help);
+        for (result, count) in RESULTS.iter().zip(self.renewals) {
+            file.add("", &label("result", result), count);
+        }
+        let help = "Time from a renewal to its acknowledgement.";
+        file.begin("putex_renewal_duration_seconds", "summary", help);
+        file.add("_sum", "", self.renewal_time.as_secs_f64());
+        file.add("_count", "", self.renewals[0]);
+        file.begin("putex_transitions_total", "counter", "Changes of state.");
+        for (from, new, count) in &self.transitions {
+            file.add("", &format!("{}{}", label("from", from), label("to", new)), count);
+        }
+        let help = "Unix time of the last acknowledged take or renewal.";
+        file.begin("putex_last_renewal_timestamp_seconds", "gauge", help);
+        self.last_renewal.iter().for_each(|at| file.add("", "", seconds(*at)));
     }
 }
 
-/// Where the samples of one metric go.
-struct Samples<'a> {
-    text: &'a mut String,
-    name: &'a str,
+/// The text of the file as it is written, metric by metric.
+struct MetricsText<'a> {
+    text: String,
+    /// The labels of every sample.
     labels: &'a str,
+    /// The metric that is written.
+    name: &'static str,
 }
 
-impl Samples<'_> {
-    fn add(&mut self, suffix: &str, more: &str, value: impl fmt::Display) {
-        let Samples { text, name, labels } = self;
+impl MetricsText<'_> {
+    /// Begins a metric of this type. Its help is the same in the files of all agents.
+    fn begin(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.name = name;
         // Writing to a text does not fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn add(&mut self, suffix: &str, more: &str, value: impl fmt::Display) {
+        let MetricsText { text, labels, name } = self;
         let _ = writeln!(text, "{name}{suffix}{{{labels}{more}}} {value}");
+    }
+
+    fn add_flag(&mut self, name: &'static str, help: &str, is_set: bool) {
+        self.begin(name, "gauge", help);
+        self.add("", "", u8::from(is_set));
     }
 }
 
@@ -391,10 +364,13 @@ mod tests {
         let is_one: Vec<_> = states.iter().filter(is).collect();
         assert_eq!(states.len(), 7);
         assert!(is_one.len() == 1 && is_one[0].contains("state=\"active\""), "{is_one:?}");
-        for Metric { name, kind, help, .. } in METRICS {
-            let text = metrics.render();
-            let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}");
-            assert!(text.contains(&head), "{head} in {text}");
+        let text = metrics.render();
+        let of_metrics: Vec<_> = text.split("# HELP ").skip(1).collect();
+        assert_eq!(of_metrics.len(), 14, "{text}");
+        for text in of_metrics {
+            let (name, _) = text.split_once(' ').expect("a name");
+            let samples = text.split_once(&format!("\n# TYPE {name} ")).expect("a type").1;
+            assert!(samples.contains(&format!("\n{name}")), "{text}");
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use putex::core::metrics::METRICS;
+use putex::core::Metrics;
 use serde_json::Value;
 
 use crate::mdoc::{items, read, root, section};
@@ -21,11 +21,13 @@ const AGE: &str = "node_textfile_mtime_seconds";
 
 /// Returns the names of the samples that an agent writes.
 fn names() -> BTreeSet<String> {
-    let of = |kind: &str, name: &str| match kind {
+    let of = |(name, kind): (&str, &str)| match kind {
         "summary" => vec![format!("{name}_sum"), format!("{name}_count")],
         _ => vec![name.to_owned()],
     };
-    METRICS.iter().flat_map(|metric| of(metric.kind, metric.name)).collect()
+    let text = Metrics::new("bucket", "key", "token", 1).render();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    types.flat_map(of).collect()
 }
 
 /// Returns what looks like the name of a metric.
