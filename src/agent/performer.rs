@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use log::Level;
+
 use super::change_thread::ChangeHandle;
 use super::file_thread::FileHandle;
 use super::guard_client::GuardClient;
@@ -15,10 +17,10 @@ use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
 use crate::core::{
-    AgentState, AgentStatus, Effect, Ending, Event, Instant, Level, LockContext, Pump, Since,
+    AgentState, AgentStatus, Effect, Ending, Event, Instant, LockContext, Pump, Since,
 };
 use crate::exit::Exit;
-use crate::log::{Destination, LogQueue, say};
+use crate::log::{Destination, LogQueue};
 use crate::store::switchover::Switchover;
 use crate::sys;
 
@@ -89,7 +91,7 @@ impl Performer<'_> {
                 } else if let Report::Ends(why) = &report {
                     self.since.why = why.to_string();
                 }
-                say(level, &report.to_string());
+                log::log!(level, "{report}");
             }
             Effect::Exit(ending) => return Some(self.end(ending)),
         }

@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn moved(from: AgentState, to: AgentState, why: Reason) -> Effect {
-        let level = crate::core::Level::Info;
+        let level = log::Level::Info;
         Effect::Report(Report::Moved { from, to, why, level })
     }
 

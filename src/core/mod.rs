@@ -8,7 +8,6 @@
 //! | [`timing`] | R, F, C and every duration that follows from them |
 //! | [`record`] | what stands in the bucket under the key, and what it means |
 //! | [`command`] | the operator's commands, what each is told, how each ended |
-//! | [`level`] | how much a message matters |
 //! | [`report`] | what the pump tells the operator |
 //! | [`agent_status`] | what an agent says of itself when it is asked for its status |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
@@ -30,7 +29,6 @@ pub mod command;
 pub mod event;
 pub mod guard;
 pub mod lease;
-pub mod level;
 pub mod metrics;
 pub mod observed;
 pub mod priority;
@@ -59,7 +57,6 @@ pub use self::event::{
     SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
-pub use self::level::Level;
 pub use self::metrics::Metrics;
 pub use self::observed::Observed;
 pub use self::priority::Priority;

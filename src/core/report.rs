@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use displaydoc::Display;
+use log::Level;
 
 use crate::core::agent_status::AgentState;
-use crate::core::level::Level;
 use crate::core::priority::Priority;
 use crate::core::record::Revision;
 use crate::core::seat::Seat;

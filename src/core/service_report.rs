@@ -2,9 +2,9 @@
 //! variants. The comment of a variant is its text: `displaydoc` makes it one.
 
 use displaydoc::Display;
+use log::Level::{self, Error, Info, Warn};
 
 use crate::core::command::Outcome;
-use crate::core::level::Level::{self, Error, Info, Warn};
 use crate::core::record::Revision;
 use crate::core::time::Ms;
 

@@ -14,9 +14,9 @@ use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
 use super::note;
 use super::process::GuardProcess;
 use super::protocol::Settings;
-use crate::core::{Level, Ms, Timing, guard_answer_time};
+use crate::core::{Ms, Timing, guard_answer_time};
 use crate::exit::Exit;
-use crate::log::{LogQueue, say};
+use crate::log::LogQueue;
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
@@ -41,13 +41,13 @@ pub fn finish(
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
     if dir.lock(AGENT_LOCK, LOCK_WITHIN)?.is_none() {
-        say(Level::Info, "finish: the agent lives: nothing to do");
+        log::info!("finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
     let timing = settings.timing;
     let give_up_within = timing.stop_budget() + timing.renewal();
     let Some(lock) = lock_of_guard(&dir, timing, give_up_within)? else {
-        say(Level::Info, "finish: the guard sees to the service");
+        log::info!("finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
     let mut process = GuardProcess::new(&dir.path, lock, settings, log, None, false)?;
@@ -56,11 +56,11 @@ pub fn finish(
     while !process.done {
         process.turn();
         if !process.guard.is_down() && sys::now() >= give_up_at {
-            say(Level::Error, "finish: the service could not be stopped");
+            log::error!("finish: the service could not be stopped");
             return Ok(Exit::NotStopped);
         }
     }
-    say(Level::Info, "finish: stop succeeded");
+    log::info!("finish: stop succeeded");
     Ok(Exit::Success)
 }
 

@@ -26,10 +26,10 @@ use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
 use crate::core::{
-    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
+    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run,
     SLACK, ServiceAction, Timing, ToGuard,
 };
-use crate::log::{LogQueue, OncePerSecond, say};
+use crate::log::{LogQueue, OncePerSecond};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -101,18 +101,18 @@ impl GuardProcess {
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
             Ok(own) => cgroups.push(own),
             // `putex finish` runs no start.
-            Err(why) if may_be_down => say(Level::Info, &format!("no control group: {why}")),
+            Err(why) if may_be_down => log::info!("no control group: {why}"),
             Err(_) => {}
         }
         ServiceCgroup::open_populated(&previous.cgroups, &mut cgroups);
         // Without the note the next guard finds its own all the same, below the same parent.
         let dirs = cgroups.iter().map(|cgroup| cgroup.dir.clone()).collect();
         if let Err(why) = note.cgroups(dirs).map_err(named) {
-            say(Level::Warn, &format!("the control groups are not noted: {why}"));
+            log::warn!("the control groups are not noted: {why}");
         }
         if previous.service.was_started() {
             // Whoever looks for the end of the service finds no other line about it.
-            say_report(&ServiceReport::GuardBeforeDead);
+            say(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
         let notes = NoteThread::start(note)?;
@@ -166,7 +166,7 @@ impl GuardProcess {
         if let Err(error) = self.wait(until)
             && self.cannot_wait.is_due(sys::now())
         {
-            say(Level::Error, &format!("the guard cannot wait: {error}"));
+            log::error!("the guard cannot wait: {error}");
         }
         self.handle_command_events();
         self.receive_messages();
@@ -177,7 +177,7 @@ impl GuardProcess {
         {
             let late = now.since(at);
             if late > SLACK {
-                say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
+                log::warn!("the guard woke {} late", Ms(late));
             }
             // What happened until this instant is handled before it counts.
             self.handle_command_events();
@@ -353,16 +353,13 @@ impl GuardProcess {
             ServiceAction::EmptyCgroup => {
                 let mut cgroups = self.cgroups.iter();
                 if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
-                    let text = "stop has left processes of the service behind: they are killed";
-                    say(Level::Warn, text);
+                    log::warn!("stop has left processes of the service behind: they are killed");
                     self.kill_cgroup();
                 }
                 self.emptying = true;
                 self.check_cgroup_empty();
             }
-            ServiceAction::Report(report) => {
-                say_report(&report);
-            }
+            ServiceAction::Report(report) => say(&report),
         }
     }
 
@@ -441,9 +438,6 @@ impl GuardProcess {
     }
 }
 
-/// Logs a report; returns its level and its text.
-fn say_report(report: &ServiceReport) -> (Level, String) {
-    let (level, text) = (report.level(), report.to_string());
-    say(level, &text);
-    (level, text)
+fn say(report: &ServiceReport) {
+    log::log!(report.level(), "{report}");
 }

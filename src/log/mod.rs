@@ -22,4 +22,4 @@ pub use self::format::Destination;
 pub(crate) use self::format::one_line;
 pub(crate) use self::once::OncePerSecond;
 pub use self::queue::LogQueue;
-pub(crate) use self::queue::{command_output, say};
+pub(crate) use self::queue::command_output;

@@ -18,7 +18,7 @@ use super::fatal::panic_if_asked;
 use super::format::Destination;
 use super::once::OncePerSecond;
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::{self, Command};
+use crate::core::Command;
 use crate::sys::{self, Alarm, PollFlags, Waker, raw};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
@@ -29,17 +29,6 @@ const OWN_LINES: usize = 256;
 
 /// How long an ending process waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
-
-/// Logs a line of the program's own.
-pub(crate) fn say(level: core::Level, text: &str) {
-    let level = match level {
-        core::Level::Error => Level::Error,
-        core::Level::Warn => Level::Warn,
-        core::Level::Info => Level::Info,
-        core::Level::Debug => Level::Debug,
-    };
-    ::log::log!(level, "{text}");
-}
 
 /// Logs a line of a command's output. Its target is the name of the command.
 pub(crate) fn command_output(command: Command, line: &[u8]) {

@@ -148,7 +148,7 @@ fn the_core_knows_nothing_of_the_rest() {
         &[
             "crate::agent", "crate::cli", "crate::exit", "crate::nats", "crate::store",
             "crate::sys", "std::fs", "std::io", "std::net", "std::process", "std::thread",
-            "rustix", "log::", "crossbeam",
+            "rustix", "crossbeam", "log!", "error!", "warn!", "info!", "debug!",
         ],
     );
 }

@@ -1,13 +1,14 @@
 //! Nothing is known yet: the key is read, and the guard that may have outlived the previous
 //! instance of this agent is asked.
 
+use log::Level;
+
 use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
 use super::{Next, State, end};
-use crate::core::level::Level;
 use crate::core::report::Reason;
 use crate::core::time::Instant;
 

@@ -85,6 +85,8 @@ mod write;
 
 use std::time::Duration;
 
+use log::Level;
+
 use self::active::Active;
 use self::context::Context;
 use self::deadline::Timers;
@@ -96,7 +98,6 @@ use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::agent_status::AgentState;
 use crate::core::event::{Effect, Ending, Event};
-use crate::core::level::Level;
 use crate::core::priority::Priority;
 use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record};

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use log::Level;
+
 use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::failback::Failback;
@@ -16,7 +18,6 @@ use super::taking::Taking;
 use super::{Next, State};
 use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
-use crate::core::level::Level;
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use log::Level;
+
 use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::hold::Hold;
@@ -12,7 +14,6 @@ use super::standby::Standby;
 use super::write::{NewWrite, prepare_write};
 use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
-use crate::core::level::Level;
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
 use crate::core::report::{Reason, Report};
 use crate::core::service_report::ServiceReport;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use log::Level;
+
 use super::active::Active;
 use super::context::Context;
 use super::deadline::{Timer, Timers};
@@ -14,7 +16,6 @@ use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Next, State};
 use crate::core::agent_status::AgentState;
 use crate::core::event::Event;
-use crate::core::level::Level;
 use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, RecordState, Revision};
 use crate::core::report::{Reason, Report};

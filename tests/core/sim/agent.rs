@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
+use log::Level;
 use putex::core::command::Outcome;
 use putex::core::event::{Effect, Ending, Event, GuardEvent, SwitchoverRequest, Written};
-use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use log::Level;
 use putex::core::command::{LockContext, Run};
 use putex::core::event::{Effect, Ending};
 use putex::core::guard::GuardAction;
-use putex::core::level::Level;
 use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Record;
 use putex::core::seat::Seat;
@@ -123,7 +123,7 @@ fn say(level: Level, text: &str) -> String {
         Level::Error => "error",
         Level::Warn => "warn",
         Level::Info => "info",
-        Level::Debug => "debug",
+        Level::Debug | Level::Trace => "debug",
     };
     format!("{level}: {text}")
 }
