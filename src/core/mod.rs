@@ -68,7 +68,6 @@ pub use self::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };
 pub use self::seat::{SEATS_MAX, Seat};
-pub use self::service::ServiceAction;
 pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{

@@ -1,13 +1,14 @@
 //! What the guard does to the service, and the processes of the commands that it runs.
 
 use crate::core::command::Command;
+use crate::core::protocol::GuardReport;
 use crate::core::service_report::ServiceReport;
 use crate::core::time::Instant;
 
-/// What is to be done. Actions are performed in their order.
+/// What the guard does. Actions are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceAction {
-    /// Run a command. It waits for [`ServiceAction::Release`] before it begins. The instant is
+pub enum GuardAction {
+    /// Run a command. It waits for [`GuardAction::Release`] before it begins. The instant is
     /// when it is killed, which the command is told.
     Run(Command, Instant),
     /// Let a command begin that was spawned.
@@ -20,7 +21,21 @@ pub enum ServiceAction {
     /// when it is empty.
     EmptyCgroup,
     /// Tell the operator.
-    Report(ServiceReport),
+    Log(ServiceReport),
+    /// Tell the agent, if there is one.
+    Report(GuardReport),
+    /// Open the watchdog device and close it again, so that it is known whether it can be
+    /// used; answered at once with `DeviceClosed`, `DeviceOpened` or `DeviceFailed`.
+    TryDevice,
+    /// Open the watchdog device; answered at once with `DeviceOpened` or `DeviceFailed`.
+    OpenDevice,
+    /// Kick the watchdog device.
+    KickDevice,
+    /// Close the watchdog device so that it does not reset the host; answered at once with
+    /// `DeviceClosed`, or not at all when the device cannot be stopped.
+    CloseDevice,
+    /// End. The last action there is.
+    Exit,
 }
 
 /// The process of a command.
@@ -43,7 +58,7 @@ enum Process {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes {
     processes: [Process; Command::ALL.len()],
-    actions: Vec<ServiceAction>,
+    pub(super) actions: Vec<GuardAction>,
 }
 
 impl Processes {
@@ -58,11 +73,6 @@ impl Processes {
 
     fn of(&mut self, command: Command) -> &mut Process {
         &mut self.processes[command as usize]
-    }
-
-    /// Returns the actions since the last call.
-    pub(super) fn take_actions(&mut self) -> Vec<ServiceAction> {
-        std::mem::take(&mut self.actions)
     }
 
     /// Returns whether a command was run that has not ended.
@@ -83,13 +93,13 @@ impl Processes {
     /// Runs a command that is not alive.
     pub(super) fn run(&mut self, command: Command, until: Instant) {
         *self.of(command) = Process::Waiting;
-        self.act(ServiceAction::Run(command, until));
+        self.act(GuardAction::Run(command, until));
     }
 
     /// Kills a command that is alive.
     pub(super) fn kill(&mut self, command: Command) {
         self.withdraw(command);
-        self.act(ServiceAction::Kill(command));
+        self.act(GuardAction::Kill(command));
     }
 
     /// The command is not to begin any more.
@@ -107,7 +117,7 @@ impl Processes {
     pub(super) fn spawned(&mut self, command: Command, may_begin: bool) {
         if may_begin && *self.of(command) == Process::Waiting {
             *self.of(command) = Process::Released;
-            self.act(ServiceAction::Release(command));
+            self.act(GuardAction::Release(command));
         } else {
             self.kill(command);
         }
@@ -119,10 +129,10 @@ impl Processes {
     }
 
     pub(super) fn report(&mut self, report: ServiceReport) {
-        self.act(ServiceAction::Report(report));
+        self.act(GuardAction::Log(report));
     }
 
-    pub(super) fn act(&mut self, action: ServiceAction) {
+    pub(super) fn act(&mut self, action: GuardAction) {
         self.actions.push(action);
     }
 }

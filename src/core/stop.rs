@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::core::command::{Command, Outcome};
 use crate::core::protocol::{GuardConfig, Stake, StopOrder};
-use crate::core::service::{Processes, ServiceAction};
+use crate::core::service::{GuardAction, Processes};
 use crate::core::service_report::{ServiceReport, StopFailure};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing};
@@ -167,7 +167,7 @@ impl StopProcedure {
                     self.phase = Phase::Waiting(now);
                 } else if counts {
                     self.phase = Phase::Emptying;
-                    processes.act(ServiceAction::EmptyCgroup);
+                    processes.act(GuardAction::EmptyCgroup);
                 } else {
                     self.stop_failed(running, outcome, processes, now);
                 }
@@ -270,7 +270,7 @@ impl StopProcedure {
                 processes.report(ServiceReport::StopFailed(why));
             }
         }
-        processes.act(ServiceAction::KillCgroup);
+        processes.act(GuardAction::KillCgroup);
         if self.order.stake == Stake::Lock {
             processes.report(ServiceReport::MayStillRun);
         }

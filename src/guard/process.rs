@@ -26,8 +26,8 @@ use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
 use crate::core::{
-    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run,
-    SLACK, ServiceAction, Timing, ToGuard,
+    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run, SLACK,
+    Timing, ToGuard,
 };
 use crate::log::{LogQueue, OncePerSecond};
 use crate::sys::{self, Alarm, Waker};
@@ -325,7 +325,12 @@ impl GuardProcess {
     /// Performs an action; returns its answer, if there is one at once.
     fn perform(&mut self, action: GuardAction) -> Option<GuardInput> {
         match action {
-            GuardAction::Service(action) => self.perform_on_service(action),
+            GuardAction::Run(command, until) => self.run(command, until),
+            GuardAction::Release(command) => self.runner(command).release(),
+            GuardAction::Kill(command) => self.runner(command).kill(),
+            GuardAction::KillCgroup => self.kill_cgroup(),
+            GuardAction::EmptyCgroup => self.empty_cgroup(),
+            GuardAction::Log(report) => say(&report),
             GuardAction::Report(report) => self.report(report),
             GuardAction::TryDevice => return self.device.try_out(),
             GuardAction::OpenDevice => return self.device.open(),
@@ -344,23 +349,14 @@ impl GuardProcess {
         None
     }
 
-    fn perform_on_service(&mut self, action: ServiceAction) {
-        match action {
-            ServiceAction::Run(command, until) => self.run(command, until),
-            ServiceAction::Release(command) => self.runner(command).release(),
-            ServiceAction::Kill(command) => self.runner(command).kill(),
-            ServiceAction::KillCgroup => self.kill_cgroup(),
-            ServiceAction::EmptyCgroup => {
-                let mut cgroups = self.cgroups.iter();
-                if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
-                    log::warn!("stop has left processes of the service behind: they are killed");
-                    self.kill_cgroup();
-                }
-                self.emptying = true;
-                self.check_cgroup_empty();
-            }
-            ServiceAction::Report(report) => say(&report),
+    fn empty_cgroup(&mut self) {
+        let mut cgroups = self.cgroups.iter();
+        if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
+            log::warn!("stop has left processes of the service behind: they are killed");
+            self.kill_cgroup();
         }
+        self.emptying = true;
+        self.check_cgroup_empty();
     }
 
     fn runner(&mut self, command: Command) -> &mut ServiceCommand {

@@ -7,7 +7,6 @@ use crate::command::Commands;
 use crate::core::command::{Command, Outcome};
 use crate::core::guard::{Guard, GuardAction, GuardInput};
 use crate::core::protocol::{DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
-use crate::core::service::ServiceAction;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 use crate::guard::protocol::{AgentPacket, GuardPacket, PACKET_MAX, Settings, decode, encode};
@@ -252,7 +251,28 @@ impl FuzzedGuard {
 
     fn perform(&mut self, action: &GuardAction) {
         match action {
-            GuardAction::Service(action) => self.perform_on_service(action),
+            GuardAction::Run(command, _) => self.ordered(*command),
+            GuardAction::Release(command) => {
+                let process = self.process(*command);
+                assert_eq!(*process, Process::Waiting, "{command:?}");
+                *process = Process::Released;
+                if *command == Command::Start {
+                    self.start_allowed();
+                }
+            }
+            // A command that is being spawned cannot be killed yet.
+            GuardAction::Kill(command) => {
+                let process = self.process(*command);
+                match process {
+                    Process::Waiting => *process = Process::KilledUnbegun,
+                    Process::Released => *process = Process::Killed,
+                    Process::None | Process::Asked => {}
+                    Process::KilledUnbegun | Process::Killed => {}
+                }
+            }
+            GuardAction::KillCgroup => self.killed = true,
+            GuardAction::EmptyCgroup => self.emptying = true,
+            GuardAction::Log(report) => assert_one_line(&report.to_string()),
             GuardAction::Report(report) => self.reported(report),
             GuardAction::TryDevice => {
                 assert!(self.down, "a trial stops the device");
@@ -285,33 +305,6 @@ impl FuzzedGuard {
             GuardInput::DeviceFailed("it is gone".to_owned())
         } else {
             answer
-        }
-    }
-
-    fn perform_on_service(&mut self, action: &ServiceAction) {
-        match action {
-            ServiceAction::Run(command, _) => self.ordered(*command),
-            ServiceAction::Release(command) => {
-                let process = self.process(*command);
-                assert_eq!(*process, Process::Waiting, "{command:?}");
-                *process = Process::Released;
-                if *command == Command::Start {
-                    self.start_allowed();
-                }
-            }
-            // A command that is being spawned cannot be killed yet.
-            ServiceAction::Kill(command) => {
-                let process = self.process(*command);
-                match process {
-                    Process::Waiting => *process = Process::KilledUnbegun,
-                    Process::Released => *process = Process::Killed,
-                    Process::None | Process::Asked => {}
-                    Process::KilledUnbegun | Process::Killed => {}
-                }
-            }
-            ServiceAction::KillCgroup => self.killed = true,
-            ServiceAction::EmptyCgroup => self.emptying = true,
-            ServiceAction::Report(report) => assert_one_line(&report.to_string()),
         }
     }
 

@@ -30,7 +30,8 @@ use crate::core::protocol::{
     Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
 use crate::core::record::Revision;
-use crate::core::service::{Processes, ServiceAction};
+pub use crate::core::service::GuardAction;
+use crate::core::service::Processes;
 use crate::core::service_report::ServiceReport;
 use crate::core::stop::StopProcedure;
 use crate::core::text::sanitize_field;
@@ -47,7 +48,7 @@ pub enum GuardInput {
     Received(ToGuard),
     /// The agent has closed its end.
     Disconnected,
-    /// The process of a command waits for [`ServiceAction::Release`].
+    /// The process of a command waits for [`GuardAction::Release`].
     Spawned(Command),
     /// A command has ended.
     Ended(Command, Outcome),
@@ -59,27 +60,6 @@ pub enum GuardInput {
     DeviceClosed,
     /// The watchdog device cannot be used; why.
     DeviceFailed(String),
-}
-
-/// What the guard does. Actions are performed in their order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuardAction {
-    /// Something is to be done to the service.
-    Service(ServiceAction),
-    /// Tell the agent, if there is one.
-    Report(GuardReport),
-    /// Open the watchdog device and close it again, so that it is known whether it can be
-    /// used; answered at once with `DeviceClosed`, `DeviceOpened` or `DeviceFailed`.
-    TryDevice,
-    /// Open the watchdog device; answered at once with `DeviceOpened` or `DeviceFailed`.
-    OpenDevice,
-    /// Kick the watchdog device.
-    KickDevice,
-    /// Close the watchdog device so that it does not reset the host; answered at once with
-    /// `DeviceClosed`, or not at all when the device cannot be stopped.
-    CloseDevice,
-    /// End. The last action there is.
-    Exit,
 }
 
 /// What the guard knows of the service.
@@ -131,7 +111,6 @@ pub struct Guard {
     order: Option<StopOrder>,
     /// What was reported last.
     reported: Option<GuardReport>,
-    actions: Vec<GuardAction>,
 }
 
 impl Guard {
@@ -151,7 +130,6 @@ impl Guard {
             heard: None,
             order: None,
             reported: None,
-            actions: Vec::with_capacity(4),
         }
     }
 
@@ -222,11 +200,10 @@ impl Guard {
         let device_answers = |action: &GuardAction| {
             matches!(action, GuardAction::TryDevice | GuardAction::OpenDevice)
         };
-        if !self.actions.iter().any(device_answers) {
+        if !self.processes.actions.iter().any(device_answers) {
             self.report(answer);
         }
-        let service = self.processes.take_actions().into_iter().map(GuardAction::Service);
-        service.chain(self.actions.drain(..)).collect()
+        std::mem::take(&mut self.processes.actions)
     }
 
     fn advance(&mut self, now: Instant) {
@@ -476,6 +453,6 @@ impl Guard {
     }
 
     fn act(&mut self, action: GuardAction) {
-        self.actions.push(action);
+        self.processes.act(action);
     }
 }

@@ -8,7 +8,6 @@ use putex::core::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StopOrder, ToGuard,
 };
 use putex::core::record::{Incarnation, Revision};
-use putex::core::service::ServiceAction;
 use putex::core::service_report::{ServiceReport, StopFailure};
 use putex::core::time::{Instant, Ms};
 use putex::core::timing::Timing;
@@ -66,28 +65,26 @@ pub(crate) fn failed() -> Outcome {
 }
 
 pub(crate) fn run(command: Command, until: Instant) -> GuardAction {
-    GuardAction::Service(ServiceAction::Run(command, until))
+    GuardAction::Run(command, until)
 }
 
 pub(crate) fn release(command: Command) -> GuardAction {
-    GuardAction::Service(ServiceAction::Release(command))
+    GuardAction::Release(command)
 }
 
 pub(crate) fn kill(command: Command) -> GuardAction {
-    GuardAction::Service(ServiceAction::Kill(command))
+    GuardAction::Kill(command)
 }
 
 /// Returns which command is run, if one is.
 pub(crate) fn ran(deeds: &[GuardAction]) -> Option<Command> {
     deeds.iter().find_map(|deed| match deed {
-        GuardAction::Service(ServiceAction::Run(command, _)) => Some(*command),
-        GuardAction::Service(
-            ServiceAction::Release(_)
-            | ServiceAction::Kill(_)
-            | ServiceAction::KillCgroup
-            | ServiceAction::EmptyCgroup
-            | ServiceAction::Report(_),
-        )
+        GuardAction::Run(command, _) => Some(*command),
+        GuardAction::Release(_)
+        | GuardAction::Kill(_)
+        | GuardAction::KillCgroup
+        | GuardAction::EmptyCgroup
+        | GuardAction::Log(_)
         | GuardAction::Report(_)
         | GuardAction::TryDevice
         | GuardAction::OpenDevice
@@ -97,8 +94,8 @@ pub(crate) fn ran(deeds: &[GuardAction]) -> Option<Command> {
     })
 }
 
-pub(crate) const KILL_CGROUP: GuardAction = GuardAction::Service(ServiceAction::KillCgroup);
-pub(crate) const EMPTY_CGROUP: GuardAction = GuardAction::Service(ServiceAction::EmptyCgroup);
+pub(crate) const KILL_CGROUP: GuardAction = GuardAction::KillCgroup;
+pub(crate) const EMPTY_CGROUP: GuardAction = GuardAction::EmptyCgroup;
 
 /// How long a command has that begins when the service is overdue.
 pub(crate) fn late_time() -> Duration {
@@ -171,15 +168,13 @@ impl Bench {
         let mut deeds = Vec::new();
         for action in self.guard.handle(input, now) {
             match action {
-                GuardAction::Service(ServiceAction::Report(report)) => self.said.push(report),
+                GuardAction::Log(report) => self.said.push(report),
                 GuardAction::Report(report) => self.reports.push(report),
-                GuardAction::Service(
-                    ServiceAction::Run(..)
-                    | ServiceAction::Release(_)
-                    | ServiceAction::Kill(_)
-                    | ServiceAction::KillCgroup
-                    | ServiceAction::EmptyCgroup,
-                )
+                GuardAction::Run(..)
+                | GuardAction::Release(_)
+                | GuardAction::Kill(_)
+                | GuardAction::KillCgroup
+                | GuardAction::EmptyCgroup
                 | GuardAction::TryDevice
                 | GuardAction::OpenDevice
                 | GuardAction::KickDevice

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use putex::core::command::{LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput as CoreInput};
 use putex::core::protocol::{ServiceState, Stake, StartState, StopOrder, ToGuard};
-use putex::core::service::ServiceAction;
 
 use super::automaton::{Automaton, FIRST, Node, Step, at, from};
 use super::canon::{self, Frame};
@@ -158,20 +157,18 @@ fn output(
     received: u64,
 ) -> Option<GuardOutput> {
     Some(match action {
-        GuardAction::Service(ServiceAction::Run(command, _)) => GuardOutput::Run {
+        GuardAction::Run(command, _) => GuardOutput::Run {
             job: job(*command),
             term: context.term.map(|term| {
                 let from_base = term.0.cast_signed() - frame.base.cast_signed();
                 i16::try_from(from_base).expect("a few revisions")
             }),
         },
-        GuardAction::Service(ServiceAction::Release(command)) => {
-            GuardOutput::Release(job(*command))
-        }
-        GuardAction::Service(ServiceAction::Kill(command)) => GuardOutput::Kill(job(*command)),
-        GuardAction::Service(ServiceAction::KillCgroup) => GuardOutput::KillCgroup,
-        GuardAction::Service(ServiceAction::EmptyCgroup) => GuardOutput::EmptyCgroup,
-        GuardAction::Service(ServiceAction::Report(_)) => return None,
+        GuardAction::Release(command) => GuardOutput::Release(job(*command)),
+        GuardAction::Kill(command) => GuardOutput::Kill(job(*command)),
+        GuardAction::KillCgroup => GuardOutput::KillCgroup,
+        GuardAction::EmptyCgroup => GuardOutput::EmptyCgroup,
+        GuardAction::Log(_) => return None,
         GuardAction::Report(report) => {
             let uncounted = received.cast_signed() - report.heard.cast_signed();
             GuardOutput::Report {

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardReport, ServiceState, Stake, StopOrder, ToGuard};
-use putex::core::service::ServiceAction;
 use putex::core::service_report::ServiceReport;
 use putex::core::timing::Timing;
 
@@ -331,8 +330,39 @@ impl World<'_> {
 
     /// Performs one action; returns what is answered to it at once.
     fn act(&mut self, id: usize, action: GuardAction) -> Option<GuardInput> {
+        let site = self.guards[id].site;
         match action {
-            GuardAction::Service(action) => self.serve(id, action),
+            GuardAction::Run(command, until) => {
+                if command != Command::Start {
+                    self.judge_end(id);
+                }
+                self.run_command(id, command, until);
+            }
+            GuardAction::Release(command) => self.release(id, command),
+            GuardAction::Kill(command) => {
+                // One that has not begun is no part of the service yet.
+                if command == Command::Start && self.has_begun(id) {
+                    self.judge_end(id);
+                }
+                self.kill_command(id, command);
+            }
+            GuardAction::KillCgroup => {
+                self.judge_end(id);
+                self.kill_cgroup(site);
+            }
+            GuardAction::EmptyCgroup => {
+                self.judge_end(id);
+                self.empty_cgroup(id);
+            }
+            GuardAction::Log(report) => {
+                if report == ServiceReport::MayStillRun {
+                    self.on_late(site);
+                    // A last resort that has not ended for so long keeps the next one back.
+                    let hangs = self.guards[id].tasks[Command::LastResort as usize].is_some();
+                    self.sites[site].excuse.unaided |= hangs && self.may_run(site);
+                }
+                self.note(Some(site), || format!("guard {id}: {report}"));
+            }
             GuardAction::Report(report) => self.report(id, report),
             GuardAction::TryDevice => return Some(self.try_device(id)),
             GuardAction::OpenDevice => return Some(self.open_device(id)),
@@ -344,43 +374,6 @@ impl World<'_> {
             }
         }
         None
-    }
-
-    fn serve(&mut self, id: usize, action: ServiceAction) {
-        let site = self.guards[id].site;
-        match action {
-            ServiceAction::Run(command, until) => {
-                if command != Command::Start {
-                    self.judge_end(id);
-                }
-                self.run_command(id, command, until);
-            }
-            ServiceAction::Release(command) => self.release(id, command),
-            ServiceAction::Kill(command) => {
-                // One that has not begun is no part of the service yet.
-                if command == Command::Start && self.has_begun(id) {
-                    self.judge_end(id);
-                }
-                self.kill_command(id, command);
-            }
-            ServiceAction::KillCgroup => {
-                self.judge_end(id);
-                self.kill_cgroup(site);
-            }
-            ServiceAction::EmptyCgroup => {
-                self.judge_end(id);
-                self.empty_cgroup(id);
-            }
-            ServiceAction::Report(report) => {
-                if report == ServiceReport::MayStillRun {
-                    self.on_late(site);
-                    // A last resort that has not ended for so long keeps the next one back.
-                    let hangs = self.guards[id].tasks[Command::LastResort as usize].is_some();
-                    self.sites[site].excuse.unaided |= hangs && self.may_run(site);
-                }
-                self.note(Some(site), || format!("guard {id}: {report}"));
-            }
-        }
     }
 
     fn report(&mut self, id: usize, report: GuardReport) {

@@ -9,7 +9,6 @@ use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
 use putex::core::record::{Incarnation, Revision};
-use putex::core::service::ServiceAction;
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
@@ -246,14 +245,12 @@ impl Host {
     fn is_silent(&self, action: &GuardAction) -> bool {
         match action {
             GuardAction::Report(_) => true,
-            GuardAction::Service(ServiceAction::Release(_)) => !self.slow_spawn,
-            GuardAction::Service(ServiceAction::EmptyCgroup) => !self.busy_cgroup,
-            GuardAction::Service(
-                ServiceAction::Run(..)
-                | ServiceAction::Kill(_)
-                | ServiceAction::KillCgroup
-                | ServiceAction::Report(_),
-            )
+            GuardAction::Release(_) => !self.slow_spawn,
+            GuardAction::EmptyCgroup => !self.busy_cgroup,
+            GuardAction::Run(..)
+            | GuardAction::Kill(_)
+            | GuardAction::KillCgroup
+            | GuardAction::Log(_)
             | GuardAction::TryDevice
             | GuardAction::OpenDevice
             | GuardAction::KickDevice
@@ -265,14 +262,14 @@ impl Host {
     /// The device answers before the guard takes in anything else.
     fn act(&mut self, action: GuardAction) -> Result<(), String> {
         match action {
-            GuardAction::Service(ServiceAction::Run(command, _)) => {
+            GuardAction::Run(command, _) => {
                 self.begin(command)?;
                 self.noted_down &= command != Command::Start;
                 if !self.slow_spawn {
                     self.inputs.push_back(GuardInput::Spawned(command));
                 }
             }
-            GuardAction::Service(ServiceAction::EmptyCgroup) if !self.busy_cgroup => {
+            GuardAction::EmptyCgroup if !self.busy_cgroup => {
                 self.inputs.push_back(GuardInput::CgroupEmptied);
             }
             GuardAction::Report(report) => {
@@ -290,13 +287,11 @@ impl Host {
                 self.inputs.push_front(GuardInput::DeviceOpened(DEVICE_TIMEOUT));
             }
             GuardAction::Exit => self.die(),
-            GuardAction::Service(
-                ServiceAction::Release(_)
-                | ServiceAction::Kill(_)
-                | ServiceAction::KillCgroup
-                | ServiceAction::EmptyCgroup
-                | ServiceAction::Report(_),
-            )
+            GuardAction::Release(_)
+            | GuardAction::Kill(_)
+            | GuardAction::KillCgroup
+            | GuardAction::EmptyCgroup
+            | GuardAction::Log(_)
             | GuardAction::KickDevice => {}
         }
         Ok(())

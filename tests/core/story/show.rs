@@ -9,7 +9,6 @@ use putex::core::guard::GuardAction;
 use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Record;
 use putex::core::seat::Seat;
-use putex::core::service::ServiceAction;
 use putex::core::time::Instant;
 
 /// Shows an instant in milliseconds since boot.
@@ -62,19 +61,17 @@ pub(super) fn effect(effect: &Effect) -> String {
 /// Shows what the guard does under a lock.
 pub(super) fn action(action: &GuardAction, context: &LockContext) -> String {
     let text = match action {
-        GuardAction::Service(ServiceAction::Run(command, until)) => {
+        GuardAction::Run(command, until) => {
             let lock = show_lock(context);
             format!("run {} by {}{lock}", command.name(), at(*until))
         }
-        GuardAction::Service(ServiceAction::Release(command)) => {
+        GuardAction::Release(command) => {
             format!("release {}", command.name())
         }
-        GuardAction::Service(ServiceAction::Kill(command)) => format!("kill {}", command.name()),
-        GuardAction::Service(ServiceAction::KillCgroup) => "kill the control group".to_owned(),
-        GuardAction::Service(ServiceAction::EmptyCgroup) => "empty the control group".to_owned(),
-        GuardAction::Service(ServiceAction::Report(report)) => {
-            say(report.level(), &report.to_string())
-        }
+        GuardAction::Kill(command) => format!("kill {}", command.name()),
+        GuardAction::KillCgroup => "kill the control group".to_owned(),
+        GuardAction::EmptyCgroup => "empty the control group".to_owned(),
+        GuardAction::Log(report) => say(report.level(), &report.to_string()),
         GuardAction::Report(report) => format!("report {}", service(report)),
         GuardAction::TryDevice => "try the device".to_owned(),
         GuardAction::OpenDevice => "open the device".to_owned(),
