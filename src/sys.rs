@@ -20,7 +20,9 @@ use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
-pub use self::threads::{run_beside_each_other, start_small_thread, start_thread};
+pub use self::threads::{
+    NICE_MIN, come_first, run_beside_each_other, start_small_thread, start_thread,
+};
 #[cfg(test)]
 pub(crate) use self::until::{PATIENCE, until};
 pub use rustix::event::PollFlags;

@@ -3,6 +3,11 @@
 //! Spawning returns only when the kernel has read the program, which a disk that hangs prevents. So
 //! a thread with deadlines never spawns: it gives orders to a runner, waits for its waker and for
 //! the end of the process in poll(2), and kills.
+//!
+//! A start that does not succeed, whoever has killed it, has ended when all processes of its
+//! session have: of whatever group they are, they could start the service beside the next start or
+//! after the stop. To find them takes a listing of the processes of the host, which may be many:
+//! the runner does that too.
 
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,26 +15,38 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use rustix::process::Pid;
 
 use super::{Prepared, Process};
 use crate::core::{Command, Outcome};
-use crate::sys::{Waker, start_small_thread};
+use crate::sys::{Waker, end_session, start_small_thread};
 
 /// One command: the thread that spawns it, and its process while it runs.
 pub struct Runner {
-    orders: Sender<Box<Prepared>>,
+    orders: Sender<Order>,
     /// Is woken for each order.
     thread: Thread,
     spawned: Receiver<io::Result<Process>>,
+    /// How processes have ended whose session had to end with them.
+    ended: Receiver<Outcome>,
     is_spawning: bool,
     /// The process that was spawned last, until it is taken.
     pub process: Option<Process>,
 }
 
+/// What the thread does next.
+enum Order {
+    Spawn(Box<Prepared>),
+    /// It ends a process with its session.
+    End(Process),
+    /// It ends the session of a process that another runner has spawned. Its leader may be gone.
+    EndSession(Pid),
+}
+
 impl Runner {
     /// Starts the thread. The command writes into `output`. `prepare` is called in the thread for
     /// each process before anybody else knows of it; one for which that fails is ended. `waker` is
-    /// woken when a process was spawned, or could not be.
+    /// woken when a process was spawned, or could not be, and when a session has ended.
     ///
     /// # Errors
     ///
@@ -42,18 +59,29 @@ impl Runner {
     ) -> io::Result<Runner> {
         let output = output.try_clone()?;
         let (orders, ordered) = bounded(1);
-        let (done, spawned) = bounded(1);
+        let (was_spawned, spawned) = bounded(1);
+        let (has_ended, ended) = bounded(1);
+        let mut spawn = move |prepared| {
+            let process = Process::spawn(prepared, &output)?;
+            match prepare(&process) {
+                Ok(()) => Ok(process),
+                Err(error) => {
+                    let _ = process.end();
+                    Err(error)
+                }
+            }
+        };
         let serve = move || {
-            while let Some(prepared) = next(&ordered) {
-                let process = Process::spawn(*prepared, &output);
-                let process = process.and_then(|process| match prepare(&process) {
-                    Ok(()) => Ok(process),
-                    Err(error) => {
-                        let _ = process.end();
-                        Err(error)
+            while let Some(order) = next(&ordered) {
+                let is_told = match order {
+                    Order::Spawn(prepared) => was_spawned.send(spawn(*prepared)).is_ok(),
+                    Order::End(process) => has_ended.send(process.end()).is_ok(),
+                    Order::EndSession(session) => {
+                        end_session(session);
+                        has_ended.send(Outcome::Overran).is_ok()
                     }
-                });
-                if done.send(process).is_err() {
+                };
+                if !is_told {
                     return;
                 }
                 waker.wake();
@@ -61,7 +89,7 @@ impl Runner {
         };
         let name = format!("putex-{}", command.name());
         let thread = start_small_thread(&name, serve)?.thread().clone();
-        Ok(Runner { orders, thread, spawned, is_spawning: false, process: None })
+        Ok(Runner { orders, thread, spawned, ended, is_spawning: false, process: None })
     }
 
     /// Has the command spawned. Returns whether it will be: not before the previous process was
@@ -70,9 +98,15 @@ impl Runner {
         if self.is_spawning || self.process.is_some() {
             return false;
         }
-        self.is_spawning = self.orders.try_send(prepared).is_ok();
-        self.thread.unpark();
+        self.is_spawning = self.order(Order::Spawn(prepared));
         self.is_spawning
+    }
+
+    /// Returns whether there is room for an order.
+    fn order(&self, order: Order) -> bool {
+        let is_ordered = self.orders.try_send(order).is_ok();
+        self.thread.unpark();
+        is_ordered
     }
 
     /// Returns, once, that the command was spawned, or why it could not be.
@@ -87,22 +121,155 @@ impl Runner {
         self.process.as_ref().map(Process::as_fd)
     }
 
-    /// Reaps the command if it has ended; returns how. One whose session has to end with it is left
-    /// to [`Process::end`].
+    /// Kills the command with its group, if it runs, and has its session ended if that has to be.
+    pub fn kill(&mut self) {
+        self.process.iter_mut().for_each(Process::kill);
+        self.end_with_session();
+    }
+
+    fn end_with_session(&mut self) {
+        if let Some(process) = self.process.take_if(|process| process.session_must_end()) {
+            // There is room. A start that nobody ends never counts as ended.
+            self.order(Order::End(process));
+        }
+    }
+
+    /// Has the session of a process ended that another runner has spawned. Its end is told as that
+    /// of a process of this one.
+    pub fn end_session(&self, session: Pid) {
+        self.order(Order::EndSession(session));
+    }
+
+    /// Reaps the command if it has ended, and its session with it if that has to be; returns how.
     pub fn reap(&mut self) -> Option<Outcome> {
-        let is_over = |process: &mut Process| process.has_ended() && !process.session_must_end();
-        self.process.take_if(is_over).map(Process::reap)
+        self.end_with_session();
+        let reap = || self.process.take_if(|process| process.has_ended()).map(Process::reap);
+        self.ended.try_recv().ok().or_else(reap)
     }
 }
 
 /// Waits for the next order; `None` when there is no one to give one. The channel's own wait would
 /// spin before it sleeps, at several system calls an order.
-fn next(orders: &Receiver<Box<Prepared>>) -> Option<Box<Prepared>> {
+fn next(orders: &Receiver<Order>) -> Option<Order> {
     loop {
         match orders.try_recv() {
             Ok(order) => return Some(order),
             Err(TryRecvError::Empty) => thread::park(),
             Err(TryRecvError::Disconnected) => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::process::{PidfdFlags, Signal};
+
+    use super::*;
+    use crate::command::{Commands, OutputPipe};
+    use crate::core::{LockContext, Role, Run};
+    use crate::sys::{self, Alarm, PATIENCE, PollFlags};
+
+    /// Spawns a start that has made a process in another group, as timeout(1) does; returns both.
+    fn spawn() -> (Process, OwnedFd) {
+        spawn_script("timeout 1000 sh -c 'echo $$; exec sleep 1000'; true")
+    }
+
+    /// Spawns a start; returns it, and the process whose number it tells.
+    fn spawn_script(start: &str) -> (Process, OwnedFd) {
+        let (command, context) = (Command::Start, LockContext::default());
+        let commands = Commands { start: start.to_owned(), ..Commands::sample() };
+        let now = sys::now();
+        let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
+        let mut output = OutputPipe::new(command, None).expect("a descriptor");
+        let mut process = Process::spawn(commands.prepare(&run, None, now), output.writer())
+            .expect("it can be run");
+        process.release();
+        wait(output.as_fd());
+        let mut number = None;
+        output.flush(&mut |_, line| {
+            number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
+        });
+        let member = number.and_then(Pid::from_raw).expect("its number");
+        (process, rustix::process::pidfd_open(member, PidfdFlags::empty()).expect("it lives"))
+    }
+
+    fn wait(fd: BorrowedFd<'_>) {
+        let (alarm, until) = (Alarm::new().expect("a descriptor"), sys::now().after(PATIENCE));
+        assert_eq!(alarm.wait([(fd, PollFlags::IN)], Some(until)).expect("it waits"), [true]);
+    }
+
+    /// Has a start ended; whoever is told of that finds none of its session. Returns how it ended.
+    fn end(begin: impl FnOnce(&mut Runner), member: &OwnedFd) -> Outcome {
+        let waker = Arc::new(Waker::new().expect("a descriptor"));
+        let output = OutputPipe::new(Command::Start, None).expect("a descriptor");
+        let prepare = |_process: &_| Ok(());
+        let runner = Runner::start(Command::Start, output.writer(), Arc::clone(&waker), prepare);
+        let mut runner = runner.expect("a thread");
+        begin(&mut runner);
+        wait(waker.as_fd());
+        let outcome = runner.reap().expect("it woke");
+        assert!(runner.reap().is_none());
+        assert!(sys::is_ready(member), "a process of its session lives");
+        outcome
+    }
+
+    fn end_own(start: Process, member: &OwnedFd) -> Outcome {
+        let begin = |runner: &mut Runner| {
+            runner.process = Some(start);
+            assert_eq!(runner.reap(), None);
+        };
+        end(begin, member)
+    }
+
+    #[test]
+    fn a_killed_start_has_ended_when_its_session_has() {
+        let (mut start, member) = spawn();
+        start.kill();
+        assert!(!sys::is_ready(&member), "it is in the group of start");
+        assert!(start.session_must_end());
+        assert_eq!(end_own(start, &member), Outcome::Overran);
+    }
+
+    /// The kernel kills it when memory runs out, or the operator does.
+    #[test]
+    fn so_has_a_start_that_somebody_else_has_killed() {
+        let (start, member) = spawn();
+        assert!(!start.session_must_end());
+        rustix::process::kill_process(start.group, Signal::KILL).expect("it lives");
+        wait(start.as_fd());
+        assert!(start.session_must_end());
+        let outcome = end_own(start, &member);
+        assert_eq!(outcome, Outcome::Failed("killed by signal 9".to_owned()));
+    }
+
+    #[test]
+    fn so_has_one_of_the_previous_guard_whose_leader_is_gone() {
+        let (start, member) = spawn();
+        let session = start.group;
+        rustix::process::kill_process_group(session, Signal::KILL).expect("it lives");
+        wait(start.as_fd());
+        let _ = start.reap();
+        let outcome = end(|runner| runner.end_session(session), &member);
+        assert_eq!(outcome, Outcome::Overran);
+    }
+
+    /// So does one whose script the kernel has killed: its shell ends with an exit status.
+    #[test]
+    fn so_has_a_start_that_has_failed() {
+        let (start, member) =
+            spawn_script("timeout 1000 sh -c 'echo $$; exec sleep 1000' & exit 137");
+        wait(start.as_fd());
+        assert!(start.session_must_end());
+        let outcome = end_own(start, &member);
+        assert_eq!(outcome, Outcome::Failed("exit status 137".to_owned()));
+    }
+
+    #[test]
+    fn what_a_start_that_has_succeeded_leaves_in_its_session_is_the_service() {
+        let (start, _) = spawn_script("echo $$; true");
+        wait(start.as_fd());
+        assert!(!start.session_must_end());
     }
 }

@@ -12,7 +12,6 @@
 //! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note`, `note_thread` | what a guard notes for the next guard |
 //! | `service_command` | a command: its runner, its output, what is noted of it |
-//! | `sessions` | the thread that ends what start has left in its session |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |
 //!
@@ -30,7 +29,6 @@ mod private_file;
 mod process;
 pub mod protocol;
 mod service_command;
-mod sessions;
 mod socket;
 mod start;
 pub mod status_file;

@@ -20,8 +20,7 @@ use super::instance_dir::{GUARD_LOCK, named};
 use super::note::{Fact, Note, Service};
 use super::note_thread::NoteThread;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
-use super::service_command::{ServiceCommand, come_first};
-use super::sessions::{FailedStart, Sessions};
+use super::service_command::ServiceCommand;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
@@ -123,13 +122,11 @@ impl GuardProcess {
             let waker = Arc::clone(&waker);
             ServiceCommand::start(output, notes.clone(), waker, oom_score.clone())
         };
-        let mut start = runner(Command::Start, output)?;
+        let start = runner(Command::Start, output)?;
         // Threads inherit that, and so do what they spawn. The service has the agent's priority.
-        come_first();
-        let sessions = Sessions::start(Arc::clone(&waker))?;
+        sys::come_first();
         let session = previous.kill_commands();
-        session.into_iter().for_each(|it| sessions.end(FailedStart::OfPreviousGuard(it)));
-        start.sessions = Some(sessions);
+        session.into_iter().for_each(|session| start.runner.end_session(session));
         let may_be_up = previous.service != Service::Down;
         let (down, start_alive) = (may_be_down && !may_be_up, session.is_some());
         let guard = Guard::new(settings.config(), down, start_alive, sys::now());
@@ -327,7 +324,7 @@ impl GuardProcess {
         match action {
             GuardAction::Run(command, until) => self.run(command, until),
             GuardAction::Release(command) => self.runner(command).release(),
-            GuardAction::Kill(command) => self.runner(command).kill(),
+            GuardAction::Kill(command) => self.runner(command).runner.kill(),
             GuardAction::KillCgroup => self.kill_cgroup(),
             GuardAction::EmptyCgroup => self.empty_cgroup(),
             GuardAction::Log(report) => say(&report),

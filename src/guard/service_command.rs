@@ -9,28 +9,16 @@ use rustix::process::Pid;
 
 use super::note::{Fact, NotedProcess};
 use super::note_thread::NoteThread;
-use super::sessions::{FailedStart, Sessions};
 use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
 
-/// The highest priority of those that are not real-time.
-pub(super) const NICE_MIN: i32 = -20;
-
-/// Gives this thread that priority: on a busy host the guard comes first, and the stop that it
-/// runs. Best effort: not everybody may.
-pub(super) fn come_first() {
-    let _ = rustix::process::setpriority_process(None, NICE_MIN);
-}
-
 /// One command.
 pub(super) struct ServiceCommand {
     command: Command,
     pub(super) output: OutputPipe,
-    runner: Runner,
-    /// Where a start that does not succeed is ended; no other command leads a session.
-    pub(super) sessions: Option<Sessions>,
+    pub(super) runner: Runner,
     notes: NoteThread,
 }
 
@@ -58,7 +46,7 @@ impl ServiceCommand {
             }
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, runner, sessions: None, notes })
+        Ok(ServiceCommand { command, output, runner, notes })
     }
 
     /// Has the command spawned; says whether it will be.
@@ -92,20 +80,9 @@ impl ServiceCommand {
     /// Returns, once, that the command has ended, and passes on what is left of what it has
     /// written. A start that does not succeed has not ended before its session has.
     pub(super) fn take_ended(&mut self) -> Option<GuardInput> {
-        self.end_session();
-        let of_session = || self.sessions.as_ref()?.take_ended();
-        let outcome = self.runner.reap().or_else(of_session)?;
+        let outcome = self.runner.reap()?;
         self.output.flush(&mut command_output);
         Some(self.ended(outcome))
-    }
-
-    /// Has the session of a start ended that does not succeed.
-    fn end_session(&mut self) {
-        if let Some(sessions) = &self.sessions
-            && let Some(start) = self.runner.process.take_if(|start| start.session_must_end())
-        {
-            sessions.end(FailedStart::Own(start));
-        }
     }
 
     fn ended(&self, outcome: Outcome) -> GuardInput {
@@ -118,12 +95,6 @@ impl ServiceCommand {
     /// Lets the process begin.
     pub(super) fn release(&mut self) {
         self.runner.process.iter_mut().for_each(Process::release);
-    }
-
-    /// Kills the process with its group, if there is one.
-    pub(super) fn kill(&mut self) {
-        self.runner.process.iter_mut().for_each(Process::kill);
-        self.end_session();
     }
 }
 

@@ -12,7 +12,6 @@ use rustix::net::RecvFlags;
 use super::instance_dir::{InstanceDir, LOCK_EVERY};
 use super::process::{GuardProcess, OOM_SCORE};
 use super::protocol::{AgentPacket, decode};
-use super::service_command::NICE_MIN;
 use super::socket::receive;
 use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
@@ -83,5 +82,5 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
 fn protect() {
     let _ = fs::write(OOM_SCORE, "-1000");
     let _ = rustix::mm::mlockall(sys::memory_lock());
-    let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
+    let _ = fs::write("/proc/self/autogroup", sys::NICE_MIN.to_string());
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::{raw, start_small_thread};
+use super::{come_first, raw, start_small_thread};
 
 /// How soon all processes are listed again when one could not be looked at, or has not ended yet;
 /// for the latter longer each time.
@@ -32,10 +32,13 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 /// it is not mounted, or hides the processes of other users. It takes as long as the host has
 /// processes, and as they need to end.
 pub fn end_session(session: Pid) {
+    let priority = rustix::process::getpriority_process(None);
+    // A stop may wait for it.
+    come_first();
     let mut longer = 0;
     while Path::new("/proc/self").exists() {
         match kill_session(session) {
-            Ok(None) => return,
+            Ok(None) => break,
             // Each may have made another before it was killed, which must not wait for the end of
             // one that cannot be killed.
             Ok(Some(last)) => {
@@ -47,6 +50,7 @@ pub fn end_session(session: Pid) {
             Err(_) => thread::sleep(LIST_AGAIN),
         }
     }
+    let _ = priority.and_then(|priority| rustix::process::setpriority_process(None, priority));
 }
 
 /// Kills the processes of a session that are found; returns one that has not ended yet.

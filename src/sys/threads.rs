@@ -11,6 +11,15 @@ use super::raw::block_signals;
 /// locked, so that of each thread counts.
 const SMALL_STACK_BYTES: usize = 64 * 1024;
 
+/// The highest priority of those that are not real-time.
+pub const NICE_MIN: i32 = -20;
+
+/// Gives this thread that priority: on a busy host the guard comes first, and the stop that it
+/// runs. Best effort: not everybody may.
+pub fn come_first() {
+    let _ = rustix::process::setpriority_process(None, NICE_MIN);
+}
+
 /// Starts a thread of this name.
 ///
 /// # Errors

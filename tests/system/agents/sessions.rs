@@ -85,7 +85,7 @@ impl Host {
     /// Has strace follow the thread that ends sessions, with these options; `None` where it may
     /// not.
     fn follow_sessions(&self, options: &[&str]) -> Option<Child> {
-        let thread = thread_of(self.sandbox.guard("web"), "putex-sessions");
+        let thread = thread_of(self.sandbox.guard("web"), "putex-start");
         let mut strace = self.sandbox.marked(programs::tool("strace")?);
         strace.args(["-qq", "-o", "/dev/null"]).args(options).args(["-p", &thread.to_string()]);
         let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
