@@ -1,7 +1,7 @@
 //! Control groups that guards of a test have made beside its own, in the hierarchy of the host.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use putex::guard::cgroup::{PREFIX, find};
@@ -16,19 +16,13 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 pub(super) fn remove(host: &Path) {
     let agents = fs::read_dir(host.join("run/putex/.agents")).into_iter().flatten().flatten();
     let names: Vec<_> = agents.map(|agent| agent.file_name()).collect();
-    let Some(own) = own().filter(|_| !names.is_empty()) else {
+    let Some(own) = find().filter(|_| !names.is_empty()) else {
         return;
     };
     for name in names {
         let cgroup = own.join(format!("{PREFIX}{}", name.display()));
         wait_until(now() + GONE_WITHIN, || (prune(&cgroup) || !cgroup.exists()).then_some(()));
     }
-}
-
-/// Returns the directory of the control group of this process.
-fn own() -> Option<PathBuf> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
 /// Removes a directory and what is below it; says whether it is gone.

@@ -47,12 +47,10 @@ fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
         assert_eq!(find(&base, &token), [""; 0], "{}", base.display());
     }
 
-    let own = |path| fs::read_to_string(path).expect("it is readable");
-    let own = cgroup::find(&own("/proc/self/cgroup"), &own("/proc/self/mountinfo"));
     let dirs = fs::read_dir(sandbox.join("run/putex/.agents")).expect("the agent made it");
     let cgroups = dirs
         .flatten()
-        .zip(own)
+        .zip(cgroup::find())
         .map(|(dir, own)| own.join(format!("{}{}", cgroup::PREFIX, dir.file_name().display())));
     let cgroups: Vec<_> = cgroups.collect();
     let grouped = !agent.log.text().contains("no control group");
