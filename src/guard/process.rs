@@ -1,6 +1,5 @@
 //! The guard's main loop: one thread, which never blocks but in poll(2).
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::iter;
@@ -62,8 +61,8 @@ pub(super) struct GuardProcess {
     pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
     pub(super) agent: Option<OwnedFd>,
-    /// Reports that the agent was not sent yet.
-    unsent: VecDeque<GuardReport>,
+    /// The last report, if the agent was not sent it yet.
+    unsent: Option<GuardReport>,
     alarm: Alarm,
     cannot_wait: OncePerSecond,
     /// [`GuardProcess::turn`] returns at this instant at the latest.
@@ -144,7 +143,7 @@ impl GuardProcess {
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
             listener: None,
             agent: None,
-            unsent: VecDeque::new(),
+            unsent: None,
             alarm: Alarm::new()?,
             cannot_wait: OncePerSecond::default(),
             give_up_at: None,
@@ -155,9 +154,9 @@ impl GuardProcess {
 
     /// Waits for something to happen, takes all of it in, and does what is due.
     pub(super) fn turn(&mut self) {
-        self.send_reports();
+        self.send_report();
         let deadline = self.guard.deadline();
-        let send_at = (!self.unsent.is_empty()).then(|| sys::now().after(SEND_PAUSE));
+        let send_at = self.unsent.is_some().then(|| sys::now().after(SEND_PAUSE));
         let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
         // If that fails, nothing but the deadlines is left.
         if let Err(error) = self.wait(until)
@@ -264,7 +263,7 @@ impl GuardProcess {
 
     fn disconnected(&mut self) {
         self.agent = None;
-        self.unsent.clear();
+        self.unsent = None;
         self.handle(GuardInput::Disconnected);
     }
 
@@ -390,8 +389,7 @@ impl GuardProcess {
         }
     }
 
-    /// Reports that differ in the number of messages alone are sent as one, and so are those that
-    /// differ in the failure of start besides: only the last one counts for people.
+    /// Only the last report counts: the agent is sent one in a turn at most.
     fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.notes.order(Fact::Down);
@@ -402,22 +400,16 @@ impl GuardProcess {
         {
             self.noted_times = Some(times);
         }
-        let (service, unfit) = (&report.service, &report.unfit);
-        match self.unsent.back_mut() {
-            Some(last) if (&last.service, &last.unfit) == (service, unfit) => *last = report,
-            Some(_) | None => self.unsent.push_back(report),
-        }
+        self.unsent = Some(report);
     }
 
-    /// Sends the reports. One for which the kernel has no memory or no room stays for the next
-    /// turn, and those after it: an agent that misses a report kills this guard.
-    fn send_reports(&mut self) {
-        while let Some(report) = self.unsent.front() {
-            let sent = self.send(&GuardPacket::Report(VERSION, report.clone()), None);
-            if let Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) = sent {
-                return;
-            }
-            self.unsent.pop_front();
+    /// Sends the report. One for which the kernel has no memory or no room stays for the next turn:
+    /// an agent that misses a report kills this guard.
+    fn send_report(&mut self) {
+        let Some(report) = &self.unsent else { return };
+        let sent = self.send(&GuardPacket::Report(VERSION, report.clone()), None);
+        if !matches!(sent, Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN)) {
+            self.unsent = None;
         }
     }
 
