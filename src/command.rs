@@ -13,7 +13,6 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process;
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -84,43 +83,10 @@ pub struct Commands {
     pub key: String,
     /// The agent's token.
     pub token: String,
-    /// What the commands of the guard inherit, where that is known: the agent that has started the
-    /// guard may have had other variables.
+    /// The variables that the commands of the guard inherit, names and values, where they are
+    /// known: the agent that has started the guard may have had others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub environment: Option<Environment>,
-}
-
-/// The variables that commands inherit, names and values.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<String>", into = "Vec<String>")]
-pub struct Environment(Arc<[(OsString, OsString)]>);
-
-impl Environment {
-    /// Returns that of this process; `None` if it is not text.
-    pub fn own() -> Option<Environment> {
-        let is_text = |(name, value): &(OsString, OsString)| {
-            name.to_str().is_some() && value.to_str().is_some()
-        };
-        Some(inherited()).filter(|Environment(variables)| variables.iter().all(is_text))
-    }
-}
-
-impl From<Vec<String>> for Environment {
-    /// A text `NAME=value` each; another one is left out.
-    fn from(variables: Vec<String>) -> Environment {
-        let split =
-            |text: String| text.split_once('=').map(|(name, value)| (name.into(), value.into()));
-        Environment(variables.into_iter().filter_map(split).collect())
-    }
-}
-
-impl From<Environment> for Vec<String> {
-    fn from(Environment(variables): Environment) -> Vec<String> {
-        let text = |(name, value): &(OsString, OsString)| {
-            format!("{}={}", name.display(), value.display())
-        };
-        variables.iter().map(text).collect()
-    }
+    pub environment: Option<Vec<(String, String)>>,
 }
 
 #[cfg(test)]
@@ -188,10 +154,13 @@ impl Commands {
 
     /// Returns a shell that runs the first of these words as a script.
     fn shell(&self, words: &[&str], own: Vec<(&str, String)>) -> process::Command {
-        let Environment(inherited) = self.environment.clone().unwrap_or_else(inherited);
-        let inherited = inherited.iter().map(|(name, value)| (name, value));
         let mut command = process::Command::new("/bin/sh");
-        command.arg("-c").args(words).env_clear().envs(inherited).envs(own);
+        command.arg("-c").args(words).env_clear();
+        match &self.environment {
+            Some(known) => command.envs(known.iter().map(|(name, value)| (name, value))),
+            None => command.envs(inherited()),
+        };
+        command.envs(own);
         command
     }
 
@@ -229,16 +198,19 @@ pub struct Change {
     pub context: LockContext,
 }
 
-/// Returns the variables of this process that a command inherits. They are read once.
-fn inherited() -> Environment {
-    static INHERITED: LazyLock<Environment> = LazyLock::new(|| {
-        let is_inherited = |name: &OsStr| {
-            let own = AGENTS_OWN.iter().chain(&TOLD).chain([&JOURNAL]);
-            own.into_iter().all(|own| name != *own)
-        };
-        Environment(env::vars_os().filter(|(name, _)| is_inherited(name)).collect())
-    });
-    INHERITED.clone()
+/// Returns the variables of this process that a command inherits.
+fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
+    env::vars_os().filter(|(name, _)| {
+        let own = AGENTS_OWN.iter().chain(&TOLD).chain([&JOURNAL]);
+        own.into_iter().all(|own| name != *own)
+    })
+}
+
+/// Returns those variables as texts; `None` if they are not UTF-8.
+pub fn inherited_texts() -> Option<Vec<(String, String)>> {
+    inherited()
+        .map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Takes what is the agent's alone out of the environment of the guard.

@@ -51,7 +51,7 @@ use self::service_manager::ServiceManager;
 use self::signals::{Order, Signals};
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
-use crate::command::Environment;
+use crate::command::inherited_texts;
 use crate::core::report::SettingsLine;
 use crate::core::{
     AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Priority, Pump, SLACK,
@@ -180,7 +180,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
 
 /// Returns the settings of the guard with the environment of this agent, if they fit a packet.
 fn with_environment(mut settings: Settings) -> Settings {
-    settings.commands.environment = Environment::own();
+    settings.commands.environment = inherited_texts();
     let why = match settings.commands.environment {
         None => "it is not UTF-8",
         Some(_) if !settings.fits_a_packet() => "it is too large",

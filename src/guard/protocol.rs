@@ -140,7 +140,7 @@ mod tests {
                 start: "svc start".to_owned(),
                 stop: "svc stop".to_owned(),
                 last_resort: Some("reboot -f".to_owned()),
-                environment: Some(vec!["A=b".to_owned()].try_into().expect("no zero")),
+                environment: Some(vec![("A".to_owned(), "b".to_owned())]),
                 on_change: None,
                 key: "web".to_owned(),
                 token: "alpha".to_owned(),
