@@ -121,6 +121,11 @@ impl Runner {
         self.process.as_ref().map(Process::as_fd)
     }
 
+    /// Lets the command begin, if it waits for its release.
+    pub fn release(&mut self) {
+        self.process.iter_mut().for_each(Process::release);
+    }
+
     /// Kills the command with its group, if it runs, and has its session ended if that has to be.
     pub fn kill(&mut self) {
         self.process.iter_mut().for_each(Process::kill);

@@ -27,7 +27,7 @@ use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run, SLACK,
     Timing, ToGuard,
 };
-use crate::log::{LogQueue, OncePerSecond};
+use crate::log::{LogQueue, OncePerSecond, command_output};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -203,7 +203,7 @@ impl GuardProcess {
             }
         }
         for at in 0..self.runners.len() {
-            self.runners[at].pass_on();
+            self.runners[at].output.pass_on(&mut command_output);
             if let Some(ended) = self.runners[at].take_ended() {
                 if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
@@ -322,7 +322,7 @@ impl GuardProcess {
     fn perform(&mut self, action: GuardAction) -> Option<GuardInput> {
         match action {
             GuardAction::Run(command, until) => self.run(command, until),
-            GuardAction::Release(command) => self.runner(command).release(),
+            GuardAction::Release(command) => self.runner(command).runner.release(),
             GuardAction::Kill(command) => self.runner(command).runner.kill(),
             GuardAction::KillCgroup => self.kill_cgroup(),
             GuardAction::EmptyCgroup => self.empty_cgroup(),
@@ -383,7 +383,7 @@ impl GuardProcess {
         let entry = entered.map(|cgroup| &*cgroup.entry);
         let prepared = self.commands.prepare(&run, entry, sys::now());
         self.noted_up |= is_start;
-        if !self.runner(command).run(prepared) {
+        if !self.runner(command).runner.spawn(Box::new(prepared)) {
             let why = "its previous run has not been spawned yet".to_owned();
             self.handle(GuardInput::Ended(command, Outcome::Failed(why)));
         }

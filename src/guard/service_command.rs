@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use super::note::{Fact, NotedProcess};
 use super::note_thread::NoteThread;
-use crate::command::{OutputPipe, Prepared, Process, Runner, not_run};
+use crate::command::{OutputPipe, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
@@ -49,11 +49,6 @@ impl ServiceCommand {
         Ok(ServiceCommand { command, output, runner, notes })
     }
 
-    /// Has the command spawned; says whether it will be.
-    pub(super) fn run(&mut self, prepared: Prepared) -> bool {
-        self.runner.spawn(Box::new(prepared))
-    }
-
     /// Returns what became of the spawning since the last call.
     pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
         let command = self.command;
@@ -72,11 +67,6 @@ impl ServiceCommand {
         [self.runner.exit(), Some(self.output.as_fd())]
     }
 
-    /// Passes on what the command has written.
-    pub(super) fn pass_on(&mut self) {
-        self.output.pass_on(&mut command_output);
-    }
-
     /// Returns, once, that the command has ended, and passes on what is left of what it has
     /// written. A start that does not succeed has not ended before its session has.
     pub(super) fn take_ended(&mut self) -> Option<GuardInput> {
@@ -90,11 +80,6 @@ impl ServiceCommand {
             self.notes.order(Fact::StartEnded);
         }
         GuardInput::Ended(self.command, outcome)
-    }
-
-    /// Lets the process begin.
-    pub(super) fn release(&mut self) {
-        self.runner.process.iter_mut().for_each(Process::release);
     }
 }
 
