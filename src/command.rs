@@ -89,23 +89,6 @@ pub struct Commands {
     pub environment: Option<Vec<(String, String)>>,
 }
 
-#[cfg(test)]
-impl Commands {
-    /// Returns a start and a stop that succeed, of the agent one for the key web.
-    pub(crate) fn sample() -> Commands {
-        Commands {
-            check: None,
-            start: "true".to_owned(),
-            stop: "true".to_owned(),
-            last_resort: None,
-            environment: None,
-            on_change: None,
-            key: "web".to_owned(),
-            token: "one".to_owned(),
-        }
-    }
-}
-
 impl Commands {
     fn script(&self, command: Command) -> &str {
         match command {

@@ -8,6 +8,7 @@ pub mod safe_path;
 pub mod signals;
 mod threads;
 #[cfg(test)]
+#[path = "sys/tests/until.rs"]
 mod until;
 
 use std::array;

@@ -11,6 +11,22 @@ use super::*;
 use crate::core::Role;
 use crate::sys::{self, Alarm, PollFlags};
 
+impl Commands {
+    /// Returns a start and a stop that succeed, of the agent one for the key web.
+    pub(crate) fn sample() -> Commands {
+        Commands {
+            check: None,
+            start: "true".to_owned(),
+            stop: "true".to_owned(),
+            last_resort: None,
+            environment: None,
+            on_change: None,
+            key: "web".to_owned(),
+            token: "one".to_owned(),
+        }
+    }
+}
+
 /// Returns the session of a process, 0 where its leader is outside of the PID namespace.
 fn session_of(process: Pid) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");

@@ -35,6 +35,7 @@ pub mod priority;
 pub mod protocol;
 pub mod pump;
 #[cfg(test)]
+#[path = "tests/random.rs"]
 mod random;
 pub mod record;
 pub mod report;
