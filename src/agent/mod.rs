@@ -52,7 +52,6 @@ use self::signals::{Order, Signals};
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::command::inherited_texts;
-use crate::core::report::SettingsLine;
 use crate::core::{
     AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Priority, Pump, SLACK,
     Since, bounce,
@@ -268,16 +267,17 @@ fn check_required_files() -> io::Result<()> {
 /// Returns the lines about the settings of this agent.
 fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let timing = setup.config.timing;
-    let settings = SettingsLine {
-        version: env!("CARGO_PKG_VERSION"),
-        token: &setup.id.token,
-        pid: std::process::id(),
-        renewal: Ms(timing.renewal()),
-        failures: timing.failures(),
-        confirmations: timing.confirmations(),
-        stop_budget: Ms(timing.stop_budget()),
-    };
-    let mut lines = vec![settings.to_string()];
+    let mut lines = vec![format!(
+        "putex {version}, agent {token}, process {pid}, R {renewal}, F {failures}, \
+         C {confirmations}, stop budget {stop_budget}",
+        version = env!("CARGO_PKG_VERSION"),
+        token = setup.id.token,
+        pid = std::process::id(),
+        renewal = Ms(timing.renewal()),
+        failures = timing.failures(),
+        confirmations = timing.confirmations(),
+        stop_budget = Ms(timing.stop_budget()),
+    )];
     let Config { priority, failback, .. } = setup.config;
     if priority == Priority::Never {
         lines.push("priority never: not a candidate".to_owned());

@@ -208,29 +208,6 @@ impl Report {
     }
 }
 
-/// The first line of an agent's log.
-#[derive(Clone, Debug, Display, PartialEq, Eq)]
-#[displaydoc(
-    "putex {version}, agent {token}, process {pid}, R {renewal}, F {failures}, C {confirmations}, \
-     stop budget {stop_budget}"
-)]
-pub struct SettingsLine<'a> {
-    /// The version of the program.
-    pub version: &'a str,
-    /// The agent's token.
-    pub token: &'a str,
-    /// The number of the agent's process.
-    pub pid: u32,
-    /// R.
-    pub renewal: Ms,
-    /// F.
-    pub failures: u32,
-    /// C.
-    pub confirmations: u32,
-    /// How long the service may take to stop after V.
-    pub stop_budget: Ms,
-}
-
 /// Which lock of a group of agents, in a text.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum LockName {
