@@ -283,15 +283,11 @@ impl GuardProcess {
     fn accept(&mut self) {
         // Without a descriptor left, the kernel refuses before it looks whether there is one.
         let Some(listener) = self.listener.as_ref().filter(|it| sys::is_ready(it)) else { return };
-        let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(socket) => socket,
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-            Err(_) => {
-                // No descriptor or memory: the caller goes on waiting, and so does this, lest
-                // it spin. A wait that fails is a short one.
-                let _ = self.alarm.wait([], Some(sys::now().after(ACCEPT_PAUSE)));
-                return;
-            }
+        let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) else {
+            // No descriptor or memory: the caller goes on waiting, and so does this, lest it spin.
+            // A wait that fails is a short one.
+            let _ = self.alarm.wait([], Some(sys::now().after(ACCEPT_PAUSE)));
+            return;
         };
         let own = rustix::process::geteuid();
         if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
