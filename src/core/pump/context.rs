@@ -1,7 +1,7 @@
 //! What every state needs: who this agent is, what it knows, and the effects of the turn. Each
 //! event passes through [`Context::receive`] first.
 
-use super::duplicate_token::{self, DuplicateToken};
+use super::duplicate_token;
 use super::effects::Effects;
 use super::guard_view::GuardView;
 use super::hold::Hold;
@@ -26,7 +26,8 @@ pub(super) struct Context {
     pub(super) pauses: Pauses,
     /// A health check runs, or was killed and has not ended.
     pub(super) check_runs: bool,
-    pub(super) duplicate_token: DuplicateToken,
+    /// When another live agent with the token of this one was reported last.
+    pub(super) duplicate_reported_at: Option<Instant>,
     nonce: u64,
     pub(super) effects: Effects,
 }
@@ -40,7 +41,7 @@ impl Context {
             id,
             pauses: Pauses::default(),
             check_runs: false,
-            duplicate_token: DuplicateToken::default(),
+            duplicate_reported_at: None,
             nonce: 0,
             effects: Effects::default(),
         }

@@ -12,11 +12,6 @@ use crate::core::time::Instant;
 /// How often two live agents with one token are reported again.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct DuplicateToken {
-    reported_at: Option<Instant>,
-}
-
 /// Two incarnations with one token are two agents, or one that was restarted: only a record that
 /// moves while it is watched proves that the other lives.
 pub(super) fn report_duplicate(
@@ -35,7 +30,7 @@ pub(super) fn report_duplicate(
         }
         return;
     }
-    let reported_at = &mut context.duplicate_token.reported_at;
+    let reported_at = &mut context.duplicate_reported_at;
     if reported_at.is_none_or(|at| now.since(at) >= REPORT_EVERY) {
         *reported_at = Some(now);
         let incarnation = theirs.incarnation.to_string();
