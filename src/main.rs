@@ -123,7 +123,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
             token: guard.commands.token.clone(),
             incarnation,
             host: sys::host_name(),
-            boot: sys::boot_id(),
+            boot: sys::boot_id().map_err(Refusal::system("cannot start: "))?,
         },
         guard,
         metrics_file,

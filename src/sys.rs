@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-pub use self::processes::{end_session, is_zombie, kill_with_group, start_ticks};
+pub use self::processes::{check_proc, end_session, is_zombie, kill_with_group, start_ticks};
 pub use self::threads::{
     NICE_MIN, come_first, run_beside_each_other, start_small_thread, start_thread,
 };
@@ -73,14 +73,20 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the kernel's random name of this boot, or a blank when it has none. A container may have
+/// Returns the kernel's random name of this boot. A container may have
 /// been given a name of its own at its start, by a file that is mounted there: it counts, because
 /// none of the processes from before that start are left, as after a boot. Whoever compares
 /// instants of the clock with those of other containers uses [`host_clock::boot`], to which such a
 /// name tells nothing.
-pub fn boot_id() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
+///
+/// # Errors
+///
+/// When it cannot be read. Then it is not known whether a note is of this boot.
+pub fn boot_id() -> io::Result<String> {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{FILE}: {error}"));
+    let text = fs::read_to_string(FILE).map_err(named)?;
+    Ok(text.trim().to_owned())
 }
 
 /// Locks a file, trying it at once and then now and then; says whether that came about

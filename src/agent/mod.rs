@@ -109,11 +109,10 @@ pub struct Setup<'a> {
 }
 
 /// The files that an agent needs on a host, and what for.
-const REQUIRED_FILES: [(&str, &str); 4] = [
+const REQUIRED_FILES: [(&str, &str); 3] = [
     ("/bin/sh", "which runs the commands"),
     ("/proc/self/exe", "from which the guard is started"),
     ("/dev/null", "which commands read"),
-    ("/proc/sys/kernel/random/boot_id", "without which no note is known to be of this boot"),
 ];
 
 /// Runs an agent until it is told to end.
@@ -255,13 +254,7 @@ fn check_required_files() -> io::Result<()> {
             |error: io::Error| io::Error::new(error.kind(), format!("{file}, {why}: {error}"));
         std::fs::metadata(file).map(drop).map_err(named)
     })?;
-    // By the numbers in it the guard finds what a start has left.
-    let own = std::fs::read_link("/proc/self")?;
-    if own.to_str() != Some(&std::process::id().to_string()) {
-        let why = "it is that of another PID namespace; mount /proc in this one";
-        return Err(io::Error::other(format!("/proc: {why}")));
-    }
-    Ok(())
+    sys::check_proc()
 }
 
 /// Returns the lines about the settings of this agent.

@@ -32,6 +32,8 @@ impl Device {
     /// Why it cannot be used, in words.
     fn open(path: &str, timing: Timing) -> Result<Device, String> {
         wanted_timeout(timing).map_err(|why| refused(path, &why))?;
+        // To open a FIFO that nobody reads would not return.
+        inspect(path)?;
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|error| refused(path, &cannot_open(&error)))?;
         if let Err(error) = raw::watchdog_timeout(&file)
@@ -211,4 +213,22 @@ fn nowayout(file: &File) -> bool {
         format!("/sys/dev/char/{major}:{minor}")
     };
     fs::read_to_string(format!("{folder}/nowayout")).is_ok_and(|text| text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// An operator wrote the path of another file. Each guard hung when it opened that.
+    #[test]
+    fn a_fifo_that_nobody_reads_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("putex-fifo-{}", std::process::id()));
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).expect("there is room");
+        let timing = Timing::new(Duration::from_secs(3), 3, 2, 10_000).expect("these are usual");
+        let text = path.display().to_string();
+        assert_eq!(Device::open(&text, timing).err(), Some(refused(&text, NO_WATCHDOG)));
+        fs::remove_file(path).expect("it is there");
+    }
 }

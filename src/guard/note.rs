@@ -101,9 +101,11 @@ impl Note {
     ///
     /// # Errors
     ///
-    /// When the file system fails or is full.
+    /// When the file system fails or is full, or it cannot be known what the note says of this
+    /// boot: then the note stands.
     pub(crate) fn begin(file: File) -> io::Result<(Note, Noted)> {
-        let boot = sys::boot_id();
+        sys::check_proc()?;
+        let boot = sys::boot_id()?;
         let previous = parse(&read(&file)?, &boot);
         let note = Note { file, noted: Noted { boot, ..previous.clone() } };
         note.write()?;
@@ -225,7 +227,7 @@ fn read_pid<'de, D: Deserializer<'de>>(input: D) -> Result<Pid, D::Error> {
 /// version, or one that is damaged, counts as that of a guard that has started it.
 pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
     let service = match serde_json::from_slice::<Noted>(text) {
-        Ok(noted) if noted.boot == boot && !boot.is_empty() => match &noted.service {
+        Ok(noted) if noted.boot == boot => match &noted.service {
             // Whose number was given again has left nobody in its session.
             Service::Starting(start) if start.number_was_given_again() => {
                 return Noted { service: Service::Up, ..noted };
@@ -233,7 +235,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
             Service::Unknown | Service::Down | Service::Starting(_) | Service::Up => return noted,
         },
         Ok(_) => Service::Unknown,
-        Err(_) if text.is_empty() || boot.is_empty() => Service::Unknown,
+        Err(_) if text.is_empty() => Service::Unknown,
         Err(_) => Service::Up,
     };
     Noted { service, ..Noted::default() }
@@ -242,7 +244,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
 /// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
 pub(crate) fn times_in(dir: &Path) -> Option<Timing> {
     let file = private_file::open(&dir.join(GUARD_LOCK)).ok()?;
-    parse(&read(&file).ok()?, &sys::boot_id()).times()
+    parse(&read(&file).ok()?, &sys::boot_id().ok()?).times()
 }
 
 fn read(file: &File) -> io::Result<Vec<u8>> {

@@ -1,9 +1,8 @@
 //! What /proc says of processes.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, io, mem, process, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -28,15 +27,15 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 /// Kills the processes of a session, whatever groups they have made, and waits for their ends:
 /// timeout(1) makes a group, and so does a shell for each job. The leader of the session may be
 /// gone: the number is given to no other one while a process of the session lives. A process that
-/// may not be killed, of another user, is waited for. None is found that /proc does not show: where
-/// it is not mounted, or hides the processes of other users. It takes as long as the host has
-/// processes, and as they need to end.
+/// may not be killed, of another user, is waited for, and so is a /proc of this namespace. None is
+/// found that /proc hides, as those of other users. It takes as long as the host has processes, and
+/// as they need to end.
 pub fn end_session(session: Pid) {
     let priority = rustix::process::getpriority_process(None);
     // A stop may wait for it.
     come_first();
-    let mut longer = 0;
-    while Path::new("/proc/self").exists() {
+    let (mut longer, mut is_told) = (0, false);
+    loop {
         match kill_session(session) {
             Ok(None) => break,
             // Each may have made another before it was killed, which must not wait for the end of
@@ -47,7 +46,12 @@ pub fn end_session(session: Pid) {
                 let _ = super::poll_for(&mut [PollFd::new(&last, PollFlags::IN)], pause.as_ref());
             }
             // A process that could not be looked at may be of the session.
-            Err(_) => thread::sleep(LIST_AGAIN),
+            Err(error) => {
+                if !mem::replace(&mut is_told, true) {
+                    log::warn!("cannot list the processes of a session: {error}");
+                }
+                thread::sleep(LIST_AGAIN);
+            }
         }
     }
     let _ = priority.and_then(|priority| rustix::process::setpriority_process(None, priority));
@@ -65,6 +69,7 @@ pub fn end_session(session: Pid) {
 ///
 /// When there may be others.
 fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
+    check_proc()?;
     // A session that has all the processes that the system has to give is killed without it.
     let before = number_of_new_thread();
     for _ in 0..2 {
@@ -105,20 +110,39 @@ fn kill_listed(session: Pid) -> io::Result<Option<OwnedFd>> {
 
 /// Kills the process of this number if it is of a session and has not ended; returns it.
 fn kill_member(session: Pid, number: i32) -> io::Result<Option<OwnedFd>> {
-    let is_in = |process| raw::session_of(process) == Ok(Some(session));
-    let Some(process) = Pid::from_raw(number).filter(|process| is_in(*process)) else {
-        return Ok(None);
+    let is_in = |process| match raw::session_of(process) {
+        Err(Errno::SRCH) => Ok(false),
+        found => found.map(|of| of == Some(session)),
     };
+    let Some(process) = Pid::from_raw(number) else { return Ok(None) };
+    if !is_in(process)? {
+        return Ok(None);
+    }
     let handle = match rustix::process::pidfd_open(process, PidfdFlags::empty()) {
         Err(Errno::SRCH) => return Ok(None),
         opened => opened?,
     };
     // A number that was given to another process meanwhile is in another session.
-    if !is_in(process) || super::is_ready(&handle) {
+    if !is_in(process)? || super::is_ready(&handle) {
         return Ok(None);
     }
     let _ = rustix::process::pidfd_send_signal(&handle, Signal::KILL);
     Ok(Some(handle))
+}
+
+/// Checks that /proc is there, and is that of this process's PID namespace: by the numbers in it
+/// processes are found.
+///
+/// # Errors
+///
+/// When it is not.
+pub fn check_proc() -> io::Result<()> {
+    let own = fs::read_link("/proc/self")
+        .map_err(|error| io::Error::new(error.kind(), format!("/proc/self: {error}")))?;
+    if own.to_str() == Some(&process::id().to_string()) {
+        return Ok(());
+    }
+    Err(io::Error::other("/proc is that of another PID namespace; mount /proc in this one"))
 }
 
 /// Returns the number of a thread that was made just now. Threads and processes have their numbers

@@ -272,13 +272,52 @@ fn so_it_is_by_finish() {
     assert_eq!(status, Some(0), "{said}");
 }
 
+/// It took the note for one of another boot, and wrote over it: the start went on after the stop.
+#[test]
+fn finish_on_a_host_that_does_not_tell_its_boot_keeps_the_note() {
+    let Some(host) = Host::new("bootless", &[]) else { return };
+    let agent = host.agent(TIMEOUT);
+    let sleep = host.wait_for_sleep();
+    let guard = host.sandbox.guard("web");
+    agent.kill();
+    kill_process(guard, Signal::KILL).expect("it runs");
+    wait_for_end(guard);
+    let finish = |mount: &str| {
+        let mut command = host.sandbox.command("sh");
+        command.args(["-c", &format!("{mount} && exec \"$@\""), "sh"]);
+        let putex = host.putex("finish", TIMEOUT);
+        command.arg(putex.get_program()).args(putex.get_args()).env("D", host.sandbox.text());
+        host.sandbox.run(&mut command)
+    };
+    let Run { status, said, .. } = finish("mount -t tmpfs none /proc/sys/kernel/random");
+    assert_eq!((status, host.sleeps()), (Some(71), vec![sleep]), "{said}");
+    let Run { status, said, .. } = finish("true");
+    assert_eq!((status, host.sleeps().len()), (Some(0), 0), "{said}");
+}
+
 /// A process that cannot be looked at may be of the session.
 #[test]
 fn a_guard_without_descriptors_does_not_take_a_session_for_empty() {
-    let Some(host) = Host::new("shortage", &[]) else { return };
+    does_not_take_a_session_for_empty("shortage", "pidfd_open:error=EMFILE");
+}
+
+/// As under a rule of SELinux. Each process was taken for one of another session.
+#[test]
+fn a_guard_that_may_not_ask_for_sessions_does_not_take_a_session_for_empty() {
+    does_not_take_a_session_for_empty("denied", "getsid:error=EACCES");
+}
+
+/// As where /proc is unmounted, or one of another PID namespace is mounted over it.
+#[test]
+fn a_guard_without_its_proc_does_not_take_a_session_for_empty() {
+    does_not_take_a_session_for_empty("procless", "readlink,readlinkat:error=ENOENT");
+}
+
+fn does_not_take_a_session_for_empty(name: &str, fault: &str) {
+    let Some(host) = Host::new(name, &[]) else { return };
     let mut agent = host.agent(TIMEOUT);
     let sleep = host.wait_for_sleep();
-    let inject = ["-e", "inject=pidfd_open:error=EMFILE"];
+    let inject = ["-e", &format!("inject={fault}")];
     let Some(strace) = host.follow_sessions(&inject) else { return };
     agent.signal(Signal::TERM);
     assert_overdue(&host, &mut agent, sleep);
