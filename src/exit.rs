@@ -66,6 +66,7 @@ impl From<StoreError> for Refusal {
     fn from(StoreError { kind, text }: StoreError) -> Refusal {
         let exit = match kind {
             StoreErrorKind::Unreachable | StoreErrorKind::Unfit => Exit::Unreachable,
+            StoreErrorKind::System => Exit::System,
             StoreErrorKind::Unsafe => Exit::Unsafe,
             StoreErrorKind::Credentials => Exit::Credentials,
         };

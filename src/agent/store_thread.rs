@@ -126,7 +126,9 @@ impl StoreThread {
                 let why = self.serve_open()?;
                 return self.events.tell(Event::Closed(why));
             }
-            Err(StoreError { kind: Kind::Unreachable | Kind::Unfit, text }) => Event::Closed(text),
+            Err(StoreError { kind: Kind::Unreachable | Kind::System | Kind::Unfit, text }) => {
+                Event::Closed(text)
+            }
             Err(error) => Event::Rejected(error),
         };
         if self.reported.as_ref() == Some(&failed) {

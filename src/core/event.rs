@@ -101,6 +101,8 @@ pub struct Opened {
 pub enum StoreErrorKind {
     /// The store was not reached or did not answer: another attempt may help.
     Unreachable,
+    /// This host lacks a resource, such as descriptors or memory.
+    System,
     /// The bucket, or its configuration, is not safe for a lock; no server proved its identity,
     /// or a local file that a safe connection needs is missing or unusable. Another attempt does
     /// not change that.

@@ -66,6 +66,7 @@ impl Wanted {
     /// for itself. It is written when that is due, or when it is granted: all who wait hear of a
     /// write, and if they answered with one, they would not come to rest.
     fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Grabbed>> {
+        entered.check_clock()?;
         let ticket = &self.ticket;
         let mut found = entered.list(&ticket.name, None)?;
         let is_alike = |other: &Ticket| other.name == ticket.name && other.mode == ticket.mode;
@@ -237,6 +238,7 @@ fn end(
     name: &Name,
     token: &str,
 ) -> StoreResult<(Option<StoredTicket>, Listed)> {
+    entered.check_clock()?;
     let mut found = entered.list(name, None)?;
     let mut mine = found.of_requester(token).chain(found.run_out_of(token));
     let own = mine.find(|(_, it)| it.name == *name).map(|(own, _)| own.clone());

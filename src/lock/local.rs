@@ -38,7 +38,8 @@ enum Got {
 
 /// How the wait for a ticket has ended.
 enum Waited {
-    Granted,
+    /// The lock is had, in the bucket with this random id.
+    Granted(String),
     NotHad(String),
     /// Somebody has removed the file of the ticket.
     Removed,
@@ -92,11 +93,11 @@ fn get(
             }
             Looked::Over(Waited::NotHad(why)) => return Ok(Got::NotHad(why)),
             Looked::Over(Waited::Removed) => return Err(NotWaited::Replaced),
-            Looked::Over(Waited::Granted) => {
+            Looked::Over(Waited::Granted(epoch)) => {
                 // Each granted ticket is in the bucket.
                 let own = asked.own.ok_or(NotWaited::Replaced)?;
                 let (term, slot) = (own.number.0, asked.ticket.slot);
-                return Ok(Got::Granted(own, Grant { term, slot, epoch: waiter.epoch()? }));
+                return Ok(Got::Granted(own, Grant { term, slot, epoch }));
             }
         }
     }
@@ -187,7 +188,7 @@ impl Asked<'_> {
             Some(own) if self.ticket.slot.is_some() => entered.replace(own, &self.ticket)?,
             Some(_) => {}
         }
-        Ok(Looked::Over(Waited::Granted))
+        Ok(Looked::Over(Waited::Granted(entered.epoch().to_owned())))
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn in_bucket<T>(
     mut act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
 ) -> Result<T, Refusal> {
     loop {
-        let tickets = LocalTickets::open(base, bucket, asker.limit.map(with_patience))?;
+        let tickets = LocalTickets::open(base, bucket)?;
         match Waiter::new(asker, tickets).and_then(|mut waiter| act(&mut waiter)) {
             Ok(done) => return Ok(done),
             Err(NotWaited::Replaced) => {}
@@ -125,11 +125,6 @@ impl<'a> Waiter<'a> {
     fn new(asker: Asker<'a>, tickets: Rc<LocalTickets>) -> Result<Waiter<'a>, NotWaited> {
         let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
         Ok(Waiter { asker, tickets, changes: None, waker, heard: BTreeSet::new() })
-    }
-
-    /// Returns the random id of the bucket.
-    pub(crate) fn epoch(&self) -> Result<String, NotWaited> {
-        self.tickets.epoch().map_err(|error| self.not_waited(error))
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,

@@ -44,7 +44,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::folder::{EPOCH, Folder};
+use self::folder::{EPOCH, Folder, kind_of};
 use self::text::Kind;
 use self::watch::Watch;
 use super::{
@@ -105,7 +105,7 @@ impl DirStore {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(true),
             Err(error) => {
                 let text = format!("cannot open {}: {error}", path.display());
-                Err(StoreErrorKind::Unreachable.error(text))
+                Err(kind_of(&error).error(text))
             }
         }
     }
@@ -114,7 +114,6 @@ impl DirStore {
     fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         let folder = self.folder()?;
         let _held = folder.lock(sys::now().after(QUESTION_MAX))?;
-        folder.verify()?;
         folder.replace(name, body)
     }
 
@@ -140,12 +139,9 @@ impl Bucket for DirStore {
             return Ok(None);
         }
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        let (folder, is_new) = Folder::open(&self.base, &self.bucket, Some(deadline))?;
+        let folder = Folder::open(&self.base, &self.bucket)?;
         let (path, mut remarks) = (folder.path.display().to_string(), Vec::new());
-        if is_new {
-            remarks.push(format!("created the bucket {path}"));
-        }
-        let no_timer = |error| StoreErrorKind::Unreachable.error(format!("no timer: {error}"));
+        let no_timer = |error| StoreErrorKind::System.error(format!("no timer: {error}"));
         let alarm = Alarm::new().map_err(no_timer)?;
         // Before any key is read, so that no change after that is missed.
         let (mut watch, no_hints) = Watch::new(&folder);
@@ -153,15 +149,17 @@ impl Bucket for DirStore {
             .extend(no_hints.map(|why| format!("no hints of changes in {path}: inotify: {why}")));
         watch.subscribe(first.subscribed);
         let held = folder.lock(deadline)?;
-        folder.verify()?;
+        if held.has_made_it {
+            remarks.push(format!("created the bucket {path}"));
+        }
         let entries = first.read.iter().map(|key| folder.entry(key));
         let entries: Vec<Option<Entry>> = entries.collect::<StoreResult<_>>()?;
-        let (id, last) = (folder.id()?, folder.last()?);
+        let (id, last) = (held.id.clone(), folder.last()?);
         let mut revisions = entries.iter().flatten().map(|entry| entry.revision);
         revisions.try_for_each(|revision| folder.check_revision(revision, last))?;
         drop(held);
         // A key that was removed with all its files looks like one that never existed.
-        let age = if last.0 == 0 { folder.time_since_creation()? } else { None };
+        let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
         self.open = Some(OpenFolder { folder, alarm, watch });
         Ok(Some((info, entries)))

@@ -1,15 +1,18 @@
 //! `putex lock`, `grab`, `release` and `lease`: who has a lock, in which order, and what a killed
 //! holder leaves.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
 use crate::hosts::{Store, turn};
 use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::process::{lives, signal, wait_exit};
+use crate::support::process::{lives, signal, state_of, wait_exit};
+use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 
 /// T 3 s, which the first lock in a new bucket is waited for.
@@ -51,7 +54,7 @@ impl Site {
 
     /// Begins a worker under the lock `x`; what putex says goes to the file `said-ID`.
     fn begin(&self, id: &str) -> Child {
-        let said = fs::File::create(self.host.join(format!("said-{id}"))).expect("a file");
+        let said = File::create(self.host.join(format!("said-{id}"))).expect("a file");
         let words = [&["lock", "-v"], &TIMES[..], &["x", "sh", "-c", WORKER, id]].concat();
         self.putex(&words).stderr(said).stdout(Stdio::null()).spawn().expect("it can be run")
     }
@@ -166,6 +169,84 @@ fn a_lock_without_a_process_is_held_until_its_release(site: &Site) {
     assert_eq!(site.run(&["release", "--as", "one", "x"]).status, Some(0));
     let two = term(&grab(&["--as", "two"]));
     assert!(two > one, "{two} {one}");
+}
+
+/// Returns the folder of the bucket of a site with a directory, which is made.
+fn folder(site: &Site) -> PathBuf {
+    let folder = PathBuf::from(&site.store.option()[1]).join("putex");
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).expect("a folder");
+    folder
+}
+
+/// The first process in a directory that another one kept locked had taken its signals, for the
+/// report, and heard none of them.
+#[test]
+fn the_first_request_in_a_directory_waits_for_another_process_until_its_limit_or_a_signal() {
+    let _turn = turn();
+    let site = Site::new(Store::directory());
+    let kept = File::open(folder(&site)).expect("a folder");
+    kept.lock().expect("the lock");
+    let report = site.host.join("report");
+    let words = ["lock", "--report", report.to_str().expect("text"), "x", "true"];
+    let first = site.putex(&words).stderr(Stdio::null()).spawn().expect("it can be run");
+    let opened = || fs::read_dir(format!("/proc/{}/fd", first.id())).into_iter().flatten();
+    let links = || opened().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    until_true("its signals", || links().any(|link| link.ends_with("anon_inode:[signalfd]")));
+    signal(first.id(), Signal::TERM);
+    assert_eq!(status(first), Some(128 + 15));
+    let said = fs::read_to_string(&report).expect("a report");
+    assert!(said.contains("\"outcome\":\"interrupted\""), "{said}");
+    let run = site.run(&["lock", "-n", "x", "true"]);
+    assert_eq!(run.status, Some(69), "{run:?}");
+    drop(kept);
+    assert_eq!(site.run(&["lock", "-n", "x", "true"]).status, Some(0));
+}
+
+/// The signal was read together with the end of the command and passed on to it, and the lock was
+/// held for its whole time.
+#[test]
+fn a_signal_that_is_read_with_the_end_of_the_command_ends_the_hold_of_the_lock() {
+    let _turn = turn();
+    let site = Site::new(Store::directory());
+    let words = ["lock", "--hold", "1h", "x", "sh", "-c", WORKER, "one"];
+    let front = site.putex(&words).stderr(Stdio::null()).spawn().expect("it can be run");
+    let worker = site.wait_begun("one");
+    signal(front.id(), Signal::STOP);
+    until_true("a stopped front", || state_of(front.id()) == Some('T'));
+    site.end("one");
+    until_true("the end of the command", || state_of(worker) == Some('Z'));
+    signal(front.id(), Signal::TERM);
+    signal(front.id(), Signal::CONT);
+    assert_eq!(status(front), Some(0));
+    assert_eq!(site.run(&["lock", "-n", "x", "true"]).status, Some(0));
+}
+
+/// A host without descriptors is not a store that is out of reach.
+#[test]
+fn a_process_without_descriptors_for_a_directory_says_that_the_system_lacks_them() {
+    let _turn = turn();
+    let site = Site::new(Store::directory());
+    let putex = programs::putex();
+    for words in [
+        &["lock", "x", "true"][..],
+        &["grab", "--as", "a", "x"],
+        &["lease", "claim", "--for", FOR, "x"],
+    ] {
+        let mut lacked = 0;
+        for limit in 4..16 {
+            let script = format!("ulimit -n {limit}; exec {} \"$@\"", putex.display());
+            let mut shell = site.host.command("sh");
+            shell.args(["-c", &script, "sh", words[0]]).args(site.store.option()).args(&words[1..]);
+            let run = site.host.run(&mut shell);
+            // 127 is the status of the loader.
+            assert!(matches!(run.status, Some(0 | 71 | 127)), "{words:?} {limit}: {run:?}");
+            lacked += u32::from(run.status == Some(71));
+            if run.status == Some(0) {
+                break;
+            }
+        }
+        assert!(lacked > 0, "{words:?}");
+    }
 }
 
 /// A lease is held for its time, whatever becomes of its holder; a write under a lease that has

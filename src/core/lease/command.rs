@@ -147,7 +147,7 @@ impl LeaseCommand {
         match input {
             LeaseInput::Opened(Ok(opened)) => self.opened(*opened),
             LeaseInput::Opened(Err(error)) => match error.kind {
-                StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
+                StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
                     self.end(LeaseEnd::Refused(error.kind, error.text));
                 }
                 StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {

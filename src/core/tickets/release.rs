@@ -128,7 +128,7 @@ impl Releaser {
         match input {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
             Input::Opened(Err(error)) => match error.kind {
-                StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
+                StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
                     self.end(Released::Refused(error.kind, error.text));
                 }
                 StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {

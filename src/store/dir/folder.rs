@@ -43,8 +43,8 @@ pub(super) const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(
 pub(super) struct Folder {
     dir: File,
     pub(super) path: PathBuf,
-    /// The body of the epoch file when the folder was opened.
-    epoch: Vec<u8>,
+    /// The identity of the bucket when the lock was had first.
+    id: OnceCell<BucketId>,
     /// The name of this boot; blank if it is not known.
     pub(super) boot: String,
     /// Whether the clock of this process is that of the host.
@@ -53,11 +53,20 @@ pub(super) struct Folder {
     pub(super) lost: OnceCell<String>,
 }
 
-/// The held lock of the bucket. Dropping it unlocks explicitly: after a mere close, a child
-/// between fork and exec would still hold the lock.
-pub(super) struct HeldLock<'a>(&'a File);
+/// The held lock of the bucket.
+pub(super) struct HeldLock<'a> {
+    _flock: Flock<'a>,
+    /// The identity of the bucket.
+    pub(super) id: &'a BucketId,
+    /// Whether this has made the bucket.
+    pub(super) has_made_it: bool,
+}
 
-impl Drop for HeldLock<'_> {
+/// Dropping it unlocks explicitly: after a mere close, a child between fork and exec would still
+/// hold the lock.
+struct Flock<'a>(&'a File);
+
+impl Drop for Flock<'_> {
     fn drop(&mut self) {
         // Cannot fail on a held lock; at exit the kernel releases it anyway.
         let _ = self.0.unlock();
@@ -65,41 +74,24 @@ impl Drop for HeldLock<'_> {
 }
 
 impl Folder {
-    /// Opens the folder `base/bucket` and creates it when it does not exist; returns whether it was
-    /// created. Waits for the lock as [`Folder::lock_until`].
+    /// Opens the folder `base/bucket` and creates it when it does not exist. Its files are not read
+    /// before the lock is had: see [`Folder::lock_until`].
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Unsafe`] when other users could write to it, when it is not a
-    /// folder of this program, or when a file in it is damaged or missing.
-    pub(super) fn open(
-        base: &Path,
-        bucket: &str,
-        until: Option<Instant>,
-    ) -> StoreResult<(Folder, bool)> {
+    /// [`StoreErrorKind::Unsafe`] when other users could write to it.
+    pub(super) fn open(base: &Path, bucket: &str) -> StoreResult<Folder> {
         // The name of a bucket has neither a slash nor a dot.
         name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
         let path = base.join(bucket);
         let dir = open_private(base, &path)?;
         let (boot, has_clock_of_host) = (host_clock::boot(), host_clock::has_clock_of_host());
-        let (epoch, lost) = (Vec::new(), OnceCell::new());
-        let mut folder = Folder { dir, path, epoch, boot, has_clock_of_host, lost };
-        let (epoch, is_new) = match folder.file(EPOCH)? {
-            Some(epoch) => (epoch, false),
-            None => folder.create(until)?,
-        };
-        folder.epoch = epoch;
-        folder.id()?;
-        Ok((folder, is_new))
+        let (id, lost) = (OnceCell::new(), OnceCell::new());
+        Ok(Folder { dir, path, id, boot, has_clock_of_host, lost })
     }
 
-    /// Writes the sequence and then the epoch, which completes the bucket, unless another process
-    /// was faster.
-    fn create(&self, until: Option<Instant>) -> StoreResult<(Vec<u8>, bool)> {
-        let _held = self.lock_until(until)?.ok_or_else(|| self.busy())?;
-        if let Some(epoch) = self.file(EPOCH)? {
-            return Ok((epoch, false));
-        }
+    /// Writes the sequence and then the epoch, which completes the bucket. The caller has the lock.
+    fn create(&self) -> StoreResult<BucketId> {
         if self.key_files()?.iter().any(|(kind, _)| *kind == Kind::Record) {
             return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
@@ -108,35 +100,31 @@ impl Folder {
         if self.file(SEQUENCE)?.is_none() {
             self.replace(SEQUENCE, Sequence::new(&self.boot).encode().as_bytes())?;
         }
-        let id = sys::random().map_err(|error| {
-            StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
-        })?;
+        let id = sys::random()
+            .map_err(|error| StoreErrorKind::System.error(format!("no random number: {error}")))?;
         let boot = if self.has_clock_of_host { &self.boot } else { "" };
         let since = sys::now().since_boot().as_nanos();
-        let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
-        self.replace(EPOCH, body.as_bytes())?;
+        let epoch = format!("{id:032x}");
+        let created = format!("created {since} ns after the start of boot {boot}");
+        self.replace(EPOCH, format!("epoch {epoch}\n{created}").as_bytes())?;
         self.sync()?;
-        Ok((body.into_bytes(), true))
+        Ok(BucketId { epoch, created })
     }
 
     /// Returns how long ago the bucket was created; `None` if the clock of that instant or that of
     /// this process is not known to be that of the host. A bucket of an earlier boot is older than
     /// every process of this host.
-    pub(super) fn time_since_creation(&self) -> StoreResult<Option<Duration>> {
-        let created = self.id()?.created;
-        let age = || {
-            let (nanos, rest) = created.strip_prefix("created ")?.split_once(" ns ")?;
-            let boot = rest.strip_prefix("after the start of boot ")?;
-            if boot.is_empty() || self.boot.is_empty() || !self.has_clock_of_host {
-                return None;
-            }
-            if boot != self.boot {
-                return Some(Duration::MAX);
-            }
-            let then = Instant::from_boot(Duration::from_nanos(nanos.parse().ok()?));
-            Some(sys::now().since(then))
-        };
-        Ok(age())
+    pub(super) fn time_since_creation(&self, id: &BucketId) -> Option<Duration> {
+        let (nanos, rest) = id.created.strip_prefix("created ")?.split_once(" ns ")?;
+        let boot = rest.strip_prefix("after the start of boot ")?;
+        if boot.is_empty() || self.boot.is_empty() || !self.has_clock_of_host {
+            return None;
+        }
+        if boot != self.boot {
+            return Some(Duration::MAX);
+        }
+        let then = Instant::from_boot(Duration::from_nanos(nanos.parse().ok()?));
+        Some(sys::now().since(then))
     }
 
     /// Returns the kinds and the keys of the files of keys.
@@ -150,24 +138,34 @@ impl Folder {
         Ok(files)
     }
 
-    /// Returns the identity of the bucket, from the body of the epoch file.
-    pub(super) fn id(&self) -> StoreResult<BucketId> {
-        let parts = str::from_utf8(&self.epoch).ok().and_then(|text| text.split_once('\n'));
-        let parts = parts.and_then(|(id, created)| Some((id.strip_prefix("epoch ")?, created)));
-        let (epoch, created) = parts.ok_or_else(|| self.unexpected(EPOCH))?;
-        Ok(BucketId { epoch: epoch.to_owned(), created: created.to_owned() })
-    }
-
-    /// Waits for the lock of the whole bucket.
+    /// Waits for the lock of the whole bucket, as [`Folder::lock_until`].
     pub(super) fn lock(&self, deadline: Instant) -> StoreResult<HeldLock<'_>> {
-        self.lock_until(Some(deadline))?.ok_or_else(|| self.busy())
+        let path = self.path.display();
+        let busy = || {
+            StoreErrorKind::Unreachable.error(format!(
+                "the lock of {path} was not had in time: a process that has it is stopped, or the \
+                 disk"
+            ))
+        };
+        self.lock_until(Some(deadline))?.ok_or_else(busy)
     }
 
     /// Waits for the lock of the whole bucket until this instant, or for ever; `None` if it was not
-    /// had in time.
+    /// had in time. Whoever has the lock of an incomplete bucket completes it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Folder::verify`]; and [`StoreErrorKind::Unsafe`] when this is not a folder of this
+    /// program, or when a file in it is damaged or missing.
     pub(super) fn lock_until(&self, until: Option<Instant>) -> StoreResult<Option<HeldLock<'_>>> {
+        let Some(flock) = self.flock(until)? else { return Ok(None) };
+        let (id, has_made_it) = self.identify()?;
+        Ok(Some(HeldLock { _flock: flock, id, has_made_it }))
+    }
+
+    fn flock(&self, until: Option<Instant>) -> StoreResult<Option<Flock<'_>>> {
         let in_time = || until.is_none_or(|until| sys::now() < until);
-        let held = || Some(HeldLock(&self.dir)).filter(|_| in_time());
+        let held = || Some(Flock(&self.dir)).filter(|_| in_time());
         for _ in 0..LOCK_TRIES {
             match rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(held()),
@@ -187,12 +185,18 @@ impl Folder {
         Ok(if locked { held() } else { None })
     }
 
-    /// Returns the error of a process that has not had the lock in time.
-    fn busy(&self) -> StoreError {
-        let path = self.path.display();
-        StoreErrorKind::Unreachable.error(format!(
-            "the lock of {path} was not had in time: a process that has it is stopped, or the disk"
-        ))
+    /// Returns the identity of the bucket, which is the one that was had before if one was, and
+    /// whether this has made it. The caller has the lock.
+    fn identify(&self) -> StoreResult<(&BucketId, bool)> {
+        self.verify_path()?;
+        if let Some(id) = self.id.get() {
+            self.verify_epoch()?;
+            return Ok((id, false));
+        }
+        let found = self.parsed(EPOCH, id_of)?;
+        let is_new = found.is_none();
+        let id = found.map_or_else(|| self.create(), Ok)?;
+        Ok((self.id.get_or_init(|| id), is_new))
     }
 
     /// Returns the error of a system call that locks a file, or the folder itself if `name` is
@@ -213,17 +217,23 @@ impl Folder {
     ///
     /// If not: the folder is lost then.
     pub(super) fn verify(&self) -> StoreResult<()> {
+        self.verify_path()?;
+        self.verify_epoch()
+    }
+
+    fn verify_path(&self) -> StoreResult<()> {
         let here = self.dir.metadata().map_err(|error| self.failed("check", "", error))?;
         match fs::symlink_metadata(&self.path) {
-            Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => {}
-            Ok(_) => return Err(self.gone("was replaced")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(self.gone("was removed"));
-            }
-            Err(error) => return Err(self.failed("check", "", error)),
+            Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => Ok(()),
+            Ok(_) => Err(self.gone("was replaced")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.gone("was removed")),
+            Err(error) => Err(self.failed("check", "", error)),
         }
-        match self.file(EPOCH) {
-            Ok(Some(body)) if body == self.epoch => Ok(()),
+    }
+
+    fn verify_epoch(&self) -> StoreResult<()> {
+        match self.parsed(EPOCH, id_of) {
+            Ok(Some(id)) if self.id.get() == Some(&id) => Ok(()),
             Ok(Some(_)) => Err(self.gone("has another epoch")),
             Ok(None) => Err(self.gone("has lost its epoch")),
             Err(StoreError { kind: StoreErrorKind::Unsafe, text }) => Err(self.lose(text)),
@@ -348,10 +358,7 @@ impl Folder {
             Some(Errno::ISDIR) => self.damaged(name, "is a folder, not a file"),
             Some(Errno::LOOP) => self.damaged(name, "is a symbolic link"),
             Some(Errno::NAMETOOLONG) => self.damaged(name, "is too long a name of a file"),
-            _ => {
-                let path = self.file_path(name);
-                StoreErrorKind::Unreachable.error(format!("cannot {what} {path}: {error}"))
-            }
+            _ => kind_of(&error).error(format!("cannot {what} {}: {error}", self.file_path(name))),
         }
     }
 
@@ -380,5 +387,20 @@ impl Folder {
     /// first reason stays.
     pub(super) fn lose(&self, why: String) -> StoreError {
         StoreErrorKind::Unreachable.error(self.lost.get_or_init(|| why).clone())
+    }
+}
+
+/// Returns the identity in the body of the file with the epoch.
+fn id_of(body: &[u8]) -> Option<BucketId> {
+    let (epoch, created) = str::from_utf8(body).ok()?.split_once('\n')?;
+    let epoch = epoch.strip_prefix("epoch ")?.to_owned();
+    Some(BucketId { epoch, created: created.to_owned() })
+}
+
+/// Returns the kind of the error of a system call.
+pub(super) fn kind_of(error: &io::Error) -> StoreErrorKind {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
+        _ => StoreErrorKind::Unreachable,
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use super::folder::kind_of;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 use crate::sys::safe_path::{self, Unusable};
@@ -86,7 +87,7 @@ fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
     if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
         return StoreErrorKind::Unsafe.error(text);
     }
-    StoreErrorKind::Unreachable.error(text)
+    kind_of(error).error(text)
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ fn of_requester<'a>(
 /// The right to list and to write tickets, which one process has at a time.
 pub struct Entered<'a> {
     tickets: &'a Rc<LocalTickets>,
-    _held: HeldLock<'a>,
+    held: HeldLock<'a>,
     /// The kinds and the keys of the tickets that were there when it was got.
     keys: Vec<(Kind, String)>,
 }
@@ -181,29 +181,14 @@ impl Folder {
 }
 
 impl LocalTickets {
-    /// Opens a bucket; makes it, and the folder above, if they do not exist. Waits for others that
-    /// make it until this instant, or for ever.
+    /// Opens the folder of a bucket; makes it, and the folder above, if they do not exist.
     ///
     /// # Errors
     ///
     /// [`StoreErrorKind::Unsafe`](crate::store::StoreErrorKind) if other users or hosts could
-    /// change it, or if it is damaged.
-    pub fn open(
-        base: &Path,
-        bucket: &str,
-        until: Option<Instant>,
-    ) -> StoreResult<Rc<LocalTickets>> {
-        let (folder, _) = Folder::open(base, bucket, until)?;
-        Ok(Rc::new(LocalTickets { folder }))
-    }
-
-    /// Returns the random id of the bucket.
-    ///
-    /// # Errors
-    ///
-    /// When it is damaged.
-    pub fn epoch(&self) -> StoreResult<String> {
-        Ok(self.folder.id()?.epoch)
+    /// change it.
+    pub fn open(base: &Path, bucket: &str) -> StoreResult<Rc<LocalTickets>> {
+        Ok(Rc::new(LocalTickets { folder: Folder::open(base, bucket)? }))
     }
 
     /// Returns whether the bucket was removed or replaced: tickets in it are worth nothing.
@@ -212,20 +197,19 @@ impl LocalTickets {
     }
 
     /// Waits until nobody else lists or writes tickets, until this instant or for ever; `None` if
-    /// that was not so in time.
+    /// that was not so in time. Completes a bucket that is new.
     ///
     /// # Errors
     ///
-    /// When the bucket is lost, or the file system has no locks.
+    /// When the bucket is lost or damaged, or the file system has no locks.
     pub fn enter(
         self: &Rc<LocalTickets>,
         until: Option<Instant>,
     ) -> StoreResult<Option<Entered<'_>>> {
         let Some(held) = self.folder.lock_until(until)? else { return Ok(None) };
-        self.folder.verify()?;
         let mut keys = self.folder.key_files()?;
         keys.retain(|(kind, _)| matches!(kind, Kind::Held | Kind::Until));
-        Ok(Some(Entered { tickets: self, _held: held, keys }))
+        Ok(Some(Entered { tickets: self, held, keys }))
     }
 
     /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended,
@@ -250,6 +234,21 @@ impl LocalTickets {
 }
 
 impl Entered<'_> {
+    /// Returns the random id of the bucket.
+    pub fn epoch(&self) -> &str {
+        &self.held.id.epoch
+    }
+
+    /// Checks that this process has the clock of the host, by which tickets end.
+    ///
+    /// # Errors
+    ///
+    /// If not: then it cannot tell when a ticket ends that no process has.
+    pub fn check_clock(&self) -> StoreResult<()> {
+        let folder = &self.tickets.folder;
+        folder.has_clock_of_host.then_some(()).ok_or_else(|| folder.has_other_clock())
+    }
+
     /// Returns the tickets for a name, and those above and below it. With a number, those before
     /// that only, as far as a process has them.
     ///
@@ -354,11 +353,11 @@ impl Entered<'_> {
     }
 
     /// Writes a ticket that no process has, which ends then; a new one without a number. Returns
-    /// its number.
+    /// its number. The caller has the clock of the host: [`Entered::check_clock`].
     ///
     /// # Errors
     ///
-    /// When it cannot be written, or this process has another clock.
+    /// When it cannot be written.
     pub fn write_until(
         &self,
         ticket: &Ticket,
@@ -366,9 +365,6 @@ impl Entered<'_> {
         until: Instant,
     ) -> StoreResult<Revision> {
         let folder = &self.tickets.folder;
-        if !folder.has_clock_of_host {
-            return Err(folder.has_other_clock());
-        }
         let revision = self.next()?;
         let number = number.unwrap_or(revision);
         let time = TicketTime { written: sys::now(), until, boot: folder.boot.clone() };

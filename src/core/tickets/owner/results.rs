@@ -55,7 +55,7 @@ impl TicketOwner {
     /// A store that was never reached is tried for T. One that was will be reached again.
     pub(super) fn not_opened(&mut self, StoreError { kind, text }: StoreError, now: Instant) {
         let is_final = match kind {
-            StoreErrorKind::Unsafe | StoreErrorKind::Credentials => true,
+            StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => true,
             StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
                 self.bucket.is_none() && self.tried_enough(now)
             }

@@ -160,3 +160,22 @@ fn a_lock_of_a_script_stands_also_for_a_container_that_names_the_boot_otherwise(
         }
     });
 }
+
+/// A release found no ticket there and said that it had run out.
+#[test]
+fn scripts_in_a_time_namespace_are_refused() {
+    in_directory(|site| {
+        let namespace = ["unshare", "--time", "--boottime", "1000", "--fork"];
+        for words in [
+            &["grab", "--as", "a", "x"][..],
+            &["grab", "--as", "a", "-n", "x"],
+            &["release", "--as", "a", "x"],
+            &["release", "--force", "--holder", "a", "x"],
+        ] {
+            assert_eq!(site.run(&["x", "true"]).status, Some(0), "the bucket is there");
+            let Some(run) = run_in(site, &namespace, words) else { return };
+            assert_eq!(run.status, Some(78), "{words:?}: {run:?}");
+            assert!(run.said.contains("leave that namespace"), "{run:?}");
+        }
+    });
+}
