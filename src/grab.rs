@@ -105,11 +105,8 @@ pub fn run(
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let ticket = ticket(request, number as u64);
     let tickets = Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name());
-    let process = Process {
-        speaker: Speaker { request, destination },
-        tickets: if request.needs_bucket() { tickets.of_open_bucket() } else { tickets },
-        nothing: Waker::new().map_err(Refusal::system("cannot wait: "))?,
-    };
+    let nothing = Waker::new().map_err(Refusal::system("cannot wait: "))?;
+    let process = Process { speaker: Speaker { request, destination }, tickets, nothing };
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
             check_held(&ticket.name, env::var_os(HELD).as_deref())?;

@@ -47,8 +47,8 @@ pub struct Tickets {
     prefix: String,
     /// The key of the notes.
     notes_key: String,
-    /// The bucket was opened, and not lost since.
-    is_open: bool,
+    /// The bucket was lost, or could not be opened.
+    is_lost: bool,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
     pace: Pace,
@@ -66,7 +66,7 @@ impl Tickets {
             own: ticket.clone(),
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
-            is_open: false,
+            is_lost: false,
             mark: None,
             pace: Pace::new(ticket.lifetime / 4),
         }
@@ -79,12 +79,6 @@ impl Tickets {
         self
     }
 
-    /// Returns the tickets of a bucket that was opened before.
-    #[must_use]
-    pub fn of_open_bucket(self) -> Tickets {
-        Tickets { is_open: true, ..self }
-    }
-
     /// Opens the bucket and reads the mark.
     ///
     /// # Errors
@@ -93,7 +87,7 @@ impl Tickets {
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         let first = FirstKeys::read(&[MARK_KEY]);
         let opened = open_or_make(&mut *self.bucket, first, deadline);
-        self.is_open = opened.is_ok();
+        self.is_lost = opened.is_err();
         let (bucket, entries) = opened?;
         Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
     }
@@ -297,7 +291,7 @@ impl Tickets {
 
     /// Waits for a hint, for `wake` to become readable, or for `until`.
     pub fn rest(&mut self, wake: BorrowedFd<'_>, until: Instant) -> Input {
-        if !self.is_open {
+        if self.is_lost {
             // A wait that fails is a short wait.
             let alarm = Alarm::new();
             let _ = alarm.and_then(|alarm| alarm.wait([(wake, PollFlags::IN)], Some(until)));
@@ -311,7 +305,7 @@ impl Tickets {
             | Hint::Woken
             | Hint::Elapsed => Input::Rested,
             Hint::Gone(why) => {
-                self.is_open = false;
+                self.is_lost = true;
                 Input::Gone(why)
             }
         }

@@ -13,11 +13,6 @@ use crate::core::record::Revision;
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
 impl EarlierKeys {
-    /// Returns whether a listing has told them.
-    pub fn are_learned(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Takes in a listing that reaches the first write of the own ticket, which has this number,
     /// and whose key has this last element: it has all earlier ones, and a key that it lacks gets
     /// its next ticket later. A ticket that cannot be read may be an earlier one.

@@ -78,9 +78,10 @@ pub struct Releaser {
     whose: Whose,
     until: Instant,
     phase: Phase,
-    /// The tickets to be ended, and whether a write that was to do it had no answer; `None`
-    /// before they were listed.
-    targets: Option<Vec<(StoredTicket, bool)>>,
+    /// The tickets to be ended; `None` before they were listed.
+    targets: Option<Vec<StoredTicket>>,
+    /// A write that was to end the first of them had no answer.
+    is_unknown: bool,
     /// The time of the store at the last listing.
     listed_at: Option<StoreTime>,
     broken: Vec<Broken>,
@@ -99,6 +100,7 @@ impl Releaser {
             until: now.after(PATIENCE),
             phase: Phase::Listing,
             targets: None,
+            is_unknown: false,
             listed_at: None,
             broken: Vec::new(),
             was_held: false,
@@ -184,9 +186,7 @@ impl Releaser {
             Written::Moved(_) => self.phase = Phase::Listing,
             Written::Denied(why) => self.failed(why, Phase::Listing, now),
             Written::Unknown(why) => {
-                for target in self.targets.iter_mut().flatten() {
-                    target.1 |= target.0.number == other.number;
-                }
+                self.is_unknown = true;
                 self.failed(why, Phase::Listing, now);
             }
         }
@@ -194,8 +194,9 @@ impl Releaser {
 
     /// This process has ended a ticket. `was_held`: it had not run out by then.
     fn ended_by_this(&mut self, other: &StoredTicket, was_held: bool) {
+        self.is_unknown = false;
         let targets = self.targets.iter_mut();
-        targets.for_each(|all| all.retain(|(target, _)| target.number != other.number));
+        targets.for_each(|all| all.retain(|target| target.number != other.number));
         if let Ok(Ticket { token, mode, .. }) = &other.ticket {
             let (term, holder, mode) = (other.number.0, token.clone(), *mode);
             self.broken.push(Broken { term, holder, mode });
@@ -204,8 +205,8 @@ impl Releaser {
     }
 
     fn next_target(&mut self) {
-        if let Some((target, _)) = self.targets.iter().flatten().next() {
-            self.phase = Phase::Ending(Box::new(target.clone()));
+        if let Some(first) = self.targets.iter().flatten().next() {
+            self.phase = Phase::Ending(Box::new(first.clone()));
             return;
         }
         let broken = std::mem::take(&mut self.broken);
@@ -249,28 +250,24 @@ impl Releaser {
                 self.end(Released::NotHeldBy(of_requester(first)));
             }
             (_, _, _) => {
-                self.targets = Some(targets.into_iter().map(|it| (it, false)).collect());
+                self.targets = Some(targets);
                 self.next_target();
             }
         }
     }
 
     /// Compares the tickets that are still to be ended with those that stand.
-    fn compare(&mut self, targets: Vec<(StoredTicket, bool)>, standing: &[StoredTicket]) {
-        self.targets = Some(Vec::new());
-        for (target, is_unknown) in targets {
-            match standing.iter().find(|other| other.number == target.number) {
-                Some(other) => {
-                    let targets = self.targets.iter_mut();
-                    targets.for_each(|all| all.push((other.clone(), is_unknown)));
-                }
-                // Others end a ticket that has run out only.
-                None if is_unknown => {
-                    self.ended_by_this(&target, !target.has_run_out(self.listed_at));
-                }
-                None => {}
-            }
+    fn compare(&mut self, targets: Vec<StoredTicket>, standing: &[StoredTicket]) {
+        let found = |target: &StoredTicket| {
+            standing.iter().find(|other| other.number == target.number).cloned()
+        };
+        // Others end a ticket that has run out only.
+        if let Some(first) = targets.first().filter(|first| found(first).is_none())
+            && self.is_unknown
+        {
+            self.ended_by_this(first, !first.has_run_out(self.listed_at));
         }
+        self.targets = Some(targets.iter().filter_map(found).collect());
         self.next_target();
     }
 }
