@@ -104,7 +104,8 @@ pub fn run(
 ) -> Result<Ended, Refusal> {
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let ticket = ticket(request, number as u64);
-    let tickets = Tickets::new(bucket, &ticket).with_notes_of(&sys::host_clock::name());
+    let clock = sys::host_clock::name();
+    let tickets = Tickets::new(bucket, &ticket, &clock);
     let nothing = Waker::new().map_err(Refusal::system("cannot wait: "))?;
     let process = Process { speaker: Speaker { request, destination }, tickets, nothing };
     match &request.task {
@@ -112,8 +113,7 @@ pub fn run(
             check_held(&ticket.name, env::var_os(HELD).as_deref())?;
             let wait = Some(limits.wait);
             let owner = TicketOwner::new(*timing, ticket, number, wait, sys::now());
-            let owner = owner.for_script(limits.withdraws).with_notes(&sys::host_clock::name());
-            process.grab(owner, *busy_status)
+            process.grab(owner.for_script(limits.withdraws).with_notes(&clock), *busy_status)
         }
         Task::Release => {
             let whose = Whose::Own(ticket.incarnation);

@@ -104,15 +104,6 @@ impl Observed {
         self.exact = self.exact.or(noted.exact.filter(|(_, began)| *began <= now));
     }
 
-    /// Takes over from notes of this clock and bucket, read at this instant, what was seen earlier
-    /// of what was seen here; says whether there was something.
-    pub fn is_told_more(&mut self, noted: &Observed, now: Instant) -> bool {
-        let (before, mut noted) = (self.clone(), noted.clone());
-        noted.writes.retain(|revision, _| before.writes.contains_key(revision));
-        self.learn(&noted, now);
-        *self != before
-    }
-
     /// Returns since when this revision, or the bucket, has been seen.
     pub fn since(&self, revision: Revision) -> Option<Instant> {
         self.written(revision).map(|bounds| bounds.not_after)
@@ -315,14 +306,6 @@ mod tests {
         later.learn(&Observed::from_text("boot 8c3e 7:1 8:6"), at(9));
         later.learn(&Observed::from_text("boot 8c3e 7:3"), at(9));
         assert_eq!(later.to_text(), "boot 8c3e 0:5 7:1 8:6");
-    }
-
-    #[test]
-    fn what_was_not_seen_here_tells_no_more() {
-        let mut seen = Observed::from_text("boot 8c3e 7:5");
-        assert!(!seen.is_told_more(&Observed::from_text("boot 8c3e 6:1 7:5"), at(9)));
-        assert!(seen.is_told_more(&Observed::from_text("boot 8c3e 6:1 7:4"), at(9)));
-        assert_eq!(seen.to_text(), "boot 8c3e 7:4");
     }
 
     #[test]

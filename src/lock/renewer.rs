@@ -150,7 +150,7 @@ impl<'a> Renewer<'a> {
             counts_if_stored_by: None,
         };
         let clock = sys::host_clock::name();
-        let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);
+        let tickets = Tickets::new(bucket, &ticket, &clock);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
             .with_notes(&clock);
         let mut children = Children::adopt()?;

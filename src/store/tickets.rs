@@ -20,12 +20,12 @@ use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
 use super::{
-    Bucket, BucketInfo, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
-    StoreResult, open_or_make,
+    Bucket, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError, StoreResult,
+    open_or_make,
 };
 use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
 use crate::core::tickets::{
-    EarlierKeys, Input, Mark, Name, Step, StoredTicket, Ticket, TicketsListed,
+    EarlierKeys, Input, Name, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
 use crate::core::{Instant, Observed, Revision, Written};
 use crate::sys::{Alarm, PollFlags};
@@ -49,14 +49,13 @@ pub struct Tickets {
     notes_key: String,
     /// The bucket was lost, or could not be opened.
     is_lost: bool,
-    /// The mark, which was read when the bucket was opened just now.
-    mark: Option<Mark>,
     pace: Pace,
 }
 
 impl Tickets {
-    /// Returns the tickets that may conflict with this one.
-    pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket) -> Tickets {
+    /// Returns the tickets that may conflict with this one. The notes are those of processes that
+    /// have this clock.
+    pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket, clock: &str) -> Tickets {
         let elements = ticket.name.elements();
         let prefixes = [format!("{TICKET_ROOT}.{}", elements[0])];
         let elements = elements.join(".");
@@ -65,31 +64,27 @@ impl Tickets {
             prefixes,
             own: ticket.clone(),
             prefix: format!("{TICKET_ROOT}.{elements}"),
-            notes_key: format!("{NOTES_ROOT}.{elements}"),
+            notes_key: notes_key(&elements, clock),
             is_lost: false,
-            mark: None,
             pace: Pace::new(ticket.lifetime / 4),
         }
     }
 
-    /// Has the notes be those of processes that have this clock.
-    #[must_use]
-    pub fn with_notes_of(mut self, clock: &str) -> Tickets {
-        self.notes_key = format!("{}.{clock}", self.notes_key);
-        self
-    }
-
-    /// Opens the bucket and reads the mark.
+    /// Opens the bucket, and reads its mark and the notes of this host.
     ///
     /// # Errors
     ///
     /// See [`StoreError`].
-    pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let first = FirstKeys::read(&[MARK_KEY]);
-        let opened = open_or_make(&mut *self.bucket, first, deadline);
+    pub fn open(&mut self, deadline: Instant) -> StoreResult<TicketsOpened> {
+        let first = [MARK_KEY, &self.notes_key];
+        let opened = open_or_make(&mut *self.bucket, FirstKeys::read(&first), deadline);
         self.is_lost = opened.is_err();
-        let (bucket, entries) = opened?;
-        Ok((bucket, mark::of_entry(entries.into_iter().next().flatten())))
+        let (info, entries) = opened?;
+        let mut entries = entries.into_iter();
+        let mark = mark::of_entry(entries.next().flatten());
+        let notes = entries.next().flatten();
+        let notes = notes.map_or((Revision(0), Observed::default()), to_notes);
+        Ok(TicketsOpened { info, mark, notes })
     }
 
     /// Returns the key of the own ticket with this last element.
@@ -105,16 +100,8 @@ impl Tickets {
         if !matches!(step, Step::Rest(_) | Step::Exit | Step::Remove(..)) {
             self.pace.wait();
         }
-        let mark = self.mark.take();
         Some(match step {
-            Step::Open(by) => Input::Opened(self.open(*by).map(|(bucket, mark)| {
-                self.mark = Some(mark);
-                bucket
-            })),
-            Step::ReadMark(by) => {
-                let read = || mark::read(&mut *self.bucket, *by);
-                Input::Mark(mark.map_or_else(read, Ok).map_err(text))
-            }
+            Step::Open(by) => Input::Opened(self.open(*by).map(Box::new)),
             Step::WriteMark(mark, by) => Input::Written(mark::write(&mut *self.bucket, mark, *by)),
             Step::Write(at, number, ticket, by) => {
                 Input::Written(self.write(element, *at, *number, ticket, *by))
@@ -134,7 +121,6 @@ impl Tickets {
                 Err(error) => Input::Gone(error.text),
             },
             Step::Remove(other, by) => Input::Written(self.remove(other, who, *by)),
-            Step::ReadNotes(by) => Input::Notes(self.notes(*by).map_err(text)),
             Step::WriteNotes(at, seen, by) => Input::Written(self.note(*at, seen, *by)),
             Step::Rest(_) | Step::Exit => return None,
         })
@@ -226,16 +212,6 @@ impl Tickets {
         other.ticket.as_ref().is_ok_and(|ticket| ticket.incarnation == self.own.incarnation)
     }
 
-    /// Reads the notes of this host, and their revision.
-    ///
-    /// # Errors
-    ///
-    /// When there was no answer by the deadline.
-    pub fn notes(&mut self, deadline: Instant) -> StoreResult<(Revision, Observed)> {
-        let entry = self.bucket.get(&self.notes_key, deadline)?;
-        Ok(entry.map_or((Revision(0), Observed::default()), to_notes))
-    }
-
     /// Notes what this host has seen, in the place of this revision of its notes.
     pub fn note(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
         self.bucket.write(
@@ -312,6 +288,11 @@ impl Tickets {
     }
 }
 
+/// Returns the key of the notes of processes that have this clock. Who has none reads none.
+fn notes_key(elements: &str, clock: &str) -> String {
+    format!("{NOTES_ROOT}.{elements}.{clock}").trim_end_matches('.').to_owned()
+}
+
 /// Returns which keys have to be read for this name.
 fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) -> bool + 'a {
     move |key| earlier_keys.may_have(key) && may_conflict(name, key)
@@ -358,7 +339,8 @@ mod tests {
         let base = std::env::temp_dir().join(format!("putex-removed-{}", std::process::id()));
         std::fs::create_dir_all(&base).expect("a folder");
         let ticket = Ticket::sample("a");
-        let mut tickets = Tickets::new(Box::new(DirStore::new(base.clone(), "putex")), &ticket);
+        let bucket = Box::new(DirStore::new(base.clone(), "putex"));
+        let mut tickets = Tickets::new(bucket, &ticket, "");
         let by = crate::sys::now().after(Duration::from_secs(60));
         tickets.open(by).expect("a bucket");
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
@@ -391,6 +373,8 @@ mod tests {
         let name = Name::parse(&"a".repeat(150)).expect("a name");
         assert!(Name::parse(&format!("{name}a")).is_err());
         let boot = "f38e64af-6798-4d4c-96c4-b87614ae7e0f";
-        name::valid_key(&format!("{NOTES_ROOT}.{name}.{boot}")).expect("it is valid");
+        for clock in [boot, ""] {
+            name::valid_key(&notes_key(&name.to_string(), clock)).expect("it is valid");
+        }
     }
 }

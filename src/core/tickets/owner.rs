@@ -1,11 +1,11 @@
 //! One request for a lock: how its ticket is written, found, waited for, renewed, lost and ended.
 //!
 //! ```text
-//!             opened               write it, or look for one     stored
-//!  Closed ------------> ReadingMark --------------> Writing ------------> Listing
-//!    ^ the store is lost                            ^  |  unknown          | others come first
-//!    |                                     renewal  |  v                   v
-//!    +--------------------------------------------- Resting <---- Watching, Removing, WritingMark
+//!             opened, write it                 stored
+//!  Closed ----------------------> Writing ------------> Listing <---- opened, look for one
+//!    ^ the store is lost          ^  |  unknown          | others come first
+//!    |                   renewal  |  v                   v
+//!    +--------------------------- Resting <---- Watching, Removing, WritingMark
 //! ```
 //!
 //! [`TicketOwner::next`] says what is done next, [`TicketOwner::handle`] takes its result in. One
@@ -105,8 +105,9 @@ enum Goal {
 enum Phase {
     /// The bucket is to be opened.
     Closed,
-    ReadingMark,
-    WritingMark,
+    /// The mark is written that the bucket lacks. Whatever becomes of it, the mark that stands
+    /// counts: the bucket is opened again.
+    WritingMark(Mark),
     /// The own ticket is written or renewed.
     Writing,
     ReadingOwn,
@@ -119,10 +120,8 @@ enum Phase {
     Watching(BTreeSet<String>),
     /// The last of these is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
-    /// The lock is not had in time; another process may have noted more of what is waited for.
-    Recalling(Leaving),
-    /// What was seen is noted for another process, in the place of this revision.
-    Noting(Leaving, Revision),
+    /// The lock is not had in time. What was seen is noted for another process.
+    Noting(Leaving),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
     Done,
@@ -184,6 +183,8 @@ pub struct TicketOwner {
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
     /// name of a clock, other processes of this host note nothing.
     seen: Observed,
+    /// What they had noted when the bucket was opened, and the revision of that.
+    noted: (Revision, Observed),
     /// What was told last.
     last_message: Option<ToFront>,
     /// Why the last renewal failed, if it did.
@@ -220,6 +221,7 @@ impl TicketOwner {
             watched: BTreeSet::new(),
             quiet_since: None,
             seen: Observed::default(),
+            noted: (Revision(0), Observed::default()),
             last_message: None,
             why_unrenewed: None,
             messages: Vec::new(),
@@ -322,11 +324,7 @@ impl TicketOwner {
                 Step::Open(by.max(self.began.after(REACH_MAX)))
             }
             Phase::Closed => Step::Open(by),
-            Phase::ReadingMark => Step::ReadMark(by),
-            Phase::WritingMark => match self.missing_mark.clone() {
-                Some(mark) => Step::WriteMark(mark, by),
-                None => Step::ReadMark(by),
-            },
+            Phase::WritingMark(mark) => Step::WriteMark(mark.clone(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(self.earlier_keys(), by),
@@ -340,8 +338,7 @@ impl TicketOwner {
                 Some(dead) => Step::Remove(dead.clone(), by),
                 None => Step::Rest(now),
             },
-            Phase::Recalling(_) => Step::ReadNotes(by),
-            Phase::Noting(_, at) => Step::WriteNotes(*at, self.seen.clone(), by),
+            Phase::Noting(_) => Step::WriteNotes(self.noted.0, self.seen.clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
             Phase::Done => Step::Exit,
         }
@@ -404,10 +401,8 @@ impl TicketOwner {
     /// Takes in what happened.
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
-            Input::Opened(Ok(info)) => self.opened(info, now),
+            Input::Opened(Ok(opened)) => self.opened(*opened, now),
             Input::Opened(Err(error)) => self.not_opened(error, now),
-            Input::Mark(Ok(mark)) => self.marked(mark, now),
-            Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
             Input::Written(written) => self.written(written, now),
             Input::WrittenAndListed(written, listed) => {
                 self.written(written, now);
@@ -419,7 +414,6 @@ impl TicketOwner {
                     self.handle(Input::Listed(listed), now);
                 }
             }
-            Input::Notes(notes) => self.recalled(notes.ok(), now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
             Input::Listed(Ok(listed)) => self.listed(listed, now),

@@ -152,12 +152,10 @@ impl Releaser {
                     self.phase = Phase::Closed;
                 }
             }
-            Input::Mark(_)
-            | Input::Own(_)
+            Input::Own(_)
             | Input::WrittenAndListed(..)
             | Input::Subscribed
             | Input::Hint(_)
-            | Input::Notes(_)
             | Input::Unused
             | Input::Done => {}
         }

@@ -61,10 +61,8 @@ pub enum End {
 /// What is done next. The result is told by [`TicketOwner::handle`](super::TicketOwner::handle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Open the bucket: [`Input::Opened`].
+    /// Open the bucket, and read its mark and the notes: [`Input::Opened`].
     Open(Instant),
-    /// Read the mark: [`Input::Mark`].
-    ReadMark(Instant),
     /// Write this mark in the place of its revision: [`Input::Written`].
     WriteMark(Mark, Instant),
     /// Write the own ticket, of this number, in the place of this revision:
@@ -83,9 +81,8 @@ pub enum Step {
     Watch(BTreeSet<String>),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].
     Remove(StoredTicket, Instant),
-    /// Read what processes by the same clock have noted of these names: [`Input::Notes`].
-    ReadNotes(Instant),
-    /// Note this in the place of that revision: [`Input::Written`].
+    /// Note this in the place of that revision, for processes by the same clock:
+    /// [`Input::Written`].
     WriteNotes(Revision, Observed, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
     /// [`Input::Hint`], [`Input::Gone`].
@@ -127,6 +124,18 @@ impl Mark {
     }
 }
 
+/// A bucket that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketsOpened {
+    /// The bucket.
+    pub info: BucketInfo,
+    /// Its mark.
+    pub mark: Mark,
+    /// What processes by the same clock have noted of these names, and the revision of that, 0
+    /// without any.
+    pub notes: (Revision, Observed),
+}
+
 /// A listing of tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketsListed {
@@ -142,9 +151,7 @@ pub struct TicketsListed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// The bucket was opened.
-    Opened(Result<BucketInfo, StoreError>),
-    /// The mark was read.
-    Mark(Result<Mark, String>),
+    Opened(Result<Box<TicketsOpened>, StoreError>),
     /// The end of a write.
     Written(Written),
     /// The end of a write, as above, and the listing beside it.
@@ -153,8 +160,6 @@ pub enum Input {
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, or why not.
     Listed(Result<TicketsListed, String>),
-    /// The notes were read: their revision, 0 without any.
-    Notes(Result<(Revision, Observed), String>),
     /// The hints of the tickets come from now on.
     Subscribed,
     /// A ticket has changed; its new revision, if that is known.

@@ -62,11 +62,11 @@ impl Rig {
         let validity_told = Validity::new().expect("a counter");
         let mut renewer = Renewer::new(request, store(), validity_told).expect("descriptors");
         // The bucket is no new one.
-        let mut tickets = Tickets::new(store(), renewer.owner.ticket());
+        let mut tickets = Tickets::new(store(), renewer.owner.ticket(), "");
         let soon = sys::now().after(sys::PATIENCE);
-        let (bucket, mark) = tickets.open(soon).expect("it can be made");
+        let opened = tickets.open(soon).expect("it can be made");
         let lifetime = request.timing.lifetime();
-        let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
+        let mark = Mark { epoch: opened.info.id.epoch, lifetime, ..opened.mark };
         let written = tickets.perform(&Step::WriteMark(mark, soon), "", "");
         assert!(matches!(written, Some(Input::Written(Written::Stored(_) | Written::Moved(_)))));
         let flags = SocketFlags::CLOEXEC;
@@ -99,7 +99,7 @@ impl Rig {
     /// Returns how many tickets stand.
     fn standing(&self) -> usize {
         let store = Box::new(DirStore::new(self.base.clone(), BUCKET));
-        let mut tickets = Tickets::new(store, self.renewer.owner.ticket());
+        let mut tickets = Tickets::new(store, self.renewer.owner.ticket(), "");
         let soon = sys::now().after(sys::PATIENCE);
         tickets.open(soon).expect("it is there");
         tickets.list(&EarlierKeys::default(), "", soon).expect("it is there").standing.len()
@@ -150,30 +150,6 @@ fn with_outsider(name: &str, renewal: Duration) -> (Rig, Pid) {
     let process = fs::read_to_string(&number).expect("a number");
     fs::remove_file(number).expect("it is there");
     (rig, Pid::from_raw(process.trim().parse().expect("a number")).expect("one"))
-}
-
-/// It saves a round trip. After another step it may be out of date.
-#[test]
-fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
-    let mut rig = Rig::granted("mark", LONG);
-    let by = sys::now().after(LONG);
-    let mut other =
-        Tickets::new(Box::new(DirStore::new(rig.base.clone(), BUCKET)), rig.renewer.owner.ticket());
-    for is_next in [true, false] {
-        let (_, mut mark) = other.open(by).expect("it is there");
-        let opened = rig.renewer.perform(Step::Open(by), sys::now());
-        assert!(matches!(opened, Input::Opened(Ok(_))), "{opened:?}");
-        if !is_next {
-            rig.renewer.perform(Step::Watch(["lock.db.a".to_owned()].into()), sys::now());
-        }
-        mark.epoch = format!("changed {is_next}");
-        let step = Step::WriteMark(mark.clone(), by);
-        let written = other.perform(&step, "", "");
-        assert!(matches!(written, Some(Input::Written(Written::Stored(_)))), "{written:?}");
-        let read = rig.renewer.perform(Step::ReadMark(by), sys::now());
-        let Input::Mark(Ok(read)) = read else { panic!("{read:?}") };
-        assert_eq!(read.epoch == mark.epoch, !is_next, "{read:?}");
-    }
 }
 
 /// Nothing of it runs beside the next holder, in whatever group and session it is.

@@ -1,10 +1,10 @@
 //! What the store has answered: the bucket, the mark, and the own ticket.
 
 use super::{Goal, Own, Phase, TicketOwner};
-use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::event::{StoreError, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
-use crate::core::tickets::{EarlierKeys, End, Mark, Ticket};
+use crate::core::tickets::{EarlierKeys, End, Ticket, TicketsOpened};
 use crate::core::time::Instant;
 use crate::core::write::Outcome;
 
@@ -12,7 +12,8 @@ use crate::core::write::Outcome;
 const HAS_GONE_BACK: &str = "the bucket has gone back";
 
 impl TicketOwner {
-    pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
+    pub(super) fn opened(&mut self, opened: TicketsOpened, now: Instant) {
+        let TicketsOpened { info, mark, notes } = opened;
         if let Err(why) = info.retires {
             return self.refuse(StoreErrorKind::Unsafe, why, now);
         }
@@ -29,6 +30,9 @@ impl TicketOwner {
         if is_another {
             self.seen = Observed::nothing(self.seen.clock(), &info.id.epoch);
         }
+        self.seen.learn(&notes.1, now);
+        self.noted = notes;
+        self.missing_mark = mark.missing(&info.id.epoch, self.timing.lifetime());
         self.watched.clear();
         self.quiet_since = None;
         self.hinted = Revision(0);
@@ -39,14 +43,10 @@ impl TicketOwner {
         self.bucket = Some(info.id);
         if was_open && is_another {
             let why = if is_same { HAS_GONE_BACK } else { "the bucket was made anew" };
-            self.gone(why, now);
-            if let Goal::Get(_) = self.goal {
-                self.phase = Phase::ReadingMark;
-            }
-            return;
+            return self.gone(why, now);
         }
         self.phase = match (&self.goal, &self.own, &self.write) {
-            (_, None, None) => Phase::ReadingMark,
+            (_, None, None) => return self.begin(now),
             (Goal::End(..), _, _) => Phase::Ending,
             (Goal::Get(_) | Goal::Keep | Goal::Lost(_), _, _) => Phase::Writing,
         };
@@ -80,26 +80,19 @@ impl TicketOwner {
         }
     }
 
-    pub(super) fn marked(&mut self, mark: Mark, now: Instant) {
-        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
-        self.missing_mark = mark.missing(epoch, self.timing.lifetime());
-        self.begin(now);
-    }
-
     pub(super) fn written(&mut self, written: Written, now: Instant) {
         match self.phase.clone() {
-            Phase::WritingMark => match written {
-                // Whatever became of it, the mark that stands counts.
-                Written::Stored(_) | Written::Moved(_) => self.phase = Phase::ReadingMark,
+            Phase::WritingMark(_) => match written {
+                Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
                 Written::Denied(why) if self.tried_enough(now) => {
                     self.refuse(StoreErrorKind::Unreachable, why, now);
                 }
                 Written::Denied(why) | Written::Unknown(why) => {
-                    self.failed(why, Phase::ReadingMark, now);
+                    self.failed(why, Phase::Closed, now);
                 }
             },
             // Whether it is noted or not: the next attempt begins anew at worst.
-            Phase::Noting(leaving, _) => self.leave(leaving, now),
+            Phase::Noting(leaving) => self.leave(leaving, now),
             Phase::Removing(dead) => self.removed(dead, written, now),
             Phase::Ending => match (written, &self.goal) {
                 (Written::Stored(_) | Written::Moved(_), Goal::End(..)) => {
@@ -116,12 +109,10 @@ impl TicketOwner {
                 }
             },
             Phase::Closed
-            | Phase::ReadingMark
             | Phase::Writing
             | Phase::ReadingOwn
             | Phase::Listing
             | Phase::Watching(_)
-            | Phase::Recalling(_)
             | Phase::Resting(..)
             | Phase::Done => {
                 if let Some(write) = &mut self.write {

@@ -17,8 +17,8 @@ use super::*;
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::random::chosen_seeds;
 use crate::core::record::Incarnation;
-use crate::core::tickets::TicketsListed;
 use crate::core::tickets::times::LIFETIME_DEFAULT;
+use crate::core::tickets::{TicketsListed, TicketsOpened};
 
 /// Plays these seeds; returns how often a lock was granted, and how many kills of the server have
 /// restored a ticket.
@@ -38,6 +38,25 @@ const LISTED_AT: StoreTime = StoreTime(Duration::from_secs(1_000_000));
 /// Returns a listing of these tickets, up to this revision.
 fn listing(standing: Vec<StoredTicket>, last: Revision) -> Result<TicketsListed, String> {
     Ok(TicketsListed { standing, last, at: Some(LISTED_AT) })
+}
+
+/// Returns that a bucket was opened which has this mark.
+fn bucket_opened_with(info: &BucketInfo, mark: Mark) -> Input {
+    let (info, notes) = (info.clone(), (Revision(0), Observed::default()));
+    Input::Opened(Ok(Box::new(TicketsOpened { info, mark, notes })))
+}
+
+/// Returns that a bucket was opened which was there for long.
+fn bucket_opened(info: &BucketInfo) -> Input {
+    let epoch = info.id.epoch.clone();
+    bucket_opened_with(info, Mark { revision: Revision(1), epoch, lifetime: LIFETIME_DEFAULT })
+}
+
+/// Returns the bucket of [`opened`].
+fn info(last: u64) -> BucketInfo {
+    let id = BucketId { epoch: "1".to_owned(), created: String::new() };
+    let (last, remarks) = (Revision(last), Vec::new());
+    BucketInfo { id, last, age: None, replicas: 1, remarks, retires: Ok(()) }
 }
 
 /// Plays a seed of commands.
@@ -226,19 +245,10 @@ fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
 fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
     let (mut owner, begin) = waiting();
     owner.goal = Goal::Keep;
-    let id = owner.bucket.clone().expect("it was opened");
     for (last, is_lost) in [(8, false), (7, true)] {
         owner.handle(Input::Gone("the server ended".to_owned()), begin);
         assert!(matches!(owner.next(begin), Step::Open(_)));
-        let info = BucketInfo {
-            id: id.clone(),
-            last: Revision(last),
-            age: None,
-            replicas: 1,
-            remarks: Vec::new(),
-            retires: Ok(()),
-        };
-        owner.handle(Input::Opened(Ok(info)), begin);
+        owner.handle(bucket_opened(&info(last)), begin);
         let said = owner.take_messages();
         let lost = said.iter().any(|said| matches!(said, ToFront::Lost(_)));
         assert_eq!(lost, is_lost, "at {last}: {said:?}");
@@ -334,9 +344,9 @@ fn who_gives_up_waiting_for_a_new_bucket_writes_no_mark() {
     let (mut owner, begin) = opened();
     let limit = begin.after(Duration::from_millis(1));
     owner.goal = Goal::Get(Some(limit));
-    owner.phase = Phase::ReadingMark;
+    owner.phase = Phase::Closed;
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-    owner.handle(Input::Mark(Ok(none)), begin);
+    owner.handle(bucket_opened_with(&info(6), none), begin);
     write_first(&mut owner, begin);
     assert_eq!(owner.next(begin), Step::Rest(limit));
     owner.handle(Input::Rested, limit);
@@ -368,13 +378,14 @@ fn list_own(owner: &mut TicketOwner, now: Instant) {
 #[test]
 fn a_hint_ends_no_rest_but_that_before_a_listing() {
     let (mut owner, begin) = opened();
-    owner.phase = Phase::ReadingMark;
-    owner.handle(Input::Mark(Err("no answer".to_owned())), begin);
+    owner.phase = Phase::Closed;
+    let no_answer = StoreErrorKind::Unreachable.error("no answer");
+    owner.handle(Input::Opened(Err(no_answer)), begin);
     let Step::Rest(until) = owner.next(begin) else { panic!("it does not rest") };
     owner.handle(Input::Hint(Some(Revision(9))), begin);
     assert_eq!(owner.next(begin), Step::Rest(until));
     owner.handle(Input::Rested, until);
-    assert!(matches!(owner.next(until), Step::ReadMark(_)));
+    assert!(matches!(owner.next(until), Step::Open(_)));
 }
 
 /// Nobody kills the command during a request, if the front is stopped.
@@ -447,8 +458,8 @@ fn a_bucket_is_waited_for_unless_it_has_a_mark_of_its_own_and_of_this_lifetime()
     ] {
         let (mut owner, begin) = opened();
         let mark = Mark { revision: Revision(3), epoch: epoch.to_owned(), lifetime: marked };
-        owner.phase = Phase::ReadingMark;
-        owner.handle(Input::Mark(Ok(mark)), begin);
+        owner.phase = Phase::Closed;
+        owner.handle(bucket_opened_with(&info(6), mark), begin);
         write_first(&mut owner, begin);
         let told = owner.take_messages().pop();
         let granted = matches!(told, Some(ToFront::Granted { .. }));

@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{Asker, Goal, Phase, TicketOwner};
 use crate::core::event::Written;
-use crate::core::observed::Observed;
-use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
 use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
@@ -13,8 +11,8 @@ use crate::core::time::Instant;
 /// Why a lock is not had in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
-    /// These come first.
-    blockers: Vec<StoredTicket>,
+    /// Number of tickets that come first.
+    ahead: u64,
     why: String,
 }
 
@@ -102,8 +100,10 @@ impl TicketOwner {
             return;
         }
         let believed_at = self.believed_at(now);
-        if believed_at.is_some_and(|at| at <= now) {
-            self.phase = Phase::WritingMark;
+        if let Some(mark) = &self.missing_mark
+            && believed_at.is_some_and(|at| at <= now)
+        {
+            self.phase = Phase::WritingMark(mark.clone());
             return;
         }
         let why = match (&self.missing_mark, blockers) {
@@ -112,10 +112,10 @@ impl TicketOwner {
         };
         let limit = if let Goal::Get(limit) = self.goal { limit } else { None };
         if limit.is_some_and(|limit| now >= limit) {
-            let leaving = Leaving { blockers: blockers.to_vec(), why };
-            match self.seen.clock().is_empty() {
+            let leaving = Leaving { ahead: blockers.len() as u64, why };
+            match self.seen.clock().is_empty() || self.seen == self.noted.1 {
                 true => self.leave(leaving, now),
-                false => self.phase = Phase::Recalling(leaving),
+                false => self.phase = Phase::Noting(leaving),
             }
             return;
         }
@@ -165,7 +165,7 @@ impl TicketOwner {
             Written::Denied(why) => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
-                    true => self.leave(Leaving { blockers, why }, now),
+                    true => self.leave(Leaving { ahead: blockers.len() as u64, why }, now),
                     false => self.rest(now, Phase::Listing),
                 }
             }
@@ -185,41 +185,12 @@ impl TicketOwner {
         }
     }
 
-    /// The notes were read that other processes of this host have left, or could not be. What has
-    /// been seen for long enough by all of them together ends the wait; otherwise the notes are
-    /// written anew.
-    pub(super) fn recalled(&mut self, notes: Option<(Revision, Observed)>, now: Instant) {
-        let Phase::Recalling(leaving) = &self.phase else { return };
-        let leaving = leaving.clone();
-        match notes {
-            Some((_, noted)) if self.is_told_enough(&noted, &leaving.blockers, now) => {
-                self.phase = Phase::Listing;
-            }
-            Some((revision, noted)) if noted != self.seen => {
-                self.phase = Phase::Noting(leaving, revision);
-            }
-            Some(_) | None => self.leave(leaving, now),
-        }
-    }
-
-    /// Takes over what others have noted; returns whether a removal is due by that, or the mark.
-    fn is_told_enough(
-        &mut self,
-        noted: &Observed,
-        blockers: &[StoredTicket],
-        now: Instant,
-    ) -> bool {
-        self.seen.is_told_more(noted, now)
-            && (blockers.iter().any(|other| self.is_dead(other, now))
-                || self.believed_at(now).is_some_and(|at| at <= now))
-    }
-
     /// The lock is not had in time.
-    pub(super) fn leave(&mut self, Leaving { blockers, why }: Leaving, now: Instant) {
+    pub(super) fn leave(&mut self, Leaving { ahead, why }: Leaving, now: Instant) {
         if let Asker::Script { withdraws: false } = self.asker {
             // The ticket keeps its place.
             self.phase = Phase::Done;
-            return self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
+            return self.tell(ToFront::Waiting { ahead, why });
         }
         self.end(End::NotHad(why), now);
     }

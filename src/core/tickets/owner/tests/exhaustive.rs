@@ -171,12 +171,12 @@ fn look_through(scope: &Scope, states_min: usize) {
 
 #[test]
 fn no_history_of_two_clients_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { is_tried: true, ..TWO }, 3_800);
+    look_through(&Scope { is_tried: true, ..TWO }, 3_500);
 }
 
 #[test]
 fn no_history_of_a_reader_a_writer_and_a_fault_grants_to_both_or_to_none() {
-    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 6_700);
+    look_through(&Scope { name: "a, and a/b shared", askers: &[A, BELOW_SHARED], ..TWO }, 6_200);
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn no_history_of_three_clients_without_a_fault_grants_to_two_or_to_none() {
     );
     look_through(
         &Scope { name: "a, a/b and a shared", askers: &[A, BELOW, READER], ..scope },
-        1_550,
+        1_280,
     );
-    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 550);
+    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 460);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn no_history_of_slots_gives_one_of_them_to_two() {
 
 #[test]
 fn no_history_of_one_that_lets_others_go_first_has_it_wait_for_ever() {
-    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 13_600);
+    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 12_600);
 }
 
 #[test]

@@ -3,12 +3,32 @@
 use super::*;
 use crate::core::observed::{BUCKET, Observed};
 
-/// Lets a process by this clock ask once, with a ticket of this number, behind a holder that
-/// stands at this revision; returns it when the notes of its host are to be read.
-fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner, StoredTicket) {
-    let at = Revision(number);
+/// Returns a process by this clock that asks once, in a bucket that was opened with these notes and
+/// this mark.
+fn attempt_with(clock: &str, notes: (Revision, Observed), mark: Mark, now: Instant) -> TicketOwner {
     let mut owner = opened().0.with_notes(clock);
-    (owner.began, owner.goal) = (now, Goal::Get(Some(now)));
+    (owner.began, owner.goal, owner.bucket) = (now, Goal::Get(Some(now)), None);
+    let opened = TicketsOpened { info: info(1), mark, notes };
+    owner.handle(Input::Opened(Ok(Box::new(opened))), now);
+    owner
+}
+
+/// Returns no notes.
+fn nothing() -> (Revision, Observed) {
+    (Revision(0), Observed::default())
+}
+
+/// Lets a process by this clock, which has found these notes, ask once, with a ticket of this
+/// number, behind a holder that stands at this revision.
+fn attempt(
+    (clock, notes): (&str, (Revision, Observed)),
+    number: u64,
+    holder: u64,
+    now: Instant,
+) -> (TicketOwner, StoredTicket) {
+    let at = Revision(number);
+    let mark = Mark { revision: Revision(1), epoch: "1".to_owned(), lifetime: LIFETIME_DEFAULT };
+    let mut owner = attempt_with(clock, notes, mark, now);
     let Step::WriteAndList(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
     let key = format!("lock.a.{}", owner.key_element());
     let own =
@@ -22,50 +42,34 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
     };
     let listed = listing(vec![holder.clone(), own], at);
     owner.handle(Input::WrittenAndListed(Written::Stored(at), listed), now);
-    assert!(matches!(owner.next(now), Step::ReadNotes(_)), "{:?}", owner.next(now));
     (owner, holder)
 }
 
-/// Returns what a process notes that found these notes, and ends.
-fn noted(mut owner: TicketOwner, found: (Revision, Observed), now: Instant) -> Observed {
-    let at = found.0;
-    owner.handle(Input::Notes(Ok(found)), now);
+/// Returns what a process notes in the place of this revision, and ends.
+fn noted(mut owner: TicketOwner, at: u64, now: Instant) -> Observed {
     let Step::WriteNotes(expected, seen, _) = owner.next(now) else {
         panic!("{:?}", owner.next(now))
     };
-    assert_eq!(expected, at);
+    assert_eq!(expected, Revision(at));
     owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
     assert!(matches!(owner.next(now), Step::End(..)), "its ticket is ended");
     seen
-}
-
-/// The same is listed once more: the own ticket behind a holder.
-fn relist(owner: &mut TicketOwner, holder: &StoredTicket, now: Instant) {
-    assert!(matches!(owner.next(now), Step::List(..)), "{:?}", owner.next(now));
-    let key = format!("lock.a.{}", owner.key_element());
-    let number = owner.own.as_ref().map(|own| own.number).expect("it was written");
-    let ticket = Ok(owner.ticket().clone());
-    let own = StoredTicket { key, revision: number, number, stored_at: None, ticket };
-    owner.handle(Input::Listed(listing(vec![holder.clone(), own], number)), now);
 }
 
 /// A job on a host that asks once an hour, with -n, never got the lock of a host that was dead.
 #[test]
 fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     let (_, begin) = opened();
-    let (first, _) = attempt("clock", 7, 5, begin);
-    let seen = noted(first, (Revision(0), Observed::default()), begin);
+    let (first, _) = attempt(("clock", nothing()), 7, 5, begin);
+    let seen = noted(first, 0, begin);
     assert_eq!(seen.since(Revision(5)), Some(begin));
     let wait = opened().0.timing.removal_wait(opened().0.timing.lifetime());
     let soon = begin.after(wait - Duration::from_millis(1));
-    let (mut second, _) = attempt("clock", 11, 5, soon);
-    second.handle(Input::Notes(Ok((Revision(9), seen.clone()))), soon);
+    let (mut second, _) = attempt(("clock", (Revision(9), seen.clone())), 11, 5, soon);
     // It is not long enough yet, and the same is noted already.
     assert!(matches!(second.next(soon), Step::End(..)), "{:?}", second.next(soon));
     let later = begin.after(wait);
-    let (mut third, holder) = attempt("clock", 15, 5, later);
-    third.handle(Input::Notes(Ok((Revision(13), seen))), later);
-    relist(&mut third, &holder, later);
+    let (mut third, holder) = attempt(("clock", (Revision(13), seen)), 15, 5, later);
     let Step::Remove(removed, _) = third.next(later) else { panic!("{:?}", third.next(later)) };
     assert_eq!(removed, holder);
     third.handle(Input::Written(Written::Stored(Revision(16))), later);
@@ -81,23 +85,15 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
 #[test]
 fn notes_of_a_holder_that_has_moved_or_of_another_clock_count_for_nothing() {
     let (_, begin) = opened();
-    let (first, _) = attempt("clock", 7, 5, begin);
-    let seen = noted(first, (Revision(0), Observed::default()), begin);
+    let (first, _) = attempt(("clock", nothing()), 7, 5, begin);
+    let seen = noted(first, 0, begin);
     let later = begin.after(Duration::from_secs(3600));
     for (clock, holder) in [("clock", 8), ("another", 5)] {
-        let (second, _) = attempt(clock, 11, holder, later);
-        let seen = noted(second, (Revision(9), seen.clone()), later);
+        let (second, _) = attempt((clock, (Revision(9), seen.clone())), 11, holder, later);
+        let seen = noted(second, 9, later);
         assert_eq!(seen.since(Revision(holder)), Some(later), "{clock}");
         assert_eq!(seen.clock(), clock);
     }
-}
-
-#[test]
-fn who_cannot_read_the_notes_ends_without_them() {
-    let (_, begin) = opened();
-    let (mut owner, _) = attempt("clock", 7, 5, begin);
-    owner.handle(Input::Notes(Err("no answer".to_owned())), begin);
-    assert!(matches!(owner.next(begin), Step::End(..)));
 }
 
 /// Every process waited for the mark from its own beginning, so it never came.
@@ -105,27 +101,18 @@ fn who_cannot_read_the_notes_ends_without_them() {
 fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it() {
     let (_, begin) = opened();
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-    let asked = |at: Instant| {
-        let mut owner = opened().0.with_notes("clock");
-        (owner.began, owner.goal) = (at, Goal::Get(Some(at)));
-        owner.phase = Phase::ReadingMark;
-        owner.handle(Input::Mark(Ok(none.clone())), at);
+    let attempt_with_mark = |notes, at: Instant| {
+        let mut owner = attempt_with("clock", notes, none.clone(), at);
         write_first(&mut owner, at);
-        assert!(matches!(owner.next(at), Step::ReadNotes(_)));
         owner
     };
-    let mut first = asked(begin);
-    first.handle(Input::Notes(Ok((Revision(0), Observed::default()))), begin);
+    let mut first = attempt_with_mark(nothing(), begin);
     let Step::WriteNotes(_, seen, _) = first.next(begin) else { panic!("{:?}", first.next(begin)) };
     assert_eq!(seen.since(BUCKET), Some(begin));
     let wait = first.timing.removal_wait(LIFETIME_DEFAULT);
     for (passed, is_written) in [(wait - Duration::from_millis(1), false), (wait, true)] {
         let now = begin.after(passed);
-        let mut owner = asked(now);
-        owner.handle(Input::Notes(Ok((Revision(3), seen.clone()))), now);
-        if is_written {
-            list_own(&mut owner, now);
-        }
+        let mut owner = attempt_with_mark((Revision(3), seen.clone()), now);
         let step = owner.next(now);
         assert_eq!(matches!(step, Step::WriteMark(..)), is_written, "{passed:?}: {step:?}");
     }
@@ -136,8 +123,7 @@ fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it(
 fn a_process_that_does_not_wait_ends_where_the_mark_may_not_be_written() {
     let (mut owner, now) = opened();
     let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: Duration::ZERO };
-    (owner.goal, owner.phase) = (Goal::Get(Some(now)), Phase::WritingMark);
-    owner.missing_mark = Some(mark);
+    (owner.goal, owner.phase) = (Goal::Get(Some(now)), Phase::WritingMark(mark));
     owner.take_messages();
     assert!(matches!(owner.next(now), Step::WriteMark(..)));
     owner.handle(Input::Written(Written::Denied("no right".to_owned())), now);

@@ -13,15 +13,12 @@ fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
         let mut owner = TicketOwner::new(timing, ticket, 1, Some(wait), begin);
         assert_eq!(owner.next(begin), Step::Open(begin.after(REACH_MAX)));
         let later = begin.after(6 * second);
-        let id = BucketId { epoch: "1".to_owned(), created: String::new() };
-        let (last, replicas, remarks) = (Revision(1), 1, Vec::new());
-        let info = BucketInfo { id, last, age: None, replicas, remarks, retires: Ok(()) };
-        owner.handle(Input::Opened(Ok(info.clone())), later);
+        owner.handle(bucket_opened(&info(1)), later);
         assert_eq!(owner.goal, Goal::Get(Some(later.after(wait))));
         // Only then.
         owner.handle(Input::Gone("lost".to_owned()), later);
         assert!(matches!(owner.next(later), Step::Open(by) if by < later.after(REACH_MAX)));
-        owner.handle(Input::Opened(Ok(info)), later.after(second));
+        owner.handle(bucket_opened(&info(1)), later.after(second));
         assert_eq!(owner.goal, Goal::Get(Some(later.after(wait))));
     }
 }
@@ -35,10 +32,8 @@ fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
     owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     owner.granted();
     owner.handle(Input::Gone("lost".to_owned()), begin);
-    let id = owner.bucket.clone().expect("it was opened");
     let retires = Err("tickets would stay for ever".to_owned());
-    let info =
-        BucketInfo { id, last: Revision(7), age: None, replicas: 1, remarks: Vec::new(), retires };
+    let info = BucketInfo { retires, ..info(7) };
     let (mut now, mut openings) = (begin, 0);
     while owner.goal == Goal::Keep {
         let step = owner.next(now);
@@ -48,7 +43,7 @@ fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
         } else {
             assert!(matches!(step, Step::Open(_)), "{step:?}");
             openings += 1;
-            owner.handle(Input::Opened(Ok(info.clone())), now);
+            owner.handle(bucket_opened(&info), now);
         }
     }
     let took = now.since(begin);
@@ -75,10 +70,7 @@ fn a_write_that_was_stored_before_the_store_was_lost_is_recognized() {
         owner.handle(Input::Written(Written::Unknown("connection lost".to_owned())), begin);
         owner.handle(Input::Gone("lost".to_owned()), begin);
         assert!(matches!(owner.next(begin), Step::Open(_)));
-        let id = owner.bucket.clone().expect("it was opened");
-        let (last, replicas, remarks) = (Revision(12), 1, Vec::new());
-        let info = BucketInfo { id, last, age: None, replicas, remarks, retires: Ok(()) };
-        owner.handle(Input::Opened(Ok(info)), begin);
+        owner.handle(bucket_opened(&info(12)), begin);
         let again = owner.next(begin);
         assert!(matches!(again, Step::WriteAndList(..) | Step::Write(..)), "{again:?}");
         owner.handle(Input::Written(Written::Moved(None)), begin);

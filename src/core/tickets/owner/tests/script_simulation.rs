@@ -293,10 +293,10 @@ impl Simulation {
                 let event = Event::Reply(id, number, Input::Rested);
                 return self.at(until.min(soon), event);
             }
-            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
+            Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, _, by) => *by,
             Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
-            Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
+            Step::WriteNotes(_, _, by) => *by,
         };
         if self.is_late(id, &step) {
             return self.come_late(id, step);
@@ -316,10 +316,10 @@ impl Simulation {
             there = self.random.below(8 * LIFE);
         }
         if self.is_calm() || !self.random.one_in(12) {
-            let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
+            let is_of_clock = matches!(step, Step::Open(_) | Step::WriteNotes(..));
             let client = &self.clients[id];
             let clock = || format!("{id}.{}", client.boot);
-            let element = if is_of_notes { clock() } else { client.element() };
+            let element = if is_of_clock { clock() } else { client.element() };
             self.at(self.now + there, Event::Arrive(id, number, step, element));
         }
     }

@@ -41,15 +41,25 @@ fn mark(seconds: u32) -> Mark {
     Mark { revision: Revision(1), epoch: "e".to_owned(), lifetime: SECOND * seconds }
 }
 
-/// Returns a process whose bucket is open, and has a mark for so many seconds.
-fn process(withdraws: bool, marked: u32, now: Instant) -> TicketOwner {
-    process_of(ticket(), "boot", withdraws, marked, now)
+fn bucket(last: u64) -> BucketInfo {
+    let id = BucketId { epoch: "e".to_owned(), created: String::new() };
+    BucketInfo { id, ..info(last) }
 }
 
-/// Returns such a process with this ticket and clock.
+/// Returns a process whose bucket is open, and has a mark for so many seconds.
+fn process(withdraws: bool, marked: u32, now: Instant) -> TicketOwner {
+    process_of(ticket(), ("boot", nothing()), withdraws, marked, now)
+}
+
+/// Returns no notes.
+fn nothing() -> (Revision, Observed) {
+    (Revision(0), Observed::default())
+}
+
+/// Returns such a process with this ticket and clock, which finds these notes.
 fn process_of(
     ticket: Ticket,
-    clock: &str,
+    (clock, notes): (&str, (Revision, Observed)),
     withdraws: bool,
     marked: u32,
     now: Instant,
@@ -58,17 +68,8 @@ fn process_of(
     let owner = TicketOwner::new(timing, ticket, 14, Some(Duration::ZERO), now);
     let mut owner = owner.for_script(withdraws).with_notes(clock);
     assert!(matches!(owner.next(now), Step::Open(_)));
-    let info = BucketInfo {
-        id: BucketId { epoch: "e".to_owned(), created: String::new() },
-        last: Revision(20),
-        age: None,
-        replicas: 1,
-        remarks: Vec::new(),
-        retires: Ok(()),
-    };
-    owner.handle(Input::Opened(Ok(info)), now);
-    assert!(matches!(owner.next(now), Step::ReadMark(_)));
-    owner.handle(Input::Mark(Ok(mark(marked))), now);
+    let opened = TicketsOpened { info: bucket(20), mark: mark(marked), notes };
+    owner.handle(Input::Opened(Ok(Box::new(opened))), now);
     owner
 }
 
@@ -115,14 +116,10 @@ fn queued(grabber: &TicketOwner) -> (u64, u64) {
     }
 }
 
-/// Finds these notes, and returns what is noted then.
-fn noted(grabber: &mut TicketOwner, found: (Revision, Observed), now: Instant) -> Observed {
-    assert!(matches!(grabber.next(now), Step::ReadNotes(_)), "{:?}", grabber.next(now));
-    let at = found.0;
-    grabber.handle(Input::Notes(Ok(found)), now);
-    let Step::WriteNotes(expected, seen, _) = grabber.next(now) else { panic!("not noted") };
-    assert_eq!(expected, at);
-    grabber.handle(Input::Written(Written::Stored(Revision(at.0 + 1))), now);
+/// Returns what is noted, where nothing was.
+fn noted(grabber: &mut TicketOwner, now: Instant) -> Observed {
+    let Step::WriteNotes(Revision(0), seen, _) = grabber.next(now) else { panic!("not noted") };
+    grabber.handle(Input::Written(Written::Stored(Revision(22))), now);
     seen
 }
 
@@ -159,21 +156,17 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
     list(&mut first, &[other(6)], 20, at(1));
     let own = write(&mut first, 0, 21, at(1));
     list(&mut first, &[other(6), standing(NEW, 21, 21, own.clone())], 21, at(2));
-    let seen = noted(&mut first, (Revision(0), Observed::default()), at(2));
+    let seen = noted(&mut first, at(2));
     assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
     let after = |clock: &str, revision: u64, now: Instant| {
         let ticket = Ticket { attempt: 200, ..ticket() };
-        let mut later = process_of(ticket, clock, false, 10, now);
+        let notes = (Revision(22), seen.clone());
+        let mut later = process_of(ticket, (clock, notes), false, 10, now);
         let own = aged(standing("ge", 22, 21, own.clone()), 1);
         list(&mut later, &[other(revision), own.clone()], 30, now);
         let written = write(&mut later, 22, 31, now);
         let behind = [other(revision), standing("ge", 31, 21, written)];
         list(&mut later, &behind, 31, now);
-        assert!(matches!(later.next(now), Step::ReadNotes(_)));
-        later.handle(Input::Notes(Ok((Revision(22), seen.clone()))), now);
-        if let Step::List(..) = later.next(now) {
-            list(&mut later, &behind, 31, now);
-        }
         matches!(later.next(now), Step::Remove(..))
     };
     let due = at(2).after(Duration::from_millis(10_100));
@@ -190,28 +183,28 @@ fn a_bucket_is_believed_when_attempts_have_seen_it_for_long_enough() {
     list(&mut first, &[], 20, at(1));
     let own = write(&mut first, 0, 21, at(1));
     list(&mut first, &[standing(NEW, 21, 21, own.clone())], 21, at(2));
-    let seen = noted(&mut first, (Revision(0), Observed::default()), at(2));
+    let seen = noted(&mut first, at(2));
     assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 0:2000", (21, 0)));
     let due = at(2).after(Duration::from_millis(10_100));
     for (now, is_due) in [(due.before(Duration::from_millis(1)), false), (due, true)] {
-        let mut later = process_of(Ticket { attempt: 200, ..ticket() }, "boot", false, 9, now);
+        let (ticket, notes) = (Ticket { attempt: 200, ..ticket() }, (Revision(22), seen.clone()));
+        let mut later = process_of(ticket, ("boot", notes), false, 9, now);
         list(&mut later, &[standing("ge", 22, 21, own.clone())], 30, now);
         let written = write(&mut later, 22, 31, now);
         let behind = [standing("ge", 31, 21, written)];
         list(&mut later, &behind, 31, now);
-        assert!(matches!(later.next(now), Step::ReadNotes(_)));
-        later.handle(Input::Notes(Ok((Revision(22), seen.clone()))), now);
         if !is_due {
             assert_eq!(queued(&later), (21, 0));
             continue;
         }
-        list(&mut later, &behind, 31, now);
         let Step::WriteMark(mark, _) = later.next(now) else { panic!("no mark is written") };
         assert_eq!(mark.lifetime, 10 * SECOND);
         later.handle(Input::Written(Written::Stored(Revision(32))), now);
-        later.handle(Input::Mark(Ok(mark)), now);
-        list(&mut later, &behind, 32, now);
-        grant(&mut later, (31, 21), now);
+        assert!(matches!(later.next(now), Step::Open(_)));
+        later.handle(bucket_opened_with(&bucket(32), mark), now);
+        let written = write(&mut later, 31, 33, now);
+        list(&mut later, &[standing("ge", 33, 21, written)], 33, now);
+        grant(&mut later, (33, 21), now);
     }
 }
 
@@ -227,7 +220,8 @@ fn a_ticket_that_was_granted_is_granted_whatever_is_restored_before_it() {
             list(&mut grabber, &[other(6), standing("ge", 21, 7, written)], 21, at(2));
         }
         assert_eq!(is_granted(&grabber, 7), was_granted);
-        assert_eq!(matches!(grabber.next(at(2)), Step::ReadNotes(_)), !was_granted, "withdrawn");
+        let notes = matches!(grabber.next(at(2)), Step::WriteNotes(..));
+        assert_eq!(notes, !was_granted, "withdrawn");
     }
 }
 
@@ -235,21 +229,15 @@ fn a_ticket_that_was_granted_is_granted_whatever_is_restored_before_it() {
 #[test]
 fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     let attempt = |noted: (Revision, Observed), now: Instant| {
-        let mut grabber = process(true, 10, now);
+        let mut grabber = process_of(ticket(), ("boot", noted), true, 10, now);
         list(&mut grabber, &[other(6)], 20, now);
         let written = write(&mut grabber, 0, 21, now);
         let behind = [other(6), standing(NEW, 21, 21, written)];
         list(&mut grabber, &behind, 21, now);
-        assert!(matches!(grabber.next(now), Step::ReadNotes(_)));
-        grabber.handle(Input::Notes(Ok(noted)), now);
-        if let Step::List(..) = grabber.next(now) {
-            list(&mut grabber, &behind, 21, now);
-        }
         grabber
     };
-    let mut first = attempt((Revision(0), Observed::default()), at(1));
-    let Step::WriteNotes(Revision(0), seen, _) = first.next(at(1)) else { panic!("not noted") };
-    first.handle(Input::Written(Written::Stored(Revision(22))), at(1));
+    let mut first = attempt(nothing(), at(1));
+    let seen = noted(&mut first, at(1));
     assert!(matches!(first.next(at(1)), Step::End(Revision(21), ..)));
     let due = at(1).after(Duration::from_millis(10_100));
     let mut later = attempt((Revision(22), seen.clone()), due);
@@ -373,7 +361,7 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
         let behind: Vec<_> = before.into_iter().chain([new.clone()]).collect();
         list(&mut grabber, &behind, 21, at(1));
         if other.is_some() {
-            assert!(matches!(grabber.next(at(1)), Step::ReadNotes(_)), "it waits");
+            assert!(matches!(grabber.next(at(1)), Step::WriteNotes(..)), "it waits");
             continue;
         }
         let Step::Remove(removed, _) = grabber.next(at(1)) else { panic!("it stays") };

@@ -8,7 +8,9 @@ use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::grab::ELEMENT_PREFIX;
-use crate::core::tickets::{EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed};
+use crate::core::tickets::{
+    EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
+};
 use crate::core::time::StoreTime;
 
 /// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
@@ -161,7 +163,8 @@ impl Bucket {
         (written, changed)
     }
 
-    /// Answers a request for the ticket of this element, or the notes of this clock.
+    /// Answers a request for the ticket of this element, or for the bucket or the notes of this
+    /// clock.
     pub(super) fn answer(
         &mut self,
         step: Step,
@@ -170,8 +173,12 @@ impl Bucket {
     ) -> (Input, Changed) {
         let before = if chances.is_old { self.listed.clone() } else { self.listing() };
         let (written, changed) = match step {
-            Step::Open(_) => return (Input::Opened(Ok(self.info())), None),
-            Step::ReadMark(_) => return (Input::Mark(Ok(self.mark.clone())), None),
+            Step::Open(_) => {
+                let notes = self.notes.get(element).cloned();
+                let notes = notes.unwrap_or((Revision(0), Observed::default()));
+                let opened = TicketsOpened { info: self.info(), mark: self.mark.clone(), notes };
+                return (Input::Opened(Ok(Box::new(opened))), None);
+            }
             Step::ReadOwn(_) => {
                 let entry = self.entry(element);
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
@@ -185,11 +192,6 @@ impl Bucket {
                 let listed = if chances.is_before { before } else { self.listing() };
                 let listed = read(listed, &earlier_keys);
                 return (Input::WrittenAndListed(written, Ok(listed)), changed);
-            }
-            Step::ReadNotes(_) => {
-                let notes = self.notes.get(element).cloned();
-                let notes = notes.unwrap_or((Revision(0), Observed::default()));
-                return (Input::Notes(Ok(notes)), None);
             }
             Step::WriteNotes(at, seen, _) => {
                 let current = self.notes.get(element).map_or(Revision(0), |notes| notes.0);
@@ -234,7 +236,6 @@ pub(super) fn no_result(step: &Step) -> Input {
     let none = "no answer".to_owned();
     match step {
         Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
-        Step::ReadMark(_) => Input::Mark(Err(none)),
         Step::WriteMark(..)
         | Step::Write(..)
         | Step::End(..)
@@ -244,7 +245,6 @@ pub(super) fn no_result(step: &Step) -> Input {
             Input::WrittenAndListed(Written::Unknown(none.clone()), Err(none))
         }
         Step::ReadOwn(_) => Input::Own(Err(none)),
-        Step::ReadNotes(_) => Input::Notes(Err(none)),
         Step::List(..) => Input::Listed(Err(none)),
         Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
     }

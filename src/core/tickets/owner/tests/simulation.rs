@@ -232,8 +232,8 @@ impl Simulation {
         }
         let step = self.clients[client].owner.next(now);
         let owner = &self.clients[client].owner;
-        let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
-        let element = if is_of_notes { owner.seen.clock().to_owned() } else { owner.key_element() };
+        let is_of_clock = matches!(step, Step::Open(_) | Step::WriteNotes(..));
+        let element = if is_of_clock { owner.seen.clock().to_owned() } else { owner.key_element() };
         self.show(format_args!("{client} {step:?}"));
         self.listen(client);
         let by = match &step {
@@ -249,10 +249,10 @@ impl Simulation {
                 self.clients[client].owner.handle(Input::Subscribed, now);
                 return self.act(client);
             }
-            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
+            Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::End(_, _, by) => *by,
             Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
-            Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
+            Step::Remove(_, by) | Step::WriteNotes(_, _, by) => *by,
         };
         let request = self.next_id();
         self.clients[client].request = Some((request, step.clone()));
@@ -421,8 +421,8 @@ impl Simulation {
         }
         let now = self.clients[client].local(self.now);
         let input = answer.unwrap_or_else(|| no_result(&step));
-        if let Input::Opened(Ok(info)) = &input {
-            self.clients[client].opened = info.id.epoch.parse().expect("a number");
+        if let Input::Opened(Ok(opened)) = &input {
+            self.clients[client].opened = opened.info.id.epoch.parse().expect("a number");
         }
         self.clients[client].owner.handle(input, now);
         self.listen(client);

@@ -17,7 +17,7 @@ use super::state::{Client, Command, Late, Request, State, Waits, local};
 use super::*;
 use crate::core::record::Revision;
 use crate::core::tickets::owner::tests::simulated_bucket::Entry;
-use crate::core::tickets::{Mark, StoredTicket, TicketsListed};
+use crate::core::tickets::{Mark, StoredTicket, TicketsListed, TicketsOpened};
 
 /// Returns 128 bits of the state, which stand for it.
 pub(super) fn fold(state: &State, scope: &Scope) -> u128 {
@@ -347,7 +347,6 @@ impl Form<'_> {
         // When it is given up is in the request.
         match step {
             Step::Open(_) => self.add(0),
-            Step::ReadMark(_) => self.add(1),
             Step::WriteMark(mark, _) => {
                 self.add(2);
                 self.mark(mark);
@@ -370,7 +369,7 @@ impl Form<'_> {
                 self.stored(stored);
             }
             Step::Watch(_) | Step::Rest(_) | Step::Exit => self.add(9),
-            Step::ReadNotes(_) | Step::WriteNotes(..) => unreachable!("nobody here has a clock"),
+            Step::WriteNotes(..) => unreachable!("nobody here has a clock"),
         }
     }
 
@@ -379,14 +378,12 @@ impl Form<'_> {
         match input {
             Input::Opened(opened) => {
                 self.add(0);
-                self.option(opened.as_ref().ok(), |form, info| {
+                self.option(opened.as_ref().ok(), |form, opened| {
+                    let TicketsOpened { info, mark, notes: _ } = &**opened;
                     form.epoch(&info.id.epoch);
                     form.revision(info.last);
+                    form.mark(mark);
                 });
-            }
-            Input::Mark(mark) => {
-                self.add(1);
-                self.option(mark.as_ref().ok(), Self::mark);
             }
             Input::Written(written) => {
                 self.add(2);
@@ -416,7 +413,6 @@ impl Form<'_> {
             Input::Rested => self.add(8),
             Input::Gone(_) => self.add(9),
             Input::Unused => self.add(10),
-            Input::Notes(_) => unreachable!("nobody here has a clock"),
             Input::Done => self.add(11),
         }
     }

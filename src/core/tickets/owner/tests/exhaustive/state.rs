@@ -298,9 +298,9 @@ impl State {
                     continue;
                 }
                 Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
-                Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
+                Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
                 Step::WriteMark(_, by) | Step::End(_, _, by) | Step::Remove(_, by) => *by,
-                Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
+                Step::WriteNotes(_, _, by) => *by,
             };
             it.requests += 1;
             let (element, by) = (it.owner.key_element(), it.first_time(by));
@@ -433,8 +433,8 @@ impl State {
         };
         let result = request.result.filter(|_| !is_given_up).map(|(input, _)| input);
         let input = result.unwrap_or_else(|| no_result(&request.step));
-        if let Input::Opened(Ok(info)) = &input {
-            it.opened = info.id.epoch.parse().expect("a number");
+        if let Input::Opened(Ok(opened)) = &input {
+            it.opened = opened.info.id.epoch.parse().expect("a number");
         }
         it.owner.handle(input, now);
         self.listen(client, counts)?;

@@ -9,7 +9,7 @@ impl Form<'_> {
     pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
         let TicketOwner { timing: _, ticket, nonce: _, asker: _, began, goal, phase, .. } = owner;
         let TicketOwner { bucket, missing_mark, own, write, last, stood_at, .. } = owner;
-        let TicketOwner { hinted, watched, quiet_since, seen, last_message, .. } = owner;
+        let TicketOwner { hinted, watched, quiet_since, seen, noted: _, last_message, .. } = owner;
         let TicketOwner { why_unrenewed: _, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
         assert_eq!(*stood_at, None, "no script is searched");
@@ -127,8 +127,10 @@ impl Form<'_> {
     fn phase(&mut self, phase: &Phase) {
         match phase {
             Phase::Closed => self.add(0),
-            Phase::ReadingMark => self.add(1),
-            Phase::WritingMark => self.add(2),
+            Phase::WritingMark(mark) => {
+                self.add(2);
+                self.mark(mark);
+            }
             Phase::Writing => self.add(3),
             Phase::ReadingOwn => self.add(4),
             Phase::Listing => self.add(5),
@@ -147,7 +149,7 @@ impl Form<'_> {
                 self.instant(*until);
                 self.phase(then);
             }
-            Phase::Recalling(..) | Phase::Noting(..) => unreachable!("nobody here has a clock"),
+            Phase::Noting(..) => unreachable!("nobody here has a clock"),
             Phase::Done => self.add(11),
         }
     }
