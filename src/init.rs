@@ -25,9 +25,10 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String
     if !is_local {
         let may = "the mark of the bucket may be missing";
         // Without a missing mark nothing is written.
-        let _ = operation::write(bucket, MARK_KEY, may, |_, entry, _| {
-            let missing = mark::of_entry(entry.cloned()).missing(&info.id.epoch, LIFETIME_MAX);
-            Ok(missing.map(|missing| mark::to_content(&missing)).ok_or(()))
+        let _ = operation::write(bucket, MARK_KEY, may, |found| {
+            let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
+            let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
+            missing.map(|missing| mark::to_content(&missing)).ok_or(())
         })?;
     }
     let mut lines = info.remarks;

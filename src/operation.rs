@@ -10,7 +10,8 @@ use crate::core::{Instant, REACH_MAX, Revision, StoreErrorKind};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
-use crate::store::{Bucket, Content, Entry, Expected, Stays, StoreResult, open_existing};
+use crate::store::lifetime::read_with_age;
+use crate::store::{Bucket, Content, Entry, Expected, Stays, open_existing};
 use crate::sys::{self, Alarm};
 
 /// How often a write is tried, or its key read, until it is known whether the write was stored.
@@ -99,11 +100,8 @@ impl Operation<'_> {
     }
 }
 
-/// The content that is to be written, or why nothing is written.
-type Judged<Why> = StoreResult<Result<Content, Why>>;
-
 /// Writes under a key until it is known what has become of that. `judge` says what is to replace
-/// what stands there. Returns the revision, or why nothing is written.
+/// the entry that stands there, which is so old. Returns the revision, or why nothing is written.
 ///
 /// # Errors
 ///
@@ -112,14 +110,14 @@ pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
     may: &str,
-    mut judge: impl FnMut(&mut dyn Bucket, Option<&Entry>, Instant) -> Judged<Why>,
+    mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Result<Content, Why>,
 ) -> Result<Result<Revision, Why>, Refusal> {
     let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
     for _ in 0..WRITES_MAX {
         let by = sys::now().after(ANSWER_MAX);
-        let entry = match bucket.get(key, by) {
-            Ok(entry) => entry,
+        let entry = match read_with_age(bucket, key, by) {
+            Ok(found) => found,
             Err(error) if error.kind != StoreErrorKind::Unreachable => return Err(error.into()),
             // What was read last may have closed the store.
             Err(error) => {
@@ -128,16 +126,16 @@ pub(crate) fn write<Why>(
                 continue;
             }
         };
-        let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
-        let found = entry.as_ref().and_then(|entry| entry.content.attempt());
-        match under_way.as_ref().map(|(write, _)| write.read(at, found)) {
+        let at = entry.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
+        let attempt = entry.as_ref().and_then(|(entry, _)| entry.content.attempt());
+        match under_way.as_ref().map(|(write, _)| write.read(at, attempt)) {
             Some(Outcome::Held { revision, .. }) => return Ok(Ok(revision)),
             Some(Outcome::Repeat(_)) => {}
             Some(_) | None => under_way = None,
         }
         let (write, content) = match &mut under_way {
             Some(under_way) => under_way,
-            none => match judge(bucket, entry.as_ref(), by)? {
+            none => match judge(entry.as_ref().map(|(entry, age)| (entry, *age))) {
                 Ok(content) => {
                     let attempt = content.attempt().unwrap_or_default();
                     none.insert((PendingWrite::send(at, attempt, sys::now()), content))

@@ -125,7 +125,7 @@ impl Process<'_> {
         }
         let last = match replaced {
             // Somebody relies on the pause before.
-            Some(CurrentPause { pause: before, left }) => {
+            Some(CurrentPause { pause: before, left, .. }) => {
                 let lasts = left.saturating_sub(sys::now().since(written_at));
                 self.replace(at, Some(&StoredPause { lasts, ..before }))?;
                 "it is not made longer; the pause before stands".to_owned()
@@ -141,13 +141,11 @@ impl Process<'_> {
     fn resume(&mut self) -> Result<Ended, Refusal> {
         let by = sys::now().after(ANSWER_MAX);
         let bucket = &mut *self.operation.bucket;
-        let entry = bucket.get(&stored::key_of(&self.request.key), by)?;
-        let standing = stored::standing(bucket, entry.as_ref(), by)?;
-        let (Some(entry), Some(_)) = (entry, standing) else {
+        let Some(standing) = stored::find(bucket, &self.request.key, by)? else {
             self.operation.tell(Level::Warn, "no pause stands");
             return Ok((String::new(), 0));
         };
-        self.replace(entry.revision, None)?;
+        self.replace(standing.revision, None)?;
         let lacking = self.wait_for(still_paused)?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
@@ -189,20 +187,20 @@ impl Process<'_> {
         let (key, mut replaced) = (&self.request.key, None);
         let bucket = &mut *self.operation.bucket;
         let of_key = stored::key_of(key);
-        let written = write(bucket, &of_key, "the pause may be written", |bucket, entry, by| {
-            let standing = stored::standing(bucket, entry, by)?;
-            if let Some(CurrentPause { pause: other, left }) = &standing
+        let written = write(bucket, &of_key, "the pause may be written", |found| {
+            let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
+            if let Some(CurrentPause { pause: other, left, .. }) = &standing
                 && *left > own.lasts
             {
-                return Ok(Err(format!(
+                return Err(format!(
                     "{} has paused it for {} more; a pause is not shortened: end it with putex \
                      resume {key} first",
                     other.by,
                     Ms(*left)
-                )));
+                ));
             }
             replaced = standing;
-            Ok(Ok(stored::to_content(own)))
+            Ok(stored::to_content(own))
         })?;
         Ok(written.map(|at| (at, replaced)))
     }
@@ -211,10 +209,10 @@ impl Process<'_> {
     /// Somebody else may have ended or replaced it.
     fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
         let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
-        let written = write(bucket, &key, "its end may be written", |_, entry, _| {
-            let stands = entry.is_some_and(|entry| entry.revision == at);
+        let written = write(bucket, &key, "its end may be written", |found| {
+            let stands = found.is_some_and(|(entry, _)| entry.revision == at);
             let content = || before.map_or_else(Content::tombstone, stored::to_content);
-            Ok(stands.then(content).ok_or(()))
+            stands.then(content).ok_or(())
         });
         let stands = "the pause may stand until it ends by itself";
         written

@@ -155,13 +155,13 @@ impl Process<'_> {
         let key = &self.request.key;
         let bucket = &mut *self.operation.bucket;
         let of_seat = wanted::key_of(key, own.seat);
-        write(bucket, &of_seat, "the request may be written", |bucket, entry, by| {
-            Ok(match wanted::standing(bucket, entry, by)? {
+        write(bucket, &of_seat, "the request may be written", |found| {
+            match found.and_then(|(entry, age)| wanted::standing(entry, age)) {
                 Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
                     Err(format!("{by} is about to move it to {to}, for {} still", Ms(left)))
                 }
                 Some(_) | None => Ok(wanted::to_content(own)),
-            })
+            }
         })
     }
 

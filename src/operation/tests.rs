@@ -7,6 +7,7 @@ use super::*;
 use crate::core::{BucketId, Written};
 use crate::store::{
     BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, Stays,
+    StoreResult,
 };
 
 const KEY: &str = "putex.pause.web";
@@ -55,13 +56,13 @@ impl Lossy {
     /// Writes the next number each time when something else stands there.
     fn run(&mut self) -> Result<Result<Revision, String>, Refusal> {
         let mut number = 0;
-        write(self, KEY, MAY, |_, entry, _| {
-            let standing = entry.and_then(|entry| entry.content.attempt());
+        write(self, KEY, MAY, |found| {
+            let standing = found.and_then(|(entry, _)| entry.content.attempt());
             if standing == Some(99) {
-                return Ok(Err("99 stands there".to_owned()));
+                return Err("99 stands there".to_owned());
             }
             number += 1;
-            Ok(Ok(content_of(number)))
+            Ok(content_of(number))
         })
     }
 }
@@ -85,14 +86,15 @@ impl Bucket for Lossy {
     }
 
     fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
-        match self.is_open {
-            true => Ok(self.entry.clone()),
-            false => Err(StoreErrorKind::Unreachable.error("the store is not open".to_owned())),
-        }
+        unreachable!("it is listed with its age")
     }
 
     fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
-        unreachable!("nothing is listed")
+        if !self.is_open {
+            return Err(StoreErrorKind::Unreachable.error("the store is not open".to_owned()));
+        }
+        let entries = Vec::from_iter(self.entry.clone());
+        Ok(Listing { ages: vec![None; entries.len()], entries, at: None, last: self.at() })
     }
 
     fn write(

@@ -21,45 +21,13 @@ pub(super) fn lifetime_up_to(most: Duration, content: &Content) -> Option<Durati
     (lifetime <= most).then_some(lifetime)
 }
 
-/// Returns for how much longer an entry stands that lasts so long after it was written, by the
-/// clock of the store: it may be read long after that. `None` if it is over.
+/// Reads the entry of a key, and how long ago it was written, by the clock of the store. Where the
+/// store does not tell, it counts as written now.
 ///
 /// # Errors
 ///
 /// When there was no answer by the deadline.
-pub(super) fn left(
-    bucket: &mut dyn Bucket,
-    entry: &Entry,
-    lasts: Duration,
-    deadline: Instant,
-) -> StoreResult<Option<Duration>> {
-    Ok(left_of(lasts, age(bucket, entry, deadline)?))
-}
-
-/// Returns how long ago an entry was written, by the clock of the store. Where the store does not
-/// tell, or the entry was replaced since it was read, it counts as written now.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub(super) fn age(
-    bucket: &mut dyn Bucket,
-    entry: &Entry,
-    deadline: Instant,
-) -> StoreResult<Duration> {
-    let found = read(bucket, &entry.key, deadline)?;
-    Ok(found
-        .filter(|(it, _)| it.revision == entry.revision)
-        .map(|(_, age)| age)
-        .unwrap_or_default())
-}
-
-/// Reads the entry of a key, and how long ago it was written.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub(super) fn read(
+pub(crate) fn read_with_age(
     bucket: &mut dyn Bucket,
     key: &str,
     deadline: Instant,

@@ -7,11 +7,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
+use super::lifetime::read_with_age;
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
 use super::{
     AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, Stays,
-    StoreResult, lifetime, open_or_make, pause, switchover,
+    StoreResult, open_or_make, pause, switchover,
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
@@ -111,7 +112,10 @@ impl LockKey {
         let first = FirstKeys { subscribed: &subscribed, read: &read };
         let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, first, deadline)?;
         let pause = entries.pop().flatten();
-        self.pause = pause::of_entry(&mut *self.bucket, pause, deadline)?;
+        self.pause = match pause.and_then(|entry| pause::from_content(&entry.content)) {
+            Some(_) => pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?,
+            None => None,
+        };
         self.read_pause_at = self.read_pause_again();
         (self.operator_reads, self.is_new) = (OperatorReads::default(), true);
         let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
@@ -191,8 +195,8 @@ impl LockKey {
     pub fn request_switchover(&mut self, request: &Switchover) {
         let (key, by) = (self.keys[0].key.clone(), sys::now().after(self.read_max));
         let of_seat = switchover::key_of(&key, request.seat);
-        let Ok(found) = lifetime::read(&mut *self.bucket, &of_seat, by) else { return };
-        let standing = found.as_ref().and_then(|(entry, age)| switchover::of_age(entry, *age));
+        let Ok(found) = read_with_age(&mut *self.bucket, &of_seat, by) else { return };
+        let standing = found.as_ref().and_then(|(entry, age)| switchover::standing(entry, *age));
         if standing.is_some_and(|(other, _)| other.term == request.term) {
             return;
         }

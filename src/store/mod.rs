@@ -29,7 +29,7 @@
 pub mod dir;
 mod follow_up;
 pub mod leases;
-mod lifetime;
+pub(crate) mod lifetime;
 pub mod lock_key;
 pub mod mark;
 pub mod name;

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use super::lifetime::{self, LIFE, lifetime_up_to};
+use super::lifetime::{LIFE, left_of, lifetime_up_to, read_with_age};
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
 use crate::core::{Instant, PAUSE_MAX, Pause, Revision, sanitize, sanitize_field};
 use crate::sys;
@@ -71,26 +71,33 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
 /// A pause that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentPause {
+    /// The revision of its entry.
+    pub(crate) revision: Revision,
     /// As it was written.
     pub(crate) pause: StoredPause,
     /// How long the pause lasts still.
     pub(crate) left: Duration,
 }
 
-/// Returns the pause that stands in an entry, by the clock of the store; `None` if it is over.
+/// Returns the pause in an entry of this age; `None` if it is over, or none.
+pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<CurrentPause> {
+    let pause = from_content(&entry.content)?;
+    let left = left_of(pause.lasts, age)?;
+    Some(CurrentPause { revision: entry.revision, pause, left })
+}
+
+/// Reads the pause of the agents of a key.
 ///
 /// # Errors
 ///
 /// When there was no answer by the deadline.
-pub(crate) fn standing(
+pub(crate) fn find(
     bucket: &mut dyn Bucket,
-    entry: Option<&Entry>,
+    key: &str,
     deadline: Instant,
 ) -> StoreResult<Option<CurrentPause>> {
-    let pause = entry.and_then(|entry| Some((entry, from_content(&entry.content)?)));
-    let Some((entry, pause)) = pause else { return Ok(None) };
-    let left = lifetime::left(bucket, entry, pause.lasts, deadline)?;
-    Ok(left.map(|left| CurrentPause { pause, left }))
+    let found = read_with_age(bucket, &key_of(key), deadline)?;
+    Ok(found.and_then(|(entry, age)| standing(&entry, age)))
 }
 
 /// Reads the pause of the agents of a key as they are to observe it.
@@ -105,38 +112,16 @@ pub(crate) fn read(
 ) -> StoreResult<Option<Pause>> {
     // The end of the pause is never too late.
     let began = sys::now();
-    let Some((entry, age)) = lifetime::read(bucket, &key_of(key), deadline)? else {
-        return Ok(None);
-    };
-    let Some(pause) = from_content(&entry.content) else { return Ok(None) };
-    let left = lifetime::left_of(pause.lasts, age);
-    Ok(left.map(|left| CurrentPause { pause, left }.observed(entry.revision, began)))
-}
-
-/// Returns the pause as agents are to observe it that this entry is. One that cannot be understood
-/// counts as none.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub(crate) fn of_entry(
-    bucket: &mut dyn Bucket,
-    entry: Option<Entry>,
-    deadline: Instant,
-) -> StoreResult<Option<Pause>> {
-    let began = sys::now();
-    let Some(entry) = entry else { return Ok(None) };
-    let standing = standing(bucket, Some(&entry), deadline)?;
-    Ok(standing.map(|standing| standing.observed(entry.revision, began)))
-}
-
-impl CurrentPause {
-    /// Returns the pause as agents are to observe it, which stands at this revision, and was read
-    /// from this instant on.
-    fn observed(self, revision: Revision, began: Instant) -> Pause {
-        let CurrentPause { pause: StoredPause { number, by, reason, .. }, left } = self;
-        Pause { revision, number, until: began.after(left), by, reason }
-    }
+    let found = find(bucket, key, deadline)?;
+    Ok(found.map(
+        |CurrentPause { revision, pause: StoredPause { number, by, reason, .. }, left }| Pause {
+            revision,
+            number,
+            until: began.after(left),
+            by,
+            reason,
+        },
+    ))
 }
 
 #[cfg(test)]

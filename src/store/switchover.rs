@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use super::lifetime::{self, LIFE, left, lifetime};
+use super::lifetime::{LIFE, left_of, lifetime, read_with_age};
 use super::name::valid_token;
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, sanitize, sanitize_field};
@@ -87,27 +87,10 @@ pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
     })
 }
 
-/// Returns the request in an entry, and how long it lasts still, by the clock of the store; `None`
-/// if it is over, also where the store does not tell.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub(crate) fn standing(
-    bucket: &mut dyn Bucket,
-    entry: Option<&Entry>,
-    deadline: Instant,
-) -> StoreResult<Option<(Switchover, Duration)>> {
-    let switchover = entry.and_then(|entry| Some((entry, from_content(&entry.content)?)));
-    let Some((entry, switchover)) = switchover else { return Ok(None) };
-    let left = left(bucket, entry, switchover.lasts, deadline)?;
-    Ok(left.map(|left| (switchover, left)))
-}
-
 /// Returns the request in an entry of this age, and how long it lasts still; `None` if it is over.
-pub(crate) fn of_age(entry: &Entry, age: Duration) -> Option<(Switchover, Duration)> {
+pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<(Switchover, Duration)> {
     let switchover = from_content(&entry.content)?;
-    let left = lifetime::left_of(switchover.lasts, age)?;
+    let left = left_of(switchover.lasts, age)?;
     Some((switchover, left))
 }
 
@@ -124,10 +107,10 @@ pub(crate) fn read(
     deadline: Instant,
 ) -> StoreResult<Option<SwitchoverRequest>> {
     let began = sys::now();
-    let Some((entry, age)) = lifetime::read(bucket, &key_of(key, seat), deadline)? else {
+    let Some((entry, age)) = read_with_age(bucket, &key_of(key, seat), deadline)? else {
         return Ok(None);
     };
-    Ok(of_age(&entry, age).map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
+    Ok(standing(&entry, age).map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
         seat,
         term,
         to,
