@@ -144,7 +144,7 @@ impl Front<'_> {
             self.poll(until).map_err(Refusal::system("cannot wait: "))?;
             while let Some(signal) = self.signals.next_deadly() {
                 // The second signal ends the front at once.
-                if cancelled.is_some() || !self.send(&ToRenewer::Cancel) {
+                if cancelled.is_some() || !self.send(&ToRenewer::Done) {
                     return Ok(self.interrupted(signal));
                 }
                 let within = self.request.timing.renewal();

@@ -24,10 +24,9 @@ pub(super) enum ToRenewer {
     /// The command and its group have ended. The renewer releases the lock when it was held for
     /// so long as is wanted.
     Ended,
-    /// No command runs, nor will one: the lock is to be released at once.
+    /// No command runs, nor will one: the lock is to be released at once, or not waited for any
+    /// longer.
     Done,
-    /// The lock is not wanted any more; no command runs.
-    Cancel,
 }
 
 /// What a command has of the terminal when it begins.

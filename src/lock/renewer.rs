@@ -265,7 +265,7 @@ impl<'a> Renewer<'a> {
                 Ok(ToRenewer::Run(of_terminal)) => self.start(of_terminal),
                 Ok(ToRenewer::Terminate) => self.children.terminate(),
                 Ok(ToRenewer::Ended) => self.stays(),
-                Ok(ToRenewer::Done | ToRenewer::Cancel) => self.finish(sys::now()),
+                Ok(ToRenewer::Done) => self.finish(sys::now()),
                 Err(_) => self.front_is_dead(),
             }
         }

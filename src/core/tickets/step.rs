@@ -47,7 +47,7 @@ pub enum ToFront {
 /// How a ticket has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// It was released, after `Done` or `Cancel` or a loss.
+    /// It was released, after `Done` or a loss.
     Released,
     /// The lock was not had in time; who has it.
     NotHad(String),

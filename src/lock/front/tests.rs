@@ -183,7 +183,7 @@ fn a_signal_ends_the_wait_and_then_the_process() {
     run.tell(&ToFront::Waiting { ahead: 2, why: "behind alpha".to_owned() });
     run.wait_for_stderr("putex: web/x: waiting, 2 ahead: behind alpha\n");
     run.signal(Signal::TERM);
-    assert_eq!(run.next(), ToRenewer::Cancel);
+    assert_eq!(run.next(), ToRenewer::Done);
     // It may have been granted meanwhile.
     run.grant(LONG);
     run.tell(&ToFront::Ended(End::Released));
@@ -197,7 +197,7 @@ fn a_renewer_that_hangs_does_not_hold_up_a_signal_for_long() {
     run.wait_for_stderr("putex: web/x: waiting: x\n");
     let begun = sys::now();
     run.signal(Signal::HUP);
-    assert_eq!(run.next(), ToRenewer::Cancel);
+    assert_eq!(run.next(), ToRenewer::Done);
     assert_eq!(run.ending().terminating_signal(), Some(libc::SIGHUP));
     assert!(sys::now().since(begun) >= rig::R);
 }

@@ -345,7 +345,7 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
                     });
                 }
                 ToRenewer::Terminate => children.terminate(),
-                ToRenewer::Ended | ToRenewer::Done | ToRenewer::Cancel => {}
+                ToRenewer::Ended | ToRenewer::Done => {}
             }
         }
         let all = [test.as_fd(), front.as_fd(), of_children.as_fd()];
