@@ -17,10 +17,10 @@ use log::Level;
 
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, StoredTicket, Ticket,
-    TicketOwner, ToFront, Whose,
+    Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, Ticket, TicketOwner,
+    ToFront, Whose,
 };
-use crate::core::{Incarnation, Instant, StoreError, StoreErrorKind, Written};
+use crate::core::{Incarnation, Instant, StoreError, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::{HELD, check_held};
@@ -166,17 +166,11 @@ fn incarnation(who: &str) -> Incarnation {
 }
 
 /// How a grab has ended.
-enum Grabbed {
-    /// The name is had, until V.
-    Granted { term: u64, valid_until: Instant },
-    /// So many tickets come first. The ticket keeps its place until V.
-    Queued { term: u64, ahead: u64, valid_until: Instant, why: String },
-    /// Others come first, and the ticket was withdrawn.
-    Withdrawn(String),
-    /// The requester has another ticket that overlaps.
-    Overlaps(String),
-    /// The store does not serve it.
-    Refused(StoreErrorKind, String),
+struct Grabbed {
+    /// What it was told last.
+    last: ToFront,
+    /// The number of a ticket that waits and keeps its place, and V.
+    ticket: Option<(u64, Instant)>,
 }
 
 /// What says how it has ended.
@@ -187,23 +181,32 @@ struct Speaker<'a> {
 
 impl Speaker<'_> {
     fn grabbed(&self, grabbed: Grabbed, busy_status: u8) -> Result<Ended, Refusal> {
-        match grabbed {
-            Grabbed::Granted { term, valid_until } => Ok((line(term, 0, valid_until), 0)),
-            Grabbed::Queued { term, ahead, valid_until, why } => {
-                self.not_had(&why, busy_status);
-                Ok((line(term, ahead, valid_until), busy_status))
+        let (why, line) = match (grabbed.last, grabbed.ticket) {
+            (ToFront::Granted { term, valid_until, .. }, _) => {
+                return Ok((line(term, 0, valid_until), 0));
             }
-            Grabbed::Withdrawn(why) => {
-                self.not_had(&why, busy_status);
-                Ok((String::new(), busy_status))
+            // A bucket that is too young counts as one.
+            (ToFront::Waiting { ahead, why }, Some((term, until))) => {
+                (why, line(term, ahead.max(1), until))
             }
-            Grabbed::Overlaps(other) => {
+            (ToFront::Waiting { why, .. } | ToFront::Ended(End::NotHad(why)), _) => {
+                (why, String::new())
+            }
+            (ToFront::Ended(End::Overlaps(other)), _) => {
                 let name = &self.request.name;
                 let text = format!("{name}: {other}: it would wait for itself; release that first");
-                Err(Refusal::new(Exit::Usage, text))
+                return Err(Refusal::new(Exit::Usage, text));
             }
-            Grabbed::Refused(kind, text) => Err(StoreError { kind, text }.into()),
-        }
+            (ToFront::Ended(End::Refused(kind, text)), _) => {
+                return Err(StoreError { kind, text }.into());
+            }
+            // These are told a command only.
+            (ToFront::Ended(End::Released) | ToFront::Lost(_), _) => {
+                ("released".to_owned(), String::new())
+            }
+        };
+        self.not_had(&why, busy_status);
+        Ok((line, busy_status))
     }
 
     fn released(&self, released: Released) -> Result<Ended, Refusal> {
@@ -250,12 +253,6 @@ impl Speaker<'_> {
         }
     }
 
-    /// Says that the ticket of another was removed.
-    fn warn_of_removal(&self, other: &StoredTicket) {
-        let who = other.describe();
-        self.warn(&format!("{who} has not renewed its lock in time: it was removed"));
-    }
-
     /// Says why the name is not had. With a status of success, a job of cron that is elsewhere has
     /// nothing to say.
     fn not_had(&self, why: &str, status: u8) {
@@ -286,7 +283,7 @@ struct Process<'a> {
 
 impl Process<'_> {
     fn grab(mut self, mut owner: TicketOwner, busy_status: u8) -> Result<Ended, Refusal> {
-        let (mut shown, mut last) = (String::new(), None);
+        let (mut shown, mut last) = (String::new(), ToFront::Ended(End::Released));
         loop {
             let step = owner.next(sys::now());
             let is_over = step == Step::Exit;
@@ -294,11 +291,11 @@ impl Process<'_> {
                 if let (ToFront::Waiting { why, .. }, false) = (&message, is_over) {
                     self.speaker.show_wait(why, &mut shown);
                 }
-                last = Some(message);
+                last = message;
             }
             if is_over {
-                let grabbed = grabbed(last, &owner);
-                return self.speaker.grabbed(grabbed, busy_status);
+                let ticket = owner.term().zip(owner.valid_until());
+                return self.speaker.grabbed(Grabbed { last, ticket }, busy_status);
             }
             let input = self.perform(step, &owner.key_element());
             owner.handle(input, sys::now());
@@ -323,29 +320,10 @@ impl Process<'_> {
         if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
             && matches!(self.speaker.request.task, Task::Grab { .. })
         {
-            self.speaker.warn_of_removal(other);
+            let who = other.describe();
+            self.speaker.warn(&format!("{who} has not renewed its lock in time: it was removed"));
         }
         input.unwrap_or(Input::Rested)
-    }
-}
-
-/// Returns how a grab has ended that was told this last.
-fn grabbed(last: Option<ToFront>, owner: &TicketOwner) -> Grabbed {
-    let (term, until) = (owner.term().unwrap_or_default(), owner.valid_until());
-    match last {
-        Some(ToFront::Granted { term, valid_until, .. }) => Grabbed::Granted { term, valid_until },
-        Some(ToFront::Waiting { ahead, why }) => {
-            // A bucket that is too young counts as one.
-            let (ahead, valid_until) = (ahead.max(1), until.unwrap_or_else(sys::now));
-            Grabbed::Queued { term, ahead, valid_until, why }
-        }
-        Some(ToFront::Ended(End::NotHad(why))) => Grabbed::Withdrawn(why),
-        Some(ToFront::Ended(End::Overlaps(other))) => Grabbed::Overlaps(other),
-        Some(ToFront::Ended(End::Refused(kind, why))) => Grabbed::Refused(kind, why),
-        // These are told a command only.
-        Some(ToFront::Ended(End::Released) | ToFront::Lost(_)) | None => {
-            Grabbed::Withdrawn("released".to_owned())
-        }
     }
 }
 

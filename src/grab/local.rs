@@ -10,7 +10,8 @@ use super::{Ended, Grabbed, Limits, Speaker, Task};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, LockTiming, Mode, Name, Released, StoredTicket, Ticket, decide, of_requester,
+    Broken, Decision, End, LockTiming, Mode, Name, Released, StoredTicket, Ticket, ToFront, decide,
+    of_requester,
 };
 use crate::core::{Incarnation, Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
@@ -57,8 +58,6 @@ struct Wanted {
     withdraws: bool,
     /// When the ticket is to be written again; `None` if this process has not written it yet.
     write_at: Option<Instant>,
-    /// Tickets that had run out and were removed for this one. That is still to be said.
-    removed: Vec<StoredTicket>,
 }
 
 impl Wanted {
@@ -70,60 +69,56 @@ impl Wanted {
         let ticket = &self.ticket;
         let mut found = entered.list(&ticket.name, None)?;
         let is_alike = |other: &Ticket| other.name == ticket.name && other.mode == ticket.mode;
-        let mine = found.of_requester(&ticket.token);
+        let mut mine = found.of_requester(&ticket.token);
         if let Some(other) = mine.clone().find(|(_, it)| !is_alike(it)) {
-            return Ok(Looked::Over(Grabbed::Overlaps(of_requester(other.0))));
+            return Ok(ended(End::Overlaps(of_requester(other.0))));
         }
-        let alike = mine.chain(found.run_out_of(&ticket.token)).find(|(_, it)| is_alike(it));
-        let own = alike.map(|(own, _)| own.clone());
-        let stood_until = own.as_ref().and_then(|own| {
-            found.standing.retain(|other| other.key != own.key);
-            found.ends.remove(&own.key)
+        let own = mine.next().map(|(own, _)| own.clone());
+        drop(mine);
+        let own = own.and_then(|StoredTicket { key, number, .. }| {
+            found.standing.retain(|other| other.key != key);
+            Some((number, found.ends.remove(&key)?))
         });
-        let number = own.as_ref().map(|own| own.number);
-        let at = number.unwrap_or(LAST);
-        self.removed.extend(entered.remove_run_out(&found, ticket, at)?);
         let now = sys::now();
+        let at = own.map_or(LAST, |(number, _)| number);
         let Decision::Wait { blockers, watched } = decide(ticket, at, &found.standing) else {
-            let (Revision(term), valid_until) = self.write(entered, number, stood_until)?;
-            return Ok(Looked::Over(Grabbed::Granted { term, valid_until }));
+            let (Revision(term), valid_until) = self.write(entered, own)?;
+            let epoch = entered.epoch().to_owned();
+            let last = ToFront::Granted { valid_until, term, epoch, slot: None };
+            return Ok(Looked::Over(Grabbed { last, ticket: None }));
         };
         let (why, ahead) = (describe(&blockers), blockers.len());
-        let stands = match (number, stood_until) {
-            (None, _) if self.withdraws => None,
-            (Some(number), Some(until)) if self.write_at.is_some_and(|at| now < at) => {
-                Some((number, until))
-            }
-            (number, stood_until) => Some(self.write(entered, number, stood_until)?),
+        let stands = match own {
+            None if self.withdraws => None,
+            Some(_) if self.write_at.is_some_and(|at| now < at) => own,
+            Some(_) | None => Some(self.write(entered, own)?),
         };
         if now < self.limit {
             let look_at = self.write_at;
             return Ok(Looked::Waits(Turn { ahead, why, found, watched, look_at }));
         }
-        let Some((number, valid_until)) = stands else {
-            return Ok(Looked::Over(Grabbed::Withdrawn(why)));
-        };
+        let Some((number, valid_until)) = stands else { return Ok(ended(End::NotHad(why))) };
         // Whoever has come first all the time has kept the ticket from being granted.
         let is_first = |it: &StoredTicket| it.number < number && it.ticket.is_ok();
         if self.withdraws && blockers.iter().any(is_first) {
             end(entered, &self.ticket.name, &self.ticket.token)?;
-            return Ok(Looked::Over(Grabbed::Withdrawn(why)));
+            return Ok(ended(End::NotHad(why)));
         }
-        let (term, ahead) = (number.0, ahead as u64);
-        Ok(Looked::Over(Grabbed::Queued { term, ahead, valid_until, why }))
+        let last = ToFront::Waiting { ahead: ahead as u64, why };
+        Ok(Looked::Over(Grabbed { last, ticket: Some((number.0, valid_until)) }))
     }
 
-    /// Writes the ticket, a new one without a number. Returns its number, and until when it stands:
-    /// never for less long than before.
+    /// Writes the ticket, in the place of the own one of this number if it stands until then.
+    /// Returns its number, and until when it stands: never for less long than before.
     fn write(
         &mut self,
         entered: &Entered<'_>,
-        number: Option<Revision>,
-        stood_until: Option<Instant>,
+        own: Option<(Revision, Instant)>,
     ) -> StoreResult<(Revision, Instant)> {
         let now = sys::now();
-        let until = now.after(self.lasts).max(stood_until.unwrap_or(now));
+        let until = own.map_or(now, |(_, until)| until).max(now.after(self.lasts));
         self.write_at = Some(now.after(self.step));
+        let number = own.map(|(number, _)| number);
         Ok((entered.write_until(&self.ticket, number, until)?, until))
     }
 }
@@ -156,7 +151,6 @@ impl Local<'_> {
                 limit,
                 withdraws: limits.withdraws,
                 write_at: None,
-                removed: Vec::new(),
             };
             self.wait_for(&mut wanted, waiter)
         })
@@ -167,11 +161,10 @@ impl Local<'_> {
         let mut shown = String::new();
         loop {
             let looked = waiter.enter(|entered| wanted.inspect(entered))?;
-            wanted.removed.drain(..).for_each(|other| self.speaker.warn_of_removal(&other));
             match looked {
                 // This process was stopped for long.
-                Looked::Over(Grabbed::Granted { valid_until, .. }) if sys::now() >= valid_until => {
-                }
+                Looked::Over(Grabbed { last: ToFront::Granted { valid_until, .. }, .. })
+                    if sys::now() >= valid_until => {}
                 Looked::Over(grabbed) => return Ok(grabbed),
                 Looked::Waits(turn) => {
                     self.speaker.show_wait(&turn.why, &mut shown);
@@ -231,8 +224,12 @@ impl Local<'_> {
     }
 }
 
-/// Ends the ticket that this requester has for this name, also if it has run out and nobody has
-/// removed it. Returns it, and the other tickets.
+/// Returns that a request has ended so, without a ticket.
+fn ended(end: End) -> Looked<Grabbed> {
+    Looked::Over(Grabbed { last: ToFront::Ended(end), ticket: None })
+}
+
+/// Ends the ticket that this requester has for this name. Returns it, and the other tickets.
 fn end(
     entered: &Entered<'_>,
     name: &Name,
@@ -240,9 +237,8 @@ fn end(
 ) -> StoreResult<(Option<StoredTicket>, Listed)> {
     entered.check_clock()?;
     let mut found = entered.list(name, None)?;
-    let mut mine = found.of_requester(token).chain(found.run_out_of(token));
-    let own = mine.find(|(_, it)| it.name == *name).map(|(own, _)| own.clone());
-    drop(mine);
+    let own = found.of_requester(token).find(|(_, it)| it.name == *name);
+    let own = own.map(|(own, _)| own.clone());
     if let Some(own) = &own {
         entered.remove(own)?;
         found.standing.retain(|other| other.key != own.key);

@@ -148,9 +148,6 @@ impl Asked<'_> {
         let may_queue = self.own.is_some() || self.hard_at.is_some_and(|at| now >= at);
         let soft = self.request.soft.filter(|_| !may_queue);
         let found = entered.list(&self.ticket.name, number)?;
-        if soft.is_none() {
-            entered.remove_run_out(&found, &self.ticket, number.unwrap_or(LAST))?;
-        }
         let decision = decide(&self.ticket, number.unwrap_or(LAST), &found.standing);
         if let Decision::Wait { blockers, watched } = decision {
             self.free_since = None;
@@ -178,7 +175,6 @@ impl Asked<'_> {
                 let (watched, look_at) = (BTreeSet::new(), soon.min());
                 return Ok(Looked::Waits(Turn { ahead: 0, why, found, watched, look_at }));
             }
-            entered.remove_run_out(&found, &self.ticket, LAST)?;
         }
         if let Decision::Slot(slot) = decision {
             self.ticket.slot = Some(slot);

@@ -52,7 +52,9 @@ impl Folder {
         let kinds: BTreeMap<String, Kind> = files.map(|(kind, key)| (key, kind)).collect();
         let entries = kinds.iter().filter_map(|(key, kind)| {
             let entry = match kind {
-                Kind::Held | Kind::Until => self.standing_ticket(*kind, key),
+                Kind::Held | Kind::Until => {
+                    self.ticket(*kind, key).map(|found| found.map(|(entry, _)| entry))
+                }
                 Kind::Question | Kind::Record => self.entry(key),
             };
             entry.transpose()

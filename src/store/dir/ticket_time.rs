@@ -8,9 +8,6 @@ use crate::core::Instant;
 /// nanoseconds of the host's clock, and the name of the boot.
 pub(crate) const UNTIL: &str = "Putex-Until";
 
-/// How long a ticket is kept that has run out.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
-
 /// The time of a ticket that no process has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TicketTime {
@@ -18,15 +15,6 @@ pub(crate) struct TicketTime {
     pub(super) until: Instant,
     /// Blank if it was not known.
     pub(super) boot: String,
-}
-
-/// How a ticket stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TicketState {
-    /// A process has it, or it stands until this instant.
-    Stands(Option<Instant>),
-    /// It does not stand, and its requester has it again if it comes before others.
-    RunOut,
 }
 
 impl TicketTime {
@@ -50,14 +38,6 @@ impl TicketTime {
     pub(super) fn is_of_earlier_boot(&self, boot: &str, now: Option<Instant>) -> bool {
         let are_known = !boot.is_empty() && !self.boot.is_empty();
         are_known && self.boot != boot || now.is_some_and(|now| now < self.written)
-    }
-
-    /// Returns how the ticket stands in this boot; `None` if it has ended.
-    pub(super) fn standing(&self, now: Instant) -> Option<TicketState> {
-        match now < self.until {
-            true => Some(TicketState::Stands(Some(self.until))),
-            false => (now < self.until.after(KEPT)).then_some(TicketState::RunOut),
-        }
     }
 }
 
@@ -91,19 +71,6 @@ mod tests {
             let time = time(before);
             assert_eq!(TicketTime::from_text(&time.to_text()).as_ref(), Some(&time));
             assert_eq!(time.is_of_earlier_boot(boot, now.map(at)), ends, "{before} {boot} {now:?}");
-        }
-    }
-
-    #[test]
-    fn a_ticket_stands_until_its_instant_and_is_kept_for_a_day() {
-        let day = KEPT.as_nanos() as u64;
-        for (now, standing) in [
-            (499, Some(TicketState::Stands(Some(at(500))))),
-            (500, Some(TicketState::RunOut)),
-            (499 + day, Some(TicketState::RunOut)),
-            (500 + day, None),
-        ] {
-            assert_eq!(time("one").standing(at(now)), standing, "{now}");
         }
     }
 }

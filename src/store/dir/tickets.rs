@@ -12,9 +12,7 @@
 //! it.
 //!
 //! That of `putex grab` has no process. It stands until an instant of this boot, which is in its
-//! header `Putex-Until`. One that has run out stays for a day, unless somebody comes whom it would
-//! have kept waiting: so its requester takes it again, with its number, if nobody was granted the
-//! name meanwhile.
+//! header `Putex-Until`.
 //!
 //! # Invariants
 //!
@@ -34,7 +32,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::folder::{FLAGS, Folder, HeldLock, TEMP};
 use super::text::{self, Kind};
-use super::ticket_time::{TicketState, TicketTime, UNTIL};
+use super::ticket_time::{TicketTime, UNTIL};
 use super::watch::Watch;
 use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
@@ -63,34 +61,18 @@ pub struct Listed {
     pub standing: Vec<StoredTicket>,
     /// When some of these end by themselves, by their keys.
     pub ends: BTreeMap<String, Instant>,
-    /// Those that have run out and were not removed.
-    pub run_out: Vec<StoredTicket>,
 }
 
 impl Listed {
-    /// Returns the tickets that stand, and that this requester has without a process.
+    /// Returns the tickets that this requester has without a process.
     pub fn of_requester<'a>(
         &'a self,
         token: &'a str,
     ) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
-        of_requester(&self.standing, token).filter(|(it, _)| self.ends.contains_key(&it.key))
+        let timed = self.standing.iter().filter(|stored| self.ends.contains_key(&stored.key));
+        let readable = timed.filter_map(|stored| Some((stored, stored.ticket.as_ref().ok()?)));
+        readable.filter(move |(_, ticket)| ticket.token == token)
     }
-
-    /// Returns the tickets of this requester that have run out.
-    pub fn run_out_of<'a>(
-        &'a self,
-        token: &'a str,
-    ) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
-        of_requester(&self.run_out, token)
-    }
-}
-
-fn of_requester<'a>(
-    tickets: &'a [StoredTicket],
-    token: &'a str,
-) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
-    let readable = tickets.iter().filter_map(|stored| Some((stored, stored.ticket.as_ref().ok()?)));
-    readable.filter(move |(_, ticket)| ticket.token == token)
 }
 
 /// The right to list and to write tickets, which one process has at a time.
@@ -121,16 +103,13 @@ pub struct Changes {
 }
 
 impl Folder {
-    /// Returns a ticket that stands. The caller holds the lock.
-    pub(super) fn standing_ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<Entry>> {
-        Ok(match self.ticket(kind, key)? {
-            Some((entry, TicketState::Stands(_))) => Some(entry),
-            Some((_, TicketState::RunOut)) | None => None,
-        })
-    }
-
-    /// Returns a ticket and how it stands; `None` if it has ended. The caller holds the lock.
-    fn ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<(Entry, TicketState)>> {
+    /// Returns a ticket, and when it ends by itself, if it does; `None` if it has ended. The caller
+    /// holds the lock.
+    pub(super) fn ticket(
+        &self,
+        kind: Kind,
+        key: &str,
+    ) -> StoreResult<Option<(Entry, Option<Instant>)>> {
         let name = kind.file_of(key);
         let Some(file) = self.open_file(&name, OFlags::RDONLY)? else { return Ok(None) };
         if kind == Kind::Held {
@@ -140,7 +119,7 @@ impl Folder {
             }
         }
         let (revision, content) = self.record(&name, &file)?;
-        let mut standing = TicketState::Stands(None);
+        let mut ends_at = None;
         if kind == Kind::Until {
             let time = content.header(UNTIL).and_then(TicketTime::from_text);
             let time = time.ok_or_else(|| self.unexpected(&name))?;
@@ -148,12 +127,12 @@ impl Folder {
             if time.is_of_earlier_boot(&self.boot, now) {
                 return Ok(None);
             }
-            match time.standing(now.ok_or_else(|| self.has_other_clock())?) {
-                Some(timed) => standing = timed,
-                None => return Ok(None),
+            if now.ok_or_else(|| self.has_other_clock())? >= time.until {
+                return Ok(None);
             }
+            ends_at = Some(time.until);
         }
-        Ok(Some((Entry { key: key.to_owned(), revision, content }, standing)))
+        Ok(Some((Entry { key: key.to_owned(), revision, content }, ends_at)))
     }
 
     /// Reads the revision and the content of a ticket from its open file.
@@ -264,18 +243,13 @@ impl Entered<'_> {
             if !other.overlaps(name) || is_later && *kind == Kind::Held {
                 continue;
             }
-            let Some((entry, standing)) = folder.ticket(*kind, key)? else {
+            let Some((entry, ends_at)) = folder.ticket(*kind, key)? else {
                 folder.unlink(&kind.file_of(key))?;
                 continue;
             };
             let Some(stored) = entry::standing(entry) else { continue };
-            match standing {
-                TicketState::RunOut => found.run_out.push(stored),
-                TicketState::Stands(until) => {
-                    found.ends.extend(until.map(|until| (key.clone(), until)));
-                    found.standing.push(stored);
-                }
-            }
+            found.ends.extend(ends_at.map(|at| (key.clone(), at)));
+            found.standing.push(stored);
         }
         found.standing.sort_by_key(|stored| stored.number);
         Ok(found)
@@ -383,24 +357,6 @@ impl Entered<'_> {
     /// When it cannot be removed.
     pub fn remove(&self, ticket: &StoredTicket) -> StoreResult<()> {
         self.tickets.folder.unlink(&Kind::Until.file_of(&ticket.key))
-    }
-
-    /// Removes those that have run out and that a ticket of this number would wait for if they
-    /// stood. They cannot be taken again. Returns them.
-    ///
-    /// # Errors
-    ///
-    /// When one cannot be removed.
-    pub fn remove_run_out(
-        &self,
-        found: &Listed,
-        ticket: &Ticket,
-        number: Revision,
-    ) -> StoreResult<Vec<StoredTicket>> {
-        let in_the_way = found.run_out.iter().filter(|other| other.blocks(ticket, number));
-        let removed: Vec<_> = in_the_way.cloned().collect();
-        removed.iter().try_for_each(|other| self.remove(other))?;
-        Ok(removed)
     }
 }
 

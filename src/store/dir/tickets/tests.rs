@@ -211,36 +211,22 @@ fn a_ticket_that_has_another_content_keeps_its_number_and_its_lock() {
 }
 
 #[test]
-fn a_ticket_until_an_instant_ends_by_itself_and_its_requester_has_it_again_unless_others_came() {
+fn a_ticket_until_an_instant_ends_by_itself_and_leaves_nothing_behind() {
     let base = Base::new();
     let own = ticket("a", "alpha");
-    let number = base.add_until("a", sys::now());
-    let found = base.find("a");
-    assert_eq!((found.standing.len(), numbers(&found.run_out)), (0, vec![1]));
-    assert_eq!(found.run_out_of("alpha").count(), 1);
-    // It is looked at whenever a ticket is added.
-    let _other = base.add("b");
-    let again = base.open().inside().write_until(&own, Some(number), later());
-    assert_eq!(again, Ok(number));
+    let number = base.add_until("a", later());
     let found = base.find("a");
     assert_eq!(numbers(&found.standing), [1]);
     assert!(found.ends["lock.a.1"] > sys::now().after(HOUR / 2));
     assert_eq!((found.of_requester("alpha").count(), found.of_requester("beta").count()), (1, 0));
-    let tickets = base.open();
-    tickets.inside().write_until(&own, Some(number), sys::now()).expect("a ticket");
-    let entered = tickets.inside();
-    let shared = |name| Ticket { mode: Mode::Shared, ..ticket(name, "beta") };
-    for (ticket, number, removed) in [
-        (ticket("c", "beta"), LAST, 0),
-        (ticket("a/b", "beta"), Revision(1), 0),
-        (shared("a"), LAST, 1),
-    ] {
-        let found = entered.list(&ticket.name, None).expect("an answer");
-        let gone = entered.remove_run_out(&found, &ticket, number).expect("an answer");
-        assert_eq!(gone.len(), removed, "{ticket:?}");
-    }
-    drop(entered);
-    assert_eq!(base.files(), ["lock.b.2.held"]);
+    let again = base.open().inside().write_until(&own, Some(number), sys::now());
+    assert_eq!(again, Ok(number));
+    assert_eq!(base.standing("a"), [0; 0]);
+    assert_eq!(base.files(), [""; 0]);
+    // It is looked at whenever a ticket is added.
+    base.add_until("a", sys::now());
+    drop(base.add("b"));
+    assert_eq!(base.files(), [""; 0]);
 }
 
 #[test]
@@ -288,7 +274,7 @@ fn a_ticket_without_a_process_has_ended_in_the_next_boot_and_numbers_go_on() {
     base.add_until("a", later());
     let in_next_boot = base.open_as(|folder| folder.boot = "another".to_owned());
     let found = in_next_boot.inside().list(&ticket("a", "").name, None).expect("an answer");
-    assert_eq!((found.standing.len(), found.run_out.len()), (0, 0));
+    assert_eq!(found.standing.len(), 0);
     assert!(in_next_boot.inside().add(&ticket("a", "")).expect("a ticket").number.0 > 60_000);
 }
 
