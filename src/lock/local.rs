@@ -36,15 +36,6 @@ enum Got {
     Interrupted(i32),
 }
 
-/// How the wait for a ticket has ended.
-enum Waited {
-    /// The lock is had, in the bucket with this random id.
-    Granted(String),
-    NotHad(String),
-    /// Somebody has removed the file of the ticket.
-    Removed,
-}
-
 /// See [`super::run_local`].
 pub(super) fn run(
     request: &Request,
@@ -91,14 +82,7 @@ fn get(
                 account.waits(turn.ahead, &turn.why);
                 waiter.wait(&turn)?;
             }
-            Looked::Over(Waited::NotHad(why)) => return Ok(Got::NotHad(why)),
-            Looked::Over(Waited::Removed) => return Err(NotWaited::Replaced),
-            Looked::Over(Waited::Granted(epoch)) => {
-                // Each granted ticket is in the bucket.
-                let own = asked.own.ok_or(NotWaited::Replaced)?;
-                let (term, slot) = (own.number.0, asked.ticket.slot);
-                return Ok(Got::Granted(own, Grant { term, slot, epoch }));
-            }
+            Looked::Over(got) => return Ok(got),
         }
     }
 }
@@ -136,12 +120,13 @@ impl Asked<'_> {
     /// Decides about the request. It gets a ticket if it is granted, or is to queue. A soft one
     /// queues for nothing: it gets one when the name was free for long enough. A slot that is given
     /// to a ticket stands in it then.
-    fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Waited>> {
+    fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Got>> {
         let now = sys::now();
+        // Somebody may have removed its file.
         if let Some(own) = &self.own
             && !entered.has(own)?
         {
-            return Ok(Looked::Over(Waited::Removed));
+            self.own = None;
         }
         let number = self.own.as_ref().map(|own| own.number);
         let is_late = self.limit.is_some_and(|limit| now >= limit);
@@ -153,7 +138,7 @@ impl Asked<'_> {
             self.free_since = None;
             let (why, ahead) = (describe(&blockers), blockers.len());
             if is_late {
-                return Ok(Looked::Over(Waited::NotHad(why)));
+                return Ok(Looked::Over(Got::NotHad(why)));
             }
             if soft.is_some() {
                 let look_at = self.hard_at;
@@ -169,7 +154,7 @@ impl Asked<'_> {
             if now < quiet_at {
                 let why = "free, but not for long enough yet".to_owned();
                 if is_late {
-                    return Ok(Looked::Over(Waited::NotHad(why)));
+                    return Ok(Looked::Over(Got::NotHad(why)));
                 }
                 let soon = [now.after(LOOK_EVERY), quiet_at].into_iter().chain(self.hard_at);
                 let (watched, look_at) = (BTreeSet::new(), soon.min());
@@ -179,12 +164,18 @@ impl Asked<'_> {
         if let Decision::Slot(slot) = decision {
             self.ticket.slot = Some(slot);
         }
-        match &mut self.own {
-            None => self.own = Some(entered.add(&self.ticket)?),
-            Some(own) if self.ticket.slot.is_some() => entered.replace(own, &self.ticket)?,
-            Some(_) => {}
-        }
-        Ok(Looked::Over(Waited::Granted(entered.epoch().to_owned())))
+        let own = match self.own.take() {
+            None => entered.add(&self.ticket)?,
+            Some(mut own) => {
+                if self.ticket.slot.is_some() {
+                    entered.replace(&mut own, &self.ticket)?;
+                }
+                own
+            }
+        };
+        let (term, slot) = (own.number.0, self.ticket.slot);
+        let grant = Grant { term, slot, epoch: entered.epoch().to_owned() };
+        Ok(Looked::Over(Got::Granted(own, grant)))
     }
 }
 

@@ -21,7 +21,9 @@ use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
 use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
 use crate::store::StoreResult;
-use crate::store::dir::tickets::{Changes, Entered, Listed, LocalTickets, wait_for_end};
+use crate::store::dir::folder::Folder;
+use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
+use crate::store::dir::watch::Watch;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
@@ -47,18 +49,15 @@ pub(crate) struct Asker<'a> {
 /// A process in an open bucket.
 pub(crate) struct Waiter<'a> {
     asker: Asker<'a>,
-    tickets: Rc<LocalTickets>,
-    /// Becomes readable when a ticket has changed that ends by itself. `None` until such a ticket
-    /// is waited for.
-    changes: Option<Result<Changes, NoChanges>>,
+    folder: Rc<Folder>,
+    /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
+    /// for.
+    changes: Option<Watch>,
     /// Woken by threads at the end of a ticket.
     waker: Arc<Waker>,
     /// The keys and revisions of the tickets for which there is a thread.
     heard: BTreeSet<(String, Revision)>,
 }
-
-/// The system has no means left to tell of changes.
-struct NoChanges;
 
 /// What follows from a look at the tickets.
 pub(crate) enum Looked<T> {
@@ -103,8 +102,8 @@ pub(crate) fn in_bucket<T>(
     mut act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
 ) -> Result<T, Refusal> {
     loop {
-        let tickets = LocalTickets::open(base, bucket)?;
-        match Waiter::new(asker, tickets).and_then(|mut waiter| act(&mut waiter)) {
+        let folder = Rc::new(Folder::open(base, bucket)?);
+        match Waiter::new(asker, folder).and_then(|mut waiter| act(&mut waiter)) {
             Ok(done) => return Ok(done),
             Err(NotWaited::Replaced) => {}
             Err(NotWaited::Refused(refusal)) => return Err(refusal),
@@ -122,9 +121,9 @@ fn with_patience(limit: Instant) -> Instant {
 }
 
 impl<'a> Waiter<'a> {
-    fn new(asker: Asker<'a>, tickets: Rc<LocalTickets>) -> Result<Waiter<'a>, NotWaited> {
+    fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
         let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-        Ok(Waiter { asker, tickets, changes: None, waker, heard: BTreeSet::new() })
+        Ok(Waiter { asker, folder, changes: None, waker, heard: BTreeSet::new() })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
@@ -138,7 +137,7 @@ impl<'a> Waiter<'a> {
         loop {
             let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
             let until = look_at.into_iter().chain(limit).min();
-            let entered = self.tickets.enter(until).map_err(|error| self.not_waited(error))?;
+            let entered = self.folder.enter(until).map_err(|error| self.not_waited(error))?;
             if let Some(entered) = entered {
                 return act(&entered).map_err(|error| self.not_waited(error));
             }
@@ -156,7 +155,7 @@ impl<'a> Waiter<'a> {
 
     /// Returns why the process does not go on after this error.
     fn not_waited(&self, error: StoreError) -> NotWaited {
-        match self.tickets.are_lost() {
+        match self.folder.is_lost() {
             true => NotWaited::Replaced,
             false => NotWaited::Refused(error.into()),
         }
@@ -169,7 +168,7 @@ impl<'a> Waiter<'a> {
         let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
         if ends_at.is_some() && self.changes.is_none() {
             // From here on no change is missed.
-            self.changes = Some(self.tickets.changes().ok_or(NoChanges));
+            self.changes = Some(Watch::new(&self.folder).0);
             return Ok(());
         }
         let until = [self.asker.limit, *look_at, ends_at].into_iter().flatten().min();
@@ -182,7 +181,7 @@ impl<'a> Waiter<'a> {
         for ticket in watched {
             match found.ends.contains_key(&ticket.key) {
                 true => {
-                    if let Some(Ok(changes)) = &mut self.changes {
+                    if let Some(changes) = &mut self.changes {
                         changes.subscribe(&[&ticket.key]);
                     }
                 }
@@ -192,9 +191,9 @@ impl<'a> Waiter<'a> {
         self.wait_for_wake(until)
     }
 
-    /// Opens a ticket to wait for its end, see [`LocalTickets::open_to_wait`].
+    /// Opens a ticket to wait for its end, see [`Folder::open_to_wait`].
     fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
-        let opened = self.tickets.open_to_wait(ticket);
+        let opened = self.folder.open_to_wait(ticket);
         opened.map_err(|error| self.not_waited(error))
     }
 
@@ -219,19 +218,15 @@ impl<'a> Waiter<'a> {
         loop {
             let woken = self.waker.as_fd();
             let is_over = match &mut self.changes {
-                Some(Ok(changes)) => {
-                    let queue = changes.queue().unwrap_or(woken);
+                Some(changes) if let Some(queue) = changes.queue() => {
                     let [is_woken, has_changed] = wait_for([woken, queue], signals, until)?;
-                    is_woken || !has_changed || changes.read()
+                    is_woken || !has_changed || changes.has_changed(&self.folder)
                 }
-                Some(Err(NoChanges)) => {
-                    // The tickets are inspected now and then.
-                    let soon = sys::now().after(INSPECT);
-                    wait_for([woken], signals, until.into_iter().chain([soon]).min())?;
-                    true
-                }
-                None => {
-                    wait_for([woken], signals, until)?;
+                changes => {
+                    // Where the system has no means left to tell of changes, the tickets are
+                    // inspected now and then.
+                    let soon = changes.as_ref().map(|_| sys::now().after(INSPECT));
+                    wait_for([woken], signals, until.into_iter().chain(soon).min())?;
                     true
                 }
             };

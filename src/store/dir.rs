@@ -30,13 +30,13 @@
 //!   file system that hangs; `/run` is in memory.
 
 mod entries;
-mod folder;
+pub(crate) mod folder;
 pub(super) mod permissions;
 pub(crate) mod sequence;
 pub(crate) mod text;
 pub(crate) mod ticket_time;
 pub mod tickets;
-mod watch;
+pub(crate) mod watch;
 
 use std::ffi::OsStr;
 use std::io;

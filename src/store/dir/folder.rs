@@ -40,7 +40,7 @@ const LOCK_POLL: Duration = Duration::from_millis(1);
 pub(super) const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A bucket's folder, held open.
-pub(super) struct Folder {
+pub(crate) struct Folder {
     dir: File,
     pub(super) path: PathBuf,
     /// The identity of the bucket when the lock was had first.
@@ -80,7 +80,7 @@ impl Folder {
     /// # Errors
     ///
     /// [`StoreErrorKind::Unsafe`] when other users could write to it.
-    pub(super) fn open(base: &Path, bucket: &str) -> StoreResult<Folder> {
+    pub(crate) fn open(base: &Path, bucket: &str) -> StoreResult<Folder> {
         // The name of a bucket has neither a slash nor a dot.
         name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
         let path = base.join(bucket);
@@ -376,6 +376,11 @@ impl Folder {
             name => self.path.join(name),
         };
         path.display().to_string()
+    }
+
+    /// Returns whether the bucket was removed or replaced: what is in it is worth nothing.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
     }
 
     /// Records that the opened folder is gone, and returns that as an error.

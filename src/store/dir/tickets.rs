@@ -1,7 +1,7 @@
 //! The tickets of `putex lock` and `putex grab` on one host: entries that end by themselves.
 //!
 //! The key of a ticket is `lock.`, its name with dots, and its number. Tickets are listed, judged
-//! and written under the lock of the folder: see [`LocalTickets::enter`]. So a ticket that was
+//! and written under the lock of the folder: see `Folder::enter`. So a ticket that was
 //! granted once stays so as long as it stands, and needs no renewal.
 //!
 //! That of `putex lock` stands as long as a process has a shared lock of its file, which is one of
@@ -24,8 +24,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
@@ -33,12 +31,11 @@ use rustix::fs::{Mode, OFlags};
 use super::folder::{FLAGS, Folder, HeldLock, TEMP};
 use super::text::{self, Kind};
 use super::ticket_time::{TicketTime, UNTIL};
-use super::watch::Watch;
 use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
 use crate::store::name::TICKET_ROOT;
 use crate::store::tickets::entry;
-use crate::store::{Content, Entry, Hint, StoreError, StoreResult};
+use crate::store::{Content, Entry, StoreError, StoreResult};
 use crate::sys;
 use crate::sys::raw::{self, FileLock};
 
@@ -48,11 +45,6 @@ const LOOKED_AT: usize = 2;
 
 /// A number above those of all tickets that stand.
 pub const LAST: Revision = Revision(u64::MAX);
-
-/// The tickets in a bucket of a directory.
-pub struct LocalTickets {
-    folder: Folder,
-}
 
 /// The tickets for a name, and those above and below it.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +69,7 @@ impl Listed {
 
 /// The right to list and to write tickets, which one process has at a time.
 pub struct Entered<'a> {
-    tickets: &'a Rc<LocalTickets>,
+    folder: &'a Rc<Folder>,
     held: HeldLock<'a>,
     /// The kinds and the keys of the tickets that were there when it was got.
     keys: Vec<(Kind, String)>,
@@ -86,7 +78,7 @@ pub struct Entered<'a> {
 /// A ticket of this process. It ends when it is dropped, unless the command, or what that has left
 /// behind, has it too.
 pub struct OwnTicket {
-    tickets: Rc<LocalTickets>,
+    folder: Rc<Folder>,
     /// The name of its file.
     file_name: String,
     /// Its number.
@@ -94,12 +86,6 @@ pub struct OwnTicket {
     file: File,
     /// What the command inherits, which has the ticket too; `None` if it does not inherit it.
     pub inherited: Option<File>,
-}
-
-/// The changes of some tickets.
-pub struct Changes {
-    tickets: Rc<LocalTickets>,
-    watch: Watch,
 }
 
 impl Folder {
@@ -157,23 +143,6 @@ impl Folder {
             Err(error) => Err(self.no_lock(name, error)),
         }
     }
-}
-
-impl LocalTickets {
-    /// Opens the folder of a bucket; makes it, and the folder above, if they do not exist.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreErrorKind::Unsafe`](crate::store::StoreErrorKind) if other users or hosts could
-    /// change it.
-    pub fn open(base: &Path, bucket: &str) -> StoreResult<Rc<LocalTickets>> {
-        Ok(Rc::new(LocalTickets { folder: Folder::open(base, bucket)? }))
-    }
-
-    /// Returns whether the bucket was removed or replaced: tickets in it are worth nothing.
-    pub fn are_lost(&self) -> bool {
-        self.folder.lost.get().is_some()
-    }
 
     /// Waits until nobody else lists or writes tickets, until this instant or for ever; `None` if
     /// that was not so in time. Completes a bucket that is new.
@@ -181,14 +150,14 @@ impl LocalTickets {
     /// # Errors
     ///
     /// When the bucket is lost or damaged, or the file system has no locks.
-    pub fn enter(
-        self: &Rc<LocalTickets>,
+    pub(crate) fn enter(
+        self: &Rc<Folder>,
         until: Option<Instant>,
     ) -> StoreResult<Option<Entered<'_>>> {
-        let Some(held) = self.folder.lock_until(until)? else { return Ok(None) };
-        let mut keys = self.folder.key_files()?;
+        let Some(held) = self.lock_until(until)? else { return Ok(None) };
+        let mut keys = self.key_files()?;
         keys.retain(|(kind, _)| matches!(kind, Kind::Held | Kind::Until));
-        Ok(Some(Entered { tickets: self, held, keys }))
+        Ok(Some(Entered { folder: self, held, keys }))
     }
 
     /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended,
@@ -197,18 +166,11 @@ impl LocalTickets {
     /// # Errors
     ///
     /// When it cannot be opened or read.
-    pub fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
+    pub(crate) fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
         let name = Kind::Held.file_of(&ticket.key);
-        let Some(file) = self.folder.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
-        let (revision, _) = self.folder.record(&name, &file)?;
+        let Some(file) = self.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
+        let (revision, _) = self.record(&name, &file)?;
         Ok((revision == ticket.revision).then_some(file))
-    }
-
-    /// Begins to hear of changes; `None` where the system has no means left for that.
-    pub fn changes(self: &Rc<LocalTickets>) -> Option<Changes> {
-        let (watch, no_watch) = Watch::new(&self.folder);
-        let changes = Changes { tickets: Rc::clone(self), watch };
-        Some(changes).filter(|_| no_watch.is_none())
     }
 }
 
@@ -224,7 +186,7 @@ impl Entered<'_> {
     ///
     /// If not: then it cannot tell when a ticket ends that no process has.
     pub fn check_clock(&self) -> StoreResult<()> {
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         folder.has_clock_of_host.then_some(()).ok_or_else(|| folder.has_other_clock())
     }
 
@@ -235,7 +197,7 @@ impl Entered<'_> {
     ///
     /// When they cannot be read.
     pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Listed> {
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         let mut found = Listed::default();
         for (kind, key) in &self.keys {
             let Some((other, number)) = parts_of(key) else { continue };
@@ -258,7 +220,7 @@ impl Entered<'_> {
     /// Returns a number above those of all tickets: one of the same number would be overwritten.
     fn next(&self) -> StoreResult<Revision> {
         let numbers = self.keys.iter().filter_map(|(_, key)| Some(parts_of(key)?.1));
-        self.tickets.folder.next(numbers.max().unwrap_or_default())
+        self.folder.next(numbers.max().unwrap_or_default())
     }
 
     /// Adds a ticket, which this process has.
@@ -272,8 +234,8 @@ impl Entered<'_> {
         let body = text::encode_record(number, &entry::to_content(ticket, Some(number)));
         let (file, inherited) = self.create(&file_name, &file_name, &body)?;
         self.remove_some(number);
-        let (tickets, inherited) = (Rc::clone(self.tickets), Some(inherited));
-        Ok(OwnTicket { tickets, file_name, number, file, inherited })
+        let (folder, inherited) = (Rc::clone(self.folder), Some(inherited));
+        Ok(OwnTicket { folder, file_name, number, file, inherited })
     }
 
     /// Writes another content of a ticket of this process.
@@ -283,7 +245,7 @@ impl Entered<'_> {
     /// When it cannot be written; then it stands as it was.
     pub fn replace(&self, own: &mut OwnTicket, ticket: &Ticket) -> StoreResult<()> {
         let revision = self.next()?;
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         let body = text::encode_record(revision, &entry::to_content(ticket, Some(own.number)));
         let (file, inherited) = self.create(TEMP, &own.file_name, &body)?;
         let published = folder.publish(&own.file_name);
@@ -295,7 +257,7 @@ impl Entered<'_> {
     /// Creates the file `at` with the content of a ticket's file, and locks it, also for a second
     /// description that cannot write.
     fn create(&self, at: &str, file_name: &str, body: &[u8]) -> StoreResult<(File, File)> {
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         let file = folder.create_file(at, file_name, body)?;
         let inherited = folder.openat(at, FLAGS | OFlags::RDONLY, Mode::empty());
         let inherited = inherited.map_err(|error| folder.failed("open", at, error))?;
@@ -307,7 +269,7 @@ impl Entered<'_> {
     /// Removes what is left of some tickets that have ended, whatever their names. Each number
     /// looks at other ones.
     fn remove_some(&self, number: Revision) {
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         let first = number.0.checked_rem(self.keys.len() as u64).unwrap_or_default();
         for (kind, key) in self.keys.iter().cycle().skip(first as usize).take(LOOKED_AT) {
             // Best effort: whoever asks for that name is told what is wrong.
@@ -323,7 +285,7 @@ impl Entered<'_> {
     ///
     /// When that cannot be told.
     pub fn has(&self, own: &OwnTicket) -> StoreResult<bool> {
-        self.tickets.folder.names(&own.file_name, &own.file)
+        self.folder.names(&own.file_name, &own.file)
     }
 
     /// Writes a ticket that no process has, which ends then; a new one without a number. Returns
@@ -338,7 +300,7 @@ impl Entered<'_> {
         number: Option<Revision>,
         until: Instant,
     ) -> StoreResult<Revision> {
-        let folder = &self.tickets.folder;
+        let folder = self.folder;
         let revision = self.next()?;
         let number = number.unwrap_or(revision);
         let time = TicketTime { written: sys::now(), until, boot: folder.boot.clone() };
@@ -356,14 +318,13 @@ impl Entered<'_> {
     ///
     /// When it cannot be removed.
     pub fn remove(&self, ticket: &StoredTicket) -> StoreResult<()> {
-        self.tickets.folder.unlink(&Kind::Until.file_of(&ticket.key))
+        self.folder.unlink(&Kind::Until.file_of(&ticket.key))
     }
 }
 
 impl Drop for OwnTicket {
     fn drop(&mut self) {
-        let OwnTicket { tickets, file_name, file, inherited, .. } = self;
-        let folder = &tickets.folder;
+        let OwnTicket { folder, file_name, file, inherited, .. } = self;
         drop(inherited.take());
         // Best effort: what is left is removed by whoever finds it. Others may have the ticket, and
         // another file may have its name.
@@ -371,31 +332,6 @@ impl Drop for OwnTicket {
         if folder.names(file_name, file) == Ok(true) && is_last() {
             let _ = folder.unlink(file_name);
         }
-    }
-}
-
-impl Changes {
-    /// Becomes readable when something has changed.
-    pub fn queue(&self) -> Option<BorrowedFd<'_>> {
-        self.watch.queue()
-    }
-
-    /// Tells of changes of these tickets too.
-    pub fn subscribe(&mut self, keys: &[&str]) {
-        self.watch.subscribe(keys);
-    }
-
-    /// Reads what has changed; returns whether that is one of the tickets, or the whole bucket.
-    pub fn read(&mut self) -> bool {
-        self.watch.read_events(&self.tickets.folder);
-        let mut has_changed = false;
-        while let Some(hint) = self.watch.next_hint(&self.tickets.folder) {
-            has_changed = true;
-            if matches!(hint, Hint::Gone(_)) {
-                break;
-            }
-        }
-        has_changed
     }
 }
 

@@ -16,7 +16,7 @@ use crate::store::{Hint, StoreResult};
 const EVENT_BYTES: usize = 4096;
 
 /// The changes of some keys of a folder, from its making on.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// The queue of events; `None` when the kernel has none left.
     queue: Option<OwnedFd>,
     subscribed: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Begins to watch a folder; returns why that cannot be done, if so.
-    pub(super) fn new(folder: &Folder) -> (Watch, Option<Errno>) {
+    pub(crate) fn new(folder: &Folder) -> (Watch, Option<Errno>) {
         let make = || {
             let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             let files = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
@@ -41,13 +41,21 @@ impl Watch {
     }
 
     /// Becomes readable when something has changed; `None` if nothing tells of changes.
-    pub(super) fn queue(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn queue(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
     /// Tells of changes of these keys too, from now on.
-    pub(super) fn subscribe(&mut self, keys: &[&str]) {
+    pub(crate) fn subscribe(&mut self, keys: &[&str]) {
         self.subscribed.extend(keys.iter().map(|key| (*key).to_owned()));
+    }
+
+    /// Reads what has changed; returns whether that is something subscribed to, or the whole
+    /// bucket.
+    pub(crate) fn has_changed(&mut self, folder: &Folder) -> bool {
+        self.read_events(folder);
+        let has_changed = !std::mem::take(&mut self.changed).is_empty();
+        has_changed || folder.is_lost()
     }
 
     /// Returns the next hint of the events that were read from the kernel.

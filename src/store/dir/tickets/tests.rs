@@ -22,15 +22,15 @@ impl Base {
         Base(env::temp_dir().join(format!("putex-tickets-{}-{number}", std::process::id())))
     }
 
-    fn open(&self) -> Rc<LocalTickets> {
-        LocalTickets::open(&self.0, "b").expect("a bucket")
+    fn open(&self) -> Rc<Folder> {
+        self.open_as(|_| {})
     }
 
     /// Opens it as a process with another clock, or another name of the boot.
-    fn open_as(&self, change: impl FnOnce(&mut Folder)) -> Rc<LocalTickets> {
+    fn open_as(&self, change: impl FnOnce(&mut Folder)) -> Rc<Folder> {
         let mut folder = Folder::open(&self.0, "b").expect("a bucket");
         change(&mut folder);
-        Rc::new(LocalTickets { folder })
+        Rc::new(folder)
     }
 
     fn add(&self, name: &str) -> OwnTicket {
@@ -71,8 +71,8 @@ impl Drop for Base {
     }
 }
 
-impl LocalTickets {
-    fn inside(self: &Rc<LocalTickets>) -> Entered<'_> {
+impl Folder {
+    fn inside(self: &Rc<Folder>) -> Entered<'_> {
         self.enter(None).expect("it is there").expect("it is free")
     }
 }
