@@ -17,6 +17,10 @@ use crate::sys::{self, Alarm};
 /// How often a write is tried, or its key read, until it is known whether the write was stored.
 const WRITES_MAX: u32 = 5;
 
+/// Why nothing is done with a key.
+pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
+                                      and bucket right? putex status shows the keys of a bucket";
+
 /// What is printed, and the exit status.
 pub type Ended = (String, u8);
 

@@ -13,15 +13,11 @@ use log::Level;
 use crate::core::{AgentState, AgentStatus, Ms, Revision};
 use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::operation::{Ended, Operation, write};
+use crate::operation::{Ended, Operation, UNKNOWN_KEY, write};
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::store::{Bucket, Content};
 use crate::sys;
-
-/// Why nothing is paused or resumed.
-const UNKNOWN_KEY: &str =
-    "no agent has ever held this key, and none answers: are key and bucket right?";
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

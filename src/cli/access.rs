@@ -98,8 +98,8 @@ pub(super) fn for_servers(
     faults: &mut Faults,
     var: Lookup<'_>,
 ) -> Option<Access> {
-    let url = settings.text(Name::Nats);
-    let servers = url.map(Server::parse_list).transpose();
+    let url = faults.note(settings.nonblank(Name::Nats))?;
+    let servers = url.as_deref().map(Server::parse_list).transpose();
     let servers = faults.note(servers.map_err(|why| settings.usage(Name::Nats, &why)))?;
     let before = faults.0.len();
     let login = faults.note(login(settings, var)).flatten();
@@ -118,7 +118,7 @@ pub(super) fn for_servers(
     let api = faults.note(api(settings)).flatten();
     let file = |name| Some((settings.written(name), settings.text(name)?.into()));
     let access = Access {
-        url: url.map(str::to_owned),
+        url,
         servers: servers.unwrap_or_default(),
         login,
         tls: Tls {

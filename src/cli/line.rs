@@ -9,7 +9,7 @@ use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand};
 use super::{BucketArgs, Environment, Invocation, Request, resolve, usage};
 use crate::exit::Refusal;
-use crate::store::name::{valid_agents_key, valid_token};
+use crate::store::name::valid_agents_key;
 use crate::sys;
 
 /// A command line.
@@ -82,9 +82,8 @@ impl Line<'_> {
 
     /// Returns the name of the host or script that asks: that of the option, or the token.
     pub(super) fn who(&self, option: Name) -> Result<String, Refusal> {
-        let who = self.settings.text(option).or(self.settings.text(Name::Token));
-        let who = who.map_or_else(|| resolve::valid_host(self.environment.host), valid_token);
-        who.map_err(|why| self.settings.usage(option, &why))
+        let name = if self.has(option) || !self.has(Name::Token) { option } else { Name::Token };
+        resolve::token(&self.settings, name, self.environment.host)
     }
 
     /// Returns who asks, for people.

@@ -54,7 +54,10 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         [text] => name_and_command(line, text)?,
         _ => return Err(usage(NO_NAME.to_owned())),
     };
-    let token = valid_token(settings.text(Name::Token).unwrap_or(line.environment.host));
+    let of_host = || {
+        let host = line.environment.host;
+        valid_token(host).map_err(|why| settings.usage(Name::Token, &format!("{host:?}: {why}")))
+    };
     Ok(Request {
         name,
         mode: mode(line)?,
@@ -65,7 +68,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         },
         timing,
         busy_status: settings.value(Name::BusyStatus, "", within(0..=u8::MAX))?,
-        token: token.map_err(|why| settings.usage(Name::Token, &why))?,
+        token: settings.parse(Name::Token, valid_token)?.map_or_else(of_host, Ok)?,
         closes: line.is_on(Name::Close),
         hold,
         report: settings.nonblank(Name::Report)?,

@@ -65,13 +65,18 @@ pub fn parse(
         let of = subcommand.unwrap_or(Subcommand::Agent);
         let flag = Flag::find(&written, of)
             .ok_or_else(|| stray.refusal().unwrap_or_else(|| no_option(&written, subcommand)))?;
-        if let Some(ended) = ends(flag, subcommand, &written) {
+        if let Some(ended) = ends(flag, subcommand, &written, &mut parser) {
             return ended;
         }
         let text = match flag.value {
             "" => "yes".to_owned(),
             _ => value(&mut parser, flag, &written, of)?,
         };
+        // One value would be dropped, and the user meant both.
+        if !flag.value.is_empty() && settings.get(flag.name).is_some() {
+            let once = flag.with_value(&written);
+            return Err(usage(format!("{written}: is given twice; write it once: {once}")));
+        }
         stray.note_option(flag, &written, &text);
         settings.set(flag.name, typed(text, "flag", written));
     }
@@ -92,7 +97,7 @@ fn value(
     written: &str,
     of: Subcommand,
 ) -> Result<String, Refusal> {
-    let write = format!("write {written} {}", flag.value.to_uppercase());
+    let write = format!("write {}", flag.with_value(written));
     if let Some(attached) = parser.optional_value() {
         return utf8(written, attached);
     }
@@ -200,15 +205,30 @@ fn ends(
     flag: &Flag,
     subcommand: Option<Subcommand>,
     written: &str,
+    parser: &mut Parser,
 ) -> Option<Result<Invocation, Refusal>> {
-    let print = |text| Some(Ok(Invocation::Print(text)));
-    if flag.name == Name::Help {
-        return print(help::help(subcommand));
+    let is_help = flag.name == Name::Help;
+    let text = if is_help {
+        help::help(subcommand)
+    } else if flag.name == Name::Version {
+        format!("putex {}\n", env!("CARGO_PKG_VERSION"))
+    } else {
+        let is_string = flag.name == Name::CommandString;
+        return is_string.then(|| Err(lock::refuse_early(written)));
+    };
+    // Behind the help of a command is the rest of a line that was not written to be run.
+    if is_help && subcommand.is_some() {
+        return Some(Ok(Invocation::Print(text)));
     }
-    if flag.name == Name::Version {
-        return print(format!("putex {}\n", env!("CARGO_PKG_VERSION")));
-    }
-    (flag.name == Name::CommandString).then(|| Err(lock::refuse_early(written)))
+    Some(match parser.next() {
+        Ok(Some(Arg::Value(word))) => {
+            let word = word.display();
+            let alone =
+                if is_help { format!("putex help {word}") } else { format!("{written} alone") };
+            Err(usage(format!("{word}: unexpected argument; write {alone}")))
+        }
+        Ok(_) | Err(_) => Ok(Invocation::Print(text)),
+    })
 }
 
 /// Options of like programs, and what is written instead.

@@ -52,9 +52,7 @@ pub(super) fn resolve(
     let refuse_key = |why: String| settings.usage(Name::Key, &why);
     let key = key.filter(|key| faults.note(valid_agents_key(key).map_err(refuse_key)).is_some());
     let timing = timing(settings, &mut faults);
-    let token = settings.text(Name::Token);
-    let token = token.map_or_else(|| valid_host(environment.host), valid_token);
-    let token = faults.note(token.map_err(|why| settings.usage(Name::Token, &why)));
+    let token = faults.note(token(settings, Name::Token, environment.host));
     let device = faults.parse(settings, Name::Watchdog, device);
     if let (Some((_, true)), Some(Err(why))) = (&device, timing.map(wanted_timeout)) {
         faults.0.push(settings.refusal(Name::Watchdog, Exit::Unsafe, &why));
@@ -209,11 +207,19 @@ pub(super) fn attribute(settings: &Settings, of: Subcommand, renewal: Name, text
     settings.refusal(if is_set { name } else { renewal }, Exit::Unsafe, why)
 }
 
-/// Returns the name of the host if it is a token of its own. Names that many hosts have are not.
-pub(super) fn valid_host(host: &str) -> Result<String, String> {
+/// Returns the token of a setting, or else the name of the host, if it is this host's own: names
+/// that many hosts have are not.
+pub(super) fn token(settings: &Settings, name: Name, host: &str) -> Result<String, Refusal> {
     let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
-    let token = valid_token(host).ok().filter(|_| !is_shared);
-    token.ok_or_else(|| format!("is missing, and the host name {host:?} is not this host's own"))
+    let own = || {
+        let token = valid_token(host).ok().filter(|_| !is_shared);
+        let with_value = name.flag().with_value(&name.flag().shown());
+        let why = format!(
+            "is missing, and the host name {host:?} is not this host's own; write {with_value}"
+        );
+        token.ok_or_else(|| settings.usage(name, &why))
+    };
+    settings.parse(name, valid_token)?.map_or_else(own, Ok)
 }
 
 /// Returns the number of the log level, which is `usual` without `-v` and `-q`. Of the two the one

@@ -90,7 +90,7 @@ impl Settings {
     ) -> Result<Option<T>, Refusal> {
         let text = self.text(name).or_else(|| name.flag().default_value());
         let parse = |text: &str| match text {
-            "" => Err(self.usage(name, "is empty")),
+            "" => Err(self.empty(name)),
             _ => parse(text).map_err(|why| self.usage(name, &format!("{text}: {why}"))),
         };
         text.map(parse).transpose()
@@ -111,9 +111,16 @@ impl Settings {
     /// Returns the value of a setting that must not be blank; `None` if it is not set.
     pub(super) fn nonblank(&self, name: Name) -> Result<Option<String>, Refusal> {
         match self.text(name) {
-            Some(text) if text.trim().is_empty() => Err(self.usage(name, "is empty")),
+            Some(text) if text.trim().is_empty() => Err(self.empty(name)),
             text => Ok(text.map(str::to_owned)),
         }
+    }
+
+    /// Returns the refusal of a blank value. Only a command line has such: a blank variable counts
+    /// as not set, and a line of a file without a value is refused before.
+    fn empty(&self, name: Name) -> Refusal {
+        let with_value = name.flag().with_value(&self.written(name));
+        self.usage(name, &format!("is empty; write {with_value}"))
     }
 
     /// Returns the precedence of a setting; `None` if it is not set.

@@ -11,11 +11,8 @@ use crate::switchover::Request;
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;
     let key = line.agents_key("putex switchover [--to WHO] KEY")?;
-    let token = |name: Name| {
-        let token = settings.text(name).map(valid_token).transpose();
-        token.map_err(|why| settings.usage(name, &why))
-    };
-    let (from, to) = (token(Name::From)?, token(Name::To)?);
+    let [from, to] = [Name::From, Name::To].map(|name| settings.parse(name, valid_token));
+    let (from, to) = (from?, to?);
     if let Some(to) = to.as_ref().filter(|_| from == to) {
         let why = format!("{to}: is also --from; write another agent");
         return Err(settings.usage(Name::To, &why));

@@ -348,6 +348,11 @@ impl Flag {
         short.into_iter().chain([self.shown()]).chain(others)
     }
 
+    /// Returns it with its value, as a user has written the flag, for messages.
+    pub(super) fn with_value(&self, written: &str) -> String {
+        format!("{written} {}", self.value.to_uppercase())
+    }
+
     /// Returns the flag as a user writes it, for messages.
     pub fn shown(&self) -> String {
         format!("--{}", self.long)

@@ -294,9 +294,23 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key '' --start up --stop down", "--key: "),
         ("--dir /d --key a>b --start up --stop down", "--key: "),
         ("--dir /d --key putex.epoch --start up --stop down", "--key: "),
-        ("--dir /d --key web --start '' --stop down", "--start: is empty"),
+        ("--dir /d --key web --start '' --stop down", "--start: is empty; write --start COMMAND"),
         ("--dir /d --key web --start up --stop down --bucket a.b", "--bucket: "),
-        ("--dir /d --key web --start up --stop down --token ''", "--token: is empty"),
+        (
+            "--dir /d --key web --start up --stop down --token ''",
+            "--token: is empty; write --token",
+        ),
+        ("--nats h --nats i", "--nats: is given twice; write it once: --nats URL[,URL]"),
+        ("timing -r 1s --renewal 1s", "--renewal: is given twice; write it once: --renewal TIME"),
+        ("lock --nats n1 -w 5 -w 3 db true", "-w: is given twice; write it once: -w SECONDS"),
+        (
+            "--nats h:x",
+            "--nats: 'h' is not a server address: the port is not a number from 1 to 65535",
+        ),
+        ("--nats ''", "--nats: is empty; write --nats URL[,URL]"),
+        ("--version x", "x: unexpected argument; write --version alone"),
+        ("lock -V x", "x: unexpected argument; write -V alone"),
+        ("--help lock", "lock: unexpected argument; write putex help lock"),
         ("--dir /d --key web --start up --stop down --nats h", "--dir: the lock is kept"),
         ("--dir /d --key web --start up --stop down --replicas 6", "--replicas: 6: "),
         ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
@@ -367,7 +381,9 @@ fn one_word_behind_a_watchdog_makes_it_required() {
 fn a_command_that_is_given_is_not_blank() {
     for name in ["--start", "--stop", "--healthcheck", "--last-resort"] {
         let line = format!("{BASE} {name} ''");
-        assert_eq!(refused(&line), (format!("{name}: is empty"), 64));
+        let line = line.replace(" --start up", if name == "--start" { "" } else { " --start up" });
+        let line = line.replace(" --stop down", if name == "--stop" { "" } else { " --stop down" });
+        assert_eq!(refused(&line), (format!("{name}: is empty; write {name} COMMAND"), 64));
     }
 }
 
@@ -409,6 +425,7 @@ fn timing_and_help_are_printed() {
     assert!(printed("timing -r 500 -c 1").contains("stop budget             470 ms"));
     assert!(printed("--help").contains("\n  timing "));
     assert!(printed("timing --help").starts_with("putex timing: show what"));
+    assert!(printed("lock --nats n1 --help nightly ./report").starts_with("putex lock: "));
     assert_eq!(printed("-V"), format!("putex {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(refused("timing -c 0").1, 78);
 }

@@ -257,7 +257,9 @@ fn service(agents: &[AgentStatus]) -> Finding {
         None if agents.is_empty() => {
             Finding::unknown("service", "no agent says anything", "see agents above")
         }
-        None => Finding::ok("service", "each guard answers, and no start fails or hangs"),
+        None => {
+            Finding::ok("service", "guards answer, no stop is overdue, no start fails or hangs")
+        }
     }
 }
 

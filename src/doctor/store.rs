@@ -84,7 +84,7 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
     match &remarks[..] {
         [] => Finding::ok("bucket", format!("{name} is as putex makes it")),
         _ => {
-            let advice = "an operator may change that; see THE BUCKET in putex help bucket";
+            let advice = "an operator may change that; see The bucket in putex help store";
             Finding::bad("bucket", Level::Warning, remarks.join("; "), advice)
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
 
 /// Returns the finding about a bucket that no agent uses, and why.
 pub(super) fn unsafe_bucket(why: &str) -> Finding {
-    let advice = "make another bucket (--bucket), or change it; see putex help bucket";
+    let advice = "make another bucket (--bucket), or change it; see putex help store";
     Finding::bad("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
 }
 

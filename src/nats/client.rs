@@ -146,6 +146,7 @@ impl Client {
         number: &str,
     ) -> Result<(), RequestError> {
         let link = self.link()?;
+        sent.subject.clone_into(&mut link.shared_subject);
         link.shared_reply = format!("{}{number}", link.inbox);
         let reply = link.shared_reply.clone();
         let frame = self.frame(sent, Some(&reply))?;

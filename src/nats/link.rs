@@ -13,7 +13,6 @@ use std::time::Duration;
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode::{self, EncodeError};
 use super::info::ServerInfo;
-use super::micro;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
@@ -87,7 +86,9 @@ pub(super) struct Link {
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.
     pub(super) inbox: String,
-    /// Where replies to the last message to anybody who answers come to; blank without one.
+    /// The subject of the last message to anybody who answers; blank without one.
+    pub(super) shared_subject: String,
+    /// Where replies to it come to; blank without one.
     pub(super) shared_reply: String,
     /// The number of the last subscription.
     last_sid: u64,
@@ -223,7 +224,7 @@ impl Link {
     /// Returns whether an error of the server refuses the last message to anybody who answers.
     pub(super) fn is_refusal_to_ask(&self, text: &str) -> bool {
         let is_denied = ServerError::of(text) == ServerError::PublishDenied;
-        is_denied && !self.shared_reply.is_empty() && text.contains(&format!("\"{}", micro::PREFIX))
+        is_denied && text.contains(&format!("\"{}\"", self.shared_subject))
     }
 
     /// Logs a refusal of the server, once for each text.

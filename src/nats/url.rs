@@ -85,7 +85,7 @@ fn without_port(entry: &str) -> &str {
 
 fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.is_empty() {
-        return Err("it is empty");
+        return Err("it is empty; leave the comma off");
     }
     if entry.contains(char::is_whitespace) {
         return Err("a blank is in it; there is a comma between two servers");
@@ -99,7 +99,7 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
     let tls = scheme.eq_ignore_ascii_case("tls");
     if !tls && !scheme.eq_ignore_ascii_case("nats") {
-        return Err("only nats:// and tls:// are supported");
+        return Err("only nats:// and tls:// are supported; write nats://HOST:4222");
     }
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (login, location) = match rest.rsplit_once('@') {
@@ -162,7 +162,7 @@ fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
         None => (location, PORT_DEFAULT),
     };
     if host.is_empty() {
-        return Err("it names no host");
+        return Err("it names no host; write nats://HOST:4222");
     }
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     if !host.bytes().all(known) {
@@ -174,7 +174,7 @@ fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
 fn parse_port(text: &str) -> Result<u16, &'static str> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|&port| digits && port != 0);
-    port.ok_or("the port is not a number from 1 to 65535")
+    port.ok_or("the port is not a number from 1 to 65535; write nats://HOST:4222")
 }
 
 #[cfg(test)]
@@ -229,12 +229,22 @@ mod tests {
     #[test]
     fn refusals_say_why() {
         for (text, message) in [
-            ("", "entry 1 of the list is not a server address: it is empty"),
-            ("a,,b", "entry 2 of the list is not a server address: it is empty"),
-            ("ws://h", "'ws://h' is not a server address: only nats:// and tls:// are supported"),
-            ("h:0", "'h' is not a server address: the port is not a number from 1 to 65535"),
+            ("a,", "entry 2 of the list is not a server address: it is empty; leave the comma off"),
+            (
+                "ws://h",
+                "'ws://h' is not a server address: only nats:// and tls:// are supported; write \
+                 nats://HOST:4222",
+            ),
+            (
+                "h:0",
+                "'h' is not a server address: the port is not a number from 1 to 65535; write \
+                 nats://HOST:4222",
+            ),
             ("::1", "'' is not a server address: an IPv6 address needs brackets"),
-            ("nats://", "'nats://' is not a server address: it names no host"),
+            (
+                "nats://",
+                "'nats://' is not a server address: it names no host; write nats://HOST:4222",
+            ),
             (
                 "nats://a,token@b",
                 "entry 2 of the list is not a server address: after a comma, a user or a token \

@@ -100,17 +100,14 @@ pub fn valid_agents_key(name: &str) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// The rule that the token breaks.
+/// The rule that the token breaks, without the token.
 pub fn valid_token(token: &str) -> Result<String, String> {
-    if token.trim().is_empty() {
-        return Err("is empty".to_owned());
-    }
     if token.len() > TOKEN_BYTES_MAX {
         let length = token.len();
         return Err(format!("{length} bytes are more than the maximum of {TOKEN_BYTES_MAX}"));
     }
-    if token.chars().any(char::is_control) || token.trim() != token {
-        return Err(format!("{token:?} has blanks around it or control characters in it"));
+    if token.is_empty() || token.chars().any(char::is_control) || token.trim() != token {
+        return Err("has blanks around it or control characters in it".to_owned());
     }
     Ok(token.to_owned())
 }

@@ -2,6 +2,7 @@
 
 use super::Request;
 use crate::core::{AgentState, AgentStatus, Priority, Revision, Seat, Timing};
+use crate::operation::UNKNOWN_KEY;
 use crate::status::{Holder, HolderState, KeyStatus, TimingStatus};
 
 /// Which lock is to go, and to whom.
@@ -32,8 +33,8 @@ pub(super) fn choose(
 ) -> Result<Chosen, Unchosen> {
     let refuse = |why: String| Unchosen::Refused(vec![why]);
     let lack = |why: String| Unchosen::Lacking(vec![why]);
-    let (holders, agents) =
-        status_of_key.map_or((&[][..], &[][..]), |it| (&it.holders[..], &it.agents));
+    let Some(status) = status_of_key else { return Err(lack(UNKNOWN_KEY.to_owned())) };
+    let (holders, agents) = (&status.holders[..], &status.agents[..]);
     let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
@@ -53,14 +54,12 @@ pub(super) fn choose(
             let why = "does not hold it, and does not say that its service is down";
             return Err(match agents.iter().any(is_down) {
                 true => Unchosen::Done(format!("{token} does not hold it")),
-                false => lack(format!("{token} {why}")),
+                false => lack(format!("{token} {why}; {}", held_by(holders))),
             });
         }
         ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),
         ([_, _, ..], _) => {
-            let tokens: Vec<_> = from.iter().map(|holder| &*holder.token).collect();
-            let tokens = tokens.join(" and ");
-            return Err(refuse(format!("it is held by {tokens}; write --from with one of them")));
+            return Err(refuse(format!("{}; write --from with one of them", held_by(holders))));
         }
     };
     if let Some(to) = &request.to
@@ -72,7 +71,7 @@ pub(super) fn choose(
     let why = match holder.state {
         HolderState::Active => None,
         HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
-        HolderState::Overdue if status_of_key.is_some_and(|it| it.paused.is_some()) => {
+        HolderState::Overdue if status.paused.is_some() => {
             Some("does not renew its lock: others take it over when the pause is over")
         }
         HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
@@ -93,6 +92,15 @@ pub(super) fn choose(
     }
     let to = candidate(request, &from, agents)?.token.clone();
     Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
+}
+
+/// Says who holds a lock.
+fn held_by(holders: &[Holder]) -> String {
+    let tokens: Vec<_> = holders.iter().map(|holder| &*holder.token).collect();
+    match &tokens[..] {
+        [] => "nobody holds it".to_owned(),
+        _ => format!("it is held by {}", tokens.join(" and ")),
+    }
 }
 
 /// Says why nobody holds a lock: what keeps each agent from it.
@@ -143,9 +151,11 @@ fn candidate<'a>(
     if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
         let why = "no answer: there is no such agent, or it is cut off, or an old version";
         let known: Vec<_> = others.iter().map(|agent| agent.token.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
-        let known = format!("{from} has the lock; others that answer: {known}");
-        reasons.insert(0, format!("{to}: {why}; {known}"));
+        let known = match &known[..] {
+            [] => "no other agent answers".to_owned(),
+            _ => format!("write --to with one that answers: {}", known.join(" ")),
+        };
+        reasons.insert(0, format!("{to}: {why}; {from} has the lock; {known}"));
     } else if others.is_empty() {
         reasons.push("no other agent has answered".to_owned());
     }

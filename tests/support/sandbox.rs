@@ -66,9 +66,14 @@ impl Sandbox {
     /// Prepares an agent of the key `web` whose lock is in a directory of this sandbox. In
     /// its commands, `$D` is the folder of the sandbox.
     pub(crate) fn agent(&self, start: &str, stop: &str) -> Command {
+        self.agent_of("one", start, stop)
+    }
+
+    /// As [`Sandbox::agent`], an agent of this token.
+    pub(crate) fn agent_of(&self, token: &str, start: &str, stop: &str) -> Command {
         let mut command = self.putex();
         command
-            .args(["agent", "--key", "web", "--token", "one"])
+            .args(["agent", "--key", "web", "--token", token])
             .args(["--start", start, "--stop", stop])
             .arg("--dir")
             .arg(self.join("lock"))

@@ -76,7 +76,7 @@ fn options_come_before_the_environment() {
     for (line, says) in [
         ("--tlscert c", "--tlscert: needs --tlskey"),
         ("--tlskey c", "--tlskey: needs --tlscert"),
-        ("--tlsca ''", "--tlsca: is empty"),
+        ("--tlsca ''", "--tlsca: is empty; write --tlsca FILE"),
     ] {
         assert_eq!(location(&format!("--nats h {line}"), &[]).expect_err(line), says);
     }

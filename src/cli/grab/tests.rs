@@ -76,7 +76,8 @@ fn who_is_the_option_then_the_token_of_the_file_then_the_host_if_that_is_its_own
         // Many hosts are called so: all of them would be one requester.
         let refusal = parse_with(&format!("{command} --dir /d x"), None, &[], "localhost");
         let refusal = refusal.expect_err("it is no name");
-        let due = "--as: is missing, and the host name \"localhost\" is not this host's own";
+        let due = "--as: is missing, and the host name \"localhost\" is not this host's own; \
+                   write --as WHO";
         assert_eq!((refusal.text.as_str(), refusal.exit), (due, Exit::Usage));
     }
 }

@@ -70,6 +70,7 @@ impl Link {
             pinged_at: None,
             inbox: format!("{}.{random:032x}.", options.inbox),
             last_sid: INBOX_SID,
+            shared_subject: String::new(),
             shared_reply: String::new(),
             requests: 0,
             queue: VecDeque::new(),

@@ -8,6 +8,7 @@ use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 use crate::sys::PATIENCE;
 
+mod cluster;
 mod micro;
 mod open;
 

@@ -57,12 +57,16 @@ fn the_holder_and_the_best_candidate_are_chosen_or_it_is_said_why_not() {
         (
             Some("h7"),
             None,
-            refused("h7 does not hold it, and does not say that its service is down"),
+            refused(
+                "h7 does not hold it, and does not say that its service is down; it is held by h1",
+            ),
         ),
         (
             Some("h5"),
             None,
-            refused("h5 does not hold it, and does not say that its service is down"),
+            refused(
+                "h5 does not hold it, and does not say that its service is down; it is held by h1",
+            ),
         ),
     ] {
         assert_eq!(chosen(&request(from, to), &status), found, "{from:?} {to:?}");
@@ -111,8 +115,7 @@ fn a_lock_that_is_free_or_changes_hands_is_not_moved() {
         let refused = chosen(&request(None, None), &status).expect_err(why);
         assert!(refused.starts_with(why), "{refused}");
     }
-    let nobody = Err(Unchosen::Lacking(vec![
-        "nobody holds it, and no agent of this key answers".to_owned(),
-    ]));
-    assert_eq!(choose(&request(None, None), None), nobody);
+    let unknown = Err(Unchosen::Lacking(vec![UNKNOWN_KEY.to_owned()]));
+    assert_eq!(choose(&request(None, None), None), unknown);
+    assert_eq!(choose(&request(None, Some("h1")), None), unknown);
 }

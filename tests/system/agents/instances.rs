@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::small_host::{Host, STOP, wait_for_end};
+use crate::small_host::{Host, START, STOP, wait_for_end};
 use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, observe_for, until_true};
 use crate::support::process::{self, lives, parent_of, signal};
@@ -121,9 +121,9 @@ fn a_standby_that_executes_its_program_anew_reports_no_missing_guard() {
     let site = Site::new("standby");
     let _active = site.agent();
     site.wait_until_up();
-    let mut other = site.prepare("true", "true");
+    let mut other = site.sandbox.agent_of("two", "true", "true");
     // It says nothing to the guard for so long after its first stroke.
-    let agent = Agent::start(other.args(["--token", "two", "-r", "10s"]));
+    let agent = Agent::start(other.args(["-r", "10s"]));
     agent.wait_for_any(&["the lock is held by one"]);
     observe_for(Duration::from_millis(200));
     let guards = || site.sandbox.guards("web");
@@ -181,8 +181,8 @@ fn a_service_that_writes_to_the_output_of_start_outlives_the_guard() {
 fn a_bucket_of_any_name_has_a_directory_of_its_own() {
     let host = Host::new("apart");
     let base = host.sandbox.subfolder("run").join("putex");
-    let mut command = host.putex("agent", STOP);
-    command.arg("--dir").arg(&base).args(["--bucket", "agents"]);
+    let mut command = host.putex_at(&base, "agent", START, STOP);
+    command.args(["--bucket", "agents"]);
     let _agent = Agent::start(&mut command);
     host.wait_until_up();
     let entries = fs::read_dir(base.join("agents")).expect("the bucket");

@@ -24,10 +24,8 @@ fn agent_of(sandbox: &Sandbox, token: &str, file: &Path) -> Command {
 
 /// Returns such an agent whose service is started so.
 fn agent_of_service(sandbox: &Sandbox, start: &str, token: &str, file: &Path) -> Command {
-    let mut command = sandbox.agent(start, "rm -f $D/up");
-    command
-        .args(["--token", token, "-r", "500ms", "-f", "4", "-c", "1", "--metrics-file"])
-        .arg(file);
+    let mut command = sandbox.agent_of(token, start, "rm -f $D/up");
+    command.args(["-r", "500ms", "-f", "4", "-c", "1", "--metrics-file"]).arg(file);
     command
 }
 

@@ -33,9 +33,8 @@ fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
     let sandbox = Sandbox::new("kept");
     // No other file of this host has that in its name.
     let token = format!("token-of-{}", sandbox.name());
-    let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
-    command.args(["--token", &token, "-r", "500ms"]);
-    let agent = Agent::start(&mut command);
+    let mut command = sandbox.agent_of(&token, "echo up >$D/up", "rm -f $D/up");
+    let agent = Agent::start(command.args(["-r", "500ms"]));
     until_true("an active agent", || sandbox.join("up").exists());
     let kept = find(&sandbox.join("run"), "/putex/");
     assert!(!kept.is_empty(), "the agent's own files are elsewhere");

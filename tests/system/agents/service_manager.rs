@@ -20,10 +20,7 @@ use rustix::process::{Signal, kill_process};
 /// Prepares another host's agent, of the same key and token but another store, and its
 /// service, the file `other`.
 fn of_another_store(host: &Host, verb: &str) -> Command {
-    let mut command = host.putex(verb, "rm -f $D/other");
-    command.args(["--start", "echo >$D/other", "--dir"]);
-    command.arg(host.sandbox.join("lock2"));
-    command
+    host.putex_at(&host.sandbox.join("lock2"), verb, "echo >$D/other", "rm -f $D/other")
 }
 
 /// The end of a socket at which a service manager listens.

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each suite is a crate of its own, and uses its own part of this")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,17 +27,26 @@ impl Host {
 
     /// Prepares a command of putex with the options of this host's agent.
     pub(crate) fn putex(&self, verb: &str, stop: &str) -> Command {
+        self.putex_at(&self.sandbox.join("lock"), verb, START, stop)
+    }
+
+    /// As [`Host::putex`], for another directory and start.
+    pub(crate) fn putex_at(&self, dir: &Path, verb: &str, start: &str, stop: &str) -> Command {
         let mut command = self.sandbox.putex();
-        command.args(self.words(verb, stop)).env("D", self.sandbox.text());
+        command.args(self.words_at(dir, verb, start, stop)).env("D", self.sandbox.text());
         command
     }
 
     /// Returns the words of [`Host::putex`], for whatever runs it.
     pub(crate) fn words(&self, verb: &str, stop: &str) -> Vec<String> {
-        let lock = self.sandbox.join("lock").display().to_string();
+        self.words_at(&self.sandbox.join("lock"), verb, START, stop)
+    }
+
+    fn words_at(&self, dir: &Path, verb: &str, start: &str, stop: &str) -> Vec<String> {
+        let dir = dir.display().to_string();
         let key = format!("--key={}", self.key);
         let words = [verb, &key, "--token", "one", "-r", "500ms", "-f", "4", "-c", "2"];
-        let own = ["--dir", &lock, "--start", START, "--stop", stop];
+        let own = ["--dir", &dir, "--start", start, "--stop", stop];
         words.into_iter().chain(own).map(str::to_owned).collect()
     }
 
@@ -79,7 +88,7 @@ impl Host {
 }
 
 /// It does not end while the file `hold` is there.
-const START: &str = "env >$D/env; echo >$D/up; test ! -e $D/hold || exec sleep 100";
+pub(crate) const START: &str = "env >$D/env; echo >$D/up; test ! -e $D/hold || exec sleep 100";
 
 pub(crate) const STOP: &str = "rm -f $D/up";
 

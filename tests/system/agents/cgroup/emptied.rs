@@ -91,9 +91,8 @@ fn a_standby_kills_what_the_instance_before_has_left() {
     };
     let sandbox = &room.sandbox;
     let pid = service_without_agent_and_guard(sandbox);
-    let mut other = prepare(sandbox, "true", "true");
-    other.args(["--token", "two"]);
-    let other = Agent::start(&mut other);
+    let mut other = sandbox.agent_of("two", "true", "true");
+    let other = Agent::start(other.args(R));
     other.wait_for_any(&["the service runs here"]);
     assert!(lives(pid), "nobody is there to stop it");
     let agent = Agent::start(&mut prepare(sandbox, "touch $D/again", "true"));

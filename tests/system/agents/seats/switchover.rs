@@ -91,7 +91,8 @@ fn an_agent_that_is_not_fit_or_not_there_is_refused_with_the_reason_of_each() {
     let refused = site.run(&["switchover", "--from", "host-7", "web"]);
     assert_eq!((refused.status, &*refused.shown), (Some(75), ""));
     let refused = site.run(&["switchover", "other"]);
-    let says = "putex: other: nobody holds it, and no agent of this key answers\n";
+    let says = "putex: other: no agent has ever held this key, and none answers: are key and \
+                bucket right? putex status shows the keys of a bucket\n";
     assert_eq!((refused.status, &*refused.said), (Some(75), says));
     site.group.kill_host_without_lock(1);
     let refused = site.run(&["switchover", "--to", "host-1", "web"]);

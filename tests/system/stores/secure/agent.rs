@@ -19,9 +19,12 @@ impl Agent {
     pub(crate) fn start(key: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Agent {
         let sandbox = Sandbox::new("secure");
         let mut command = sandbox.putex();
+        let usual =
+            [("-r", "500"), ("--token", sandbox.name()), ("--start", "true"), ("--stop", "true")];
+        let usual = usual.into_iter().filter(|(option, _)| !arguments.contains(option));
         command
-            .args(["agent", "--bucket", "locks", "--key", key, "-r", "500"])
-            .args(["--token", sandbox.name(), "--start", "true", "--stop", "true"])
+            .args(["agent", "--bucket", "locks", "--key", key])
+            .args(usual.flat_map(|(option, value)| [option, value]))
             .args(arguments)
             .envs(environment.iter().copied());
         Agent { agent: agent::Agent::start(&mut command), _sandbox: sandbox }
