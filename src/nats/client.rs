@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::request::{Outgoing, RequestError};
+use self::request::{lost, not_sent};
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
-use super::link::{INBOX_SID, Link, Received, SendError, WRITE_WAIT_MAX, server_says};
+use super::link::{INBOX_SID, Link, Received, WRITE_WAIT_MAX, server_says};
 use super::pool::Candidates;
 use super::url::Server;
 use super::{random, server_error};
@@ -104,7 +105,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`RequestError::NotSent`] or [`RequestError::Lost`].
+    /// [`RequestError::Unanswered`].
     pub fn subscribe(
         &mut self,
         subjects: &[String],
@@ -113,7 +114,7 @@ impl Client {
         let link = self.link()?;
         let (mut frame, mut numbers) = (String::new(), Vec::new());
         for subject in subjects {
-            let (number, sub) = link.subscription(subject).map_err(RequestError::NotSent)?;
+            let (number, sub) = link.subscription(subject).map_err(not_sent)?;
             frame.push_str(&sub);
             numbers.push(number);
         }
@@ -128,7 +129,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`RequestError::NotSent`] or [`RequestError::Lost`].
+    /// [`RequestError::Unanswered`].
     pub fn publish(&mut self, sent: &Outgoing<'_>) -> Result<(), RequestError> {
         let frame = self.frame(sent, None)?;
         self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
@@ -139,7 +140,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`RequestError::NotSent`] or [`RequestError::Lost`].
+    /// [`RequestError::Unanswered`].
     pub fn publish_to_all(
         &mut self,
         sent: &Outgoing<'_>,
@@ -262,34 +263,24 @@ impl Client {
 
     fn link(&mut self) -> Result<&mut Link, RequestError> {
         let reason = &self.reason;
-        let error = || RequestError::NotSent(format!("not connected: {reason}"));
-        self.link.as_mut().ok_or_else(error)
+        self.link.as_mut().ok_or_else(|| not_sent(format!("not connected: {reason}")))
     }
 
     fn frame(&mut self, sent: &Outgoing<'_>, reply: Option<&str>) -> Result<Vec<u8>, RequestError> {
         let limit = self.link()?.info.max_payload;
         let encoded = encode::publish(sent.subject, reply, sent.headers, sent.payload);
-        let (frame, size) = encoded.map_err(RequestError::NotSent)?;
+        let (frame, size) = encoded.map_err(not_sent)?;
         if size > limit {
-            let text = format!("{size} bytes are more than the server's limit of {limit}");
-            return Err(RequestError::NotSent(text));
+            let why = format!("{size} bytes are more than the server's limit of {limit}");
+            return Err(not_sent(why));
         }
         Ok(frame)
     }
 
+    /// Sends a frame. A failure ends the connection, whether a part of it was sent or nothing.
     fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), RequestError> {
-        self.link()?;
-        self.try_send(frame, deadline).map_err(|SendError { reason, begun }| match begun {
-            true => RequestError::Lost(reason),
-            false => RequestError::NotSent(reason),
-        })
-    }
-
-    /// Sends a frame, if there is a connection. A failure ends the connection, whether a part
-    /// of the frame was sent or nothing.
-    fn try_send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
-        let sent = self.link.as_mut().map_or(Ok(()), |link| link.send(frame, deadline));
-        sent.inspect_err(|error| self.end(&error.reason))
+        let sent = self.link()?.send(frame, deadline);
+        sent.inspect_err(|reason| self.end(reason)).map_err(lost)
     }
 
     /// Ends a connection that has failed.

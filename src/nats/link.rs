@@ -48,14 +48,6 @@ const WARNED_MAX: usize = 32;
 /// The number of the subscription of the inbox, the first of a connection.
 pub(super) const INBOX_SID: u64 = 1;
 
-/// The reason why a frame was not sent. The link must be dropped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SendError {
-    pub(super) reason: String,
-    /// Whether a part of it was sent.
-    pub(super) begun: bool,
-}
-
 /// The result of [`Link::receive`].
 pub(super) enum Received {
     /// An operation of the server.
@@ -126,33 +118,29 @@ impl Link {
     }
 
     /// Sends a whole frame. The reason of a failure is the last `-ERR` of the server, if there
-    /// is one.
-    pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.write(frame, deadline).map_err(|error| match self.final_error() {
-            Some(text) => SendError { reason: server_says(&text), ..error },
-            None => error,
+    /// is one. The link must be dropped then.
+    pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), String> {
+        self.write(frame, deadline).map_err(|reason| match self.final_error() {
+            Some(text) => server_says(&text),
+            None => reason,
         })
     }
 
-    fn write(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
+    fn write(&mut self, frame: &[u8], deadline: Instant) -> Result<(), String> {
         let mut sent = 0;
         loop {
             let outcome = match &frame[sent..] {
                 [] => self.stream.flush().map(|()| None),
                 rest => self.stream.write(rest).map(Some),
             };
-            let reason = match outcome {
+            match outcome {
                 Ok(None) => return Ok(()),
-                Ok(Some(0)) => "the connection is closed".to_owned(),
-                Ok(Some(count)) => {
-                    sent += count;
-                    continue;
-                }
-                Err(error) if !would_block(&error) => stream_error(error).text,
-                Err(_) if self.wait_for_room(deadline) => continue,
-                Err(_) => "the server does not read".to_owned(),
-            };
-            return Err(SendError { reason, begun: sent > 0 });
+                Ok(Some(0)) => return Err("the connection is closed".to_owned()),
+                Ok(Some(count)) => sent += count,
+                Err(error) if !would_block(&error) => return Err(stream_error(error).text),
+                Err(_) if self.wait_for_room(deadline) => {}
+                Err(_) => return Err("the server does not read".to_owned()),
+            }
         }
     }
 
@@ -331,7 +319,7 @@ impl Link {
     fn send_now(&mut self, frame: &[u8], deadline: Option<Instant>) -> Result<(), StoreError> {
         let limit = sys::now().after(WRITE_WAIT_MAX);
         let sent = self.send(frame, deadline.map_or(limit, |deadline| deadline.min(limit)));
-        sent.map_err(|error| Kind::Unfit.error(error.reason))
+        sent.map_err(|reason| Kind::Unfit.error(reason))
     }
 
     /// Stores an INFO. One that advertises no servers does not withdraw earlier ones.

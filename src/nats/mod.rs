@@ -32,8 +32,7 @@
 //!
 //! 1. Bytes written for one connection are never sent on another: a connection is
 //!    dropped together with its buffers.
-//! 2. A failed request says whether the server may have received it; see
-//!    [`RequestError`].
+//! 2. A failed request says whether it may have had an effect; see [`RequestError`].
 //! 3. No input of a server makes memory grow beyond the named limits.
 //! 4. Only the CONNECT line contains secrets; no message and no log line does.
 

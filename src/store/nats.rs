@@ -175,9 +175,7 @@ impl NatsStore {
         let text = format!("{subject}: {error}");
         match error {
             RequestError::Forbidden(_) => Kind::Credentials.error(text),
-            RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
-                Kind::Unreachable.error(text)
-            }
+            RequestError::Unanswered(_) => Kind::Unreachable.error(text),
             RequestError::NoResponders => Kind::Unreachable.error(match self.client.server() {
                 Some(server) if !server.jetstream => format!(
                     "server {}: JetStream is not enabled there, and no other server answers for it",

@@ -1,6 +1,6 @@
 //! Requests: messages that are answered.
 
-use displaydoc::Display;
+use std::fmt::Display;
 
 use super::Client;
 use crate::core::{Instant, StoreError};
@@ -12,14 +12,9 @@ use crate::nats::server_error::ServerError;
 use crate::sys;
 
 /// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
-#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[derive(Clone, Debug, displaydoc::Display, PartialEq, Eq)]
 #[ignore_extra_doc_attributes]
 pub enum RequestError {
-    /// not sent: {0}
-    ///
-    /// No byte left this host: not connected, no time left, or an invalid subject. The
-    /// request had no effect.
-    NotSent(String),
     /// nobody listens (status 503)
     ///
     /// No subscriber exists for the subject. The request had no effect.
@@ -32,15 +27,21 @@ pub enum RequestError {
     /// next request to the same subject counts for that request, even if the permission was
     /// granted between the two.
     Forbidden(String),
-    /// no reply before the deadline
+    /// {0}
     ///
+    /// There was no reply: nothing was sent, the deadline has passed, or the connection has ended.
     /// The request may have had an effect, or have it later.
-    TimedOut,
-    /// connection lost: {0}
-    ///
-    /// The connection ended after a part of the request or all of it was sent. The request
-    /// may have had an effect, or have it later.
-    Lost(String),
+    Unanswered(String),
+}
+
+/// Returns the error for a message that cannot be sent.
+pub(super) fn not_sent(why: impl Display) -> RequestError {
+    RequestError::Unanswered(format!("not sent: {why}"))
+}
+
+/// Returns the error for a connection that has ended.
+pub(super) fn lost(why: impl Display) -> RequestError {
+    RequestError::Unanswered(format!("connection lost: {why}"))
 }
 
 /// A message to send. Sent as a request, it has an answer.
@@ -75,7 +76,7 @@ impl Client {
     pub fn request(&mut self, sent: &Outgoing<'_>, by: Instant) -> Result<Message, RequestError> {
         let replies = self.requests(&[*sent], by)?;
         // There is one reply to each message.
-        replies.into_iter().next().ok_or(RequestError::TimedOut)
+        replies.into_iter().next().ok_or_else(|| not_sent("no message"))
     }
 
     /// Sends messages at once and waits for their replies, which are returned in the order of the
@@ -94,12 +95,12 @@ impl Client {
         let began = sys::now();
         let mut pending = Vec::with_capacity(sent.len());
         for sent in sent {
-            let reply = self.next_reply()?;
+            let reply = self.link()?.next_reply().map_err(not_sent)?;
             let frame = self.frame(sent, Some(&reply))?;
             pending.push(Pending { sent, reply, frame, answer: None });
         }
         if began >= by {
-            return Err(RequestError::NotSent("no time is left".to_owned()));
+            return Err(not_sent("no time is left"));
         }
         let frames: Vec<_> = pending.iter().map(|pending| &*pending.frame).collect();
         self.send(&frames.concat(), by)?;
@@ -118,11 +119,11 @@ impl Client {
                 if link.received_at < began
                     && pinged_at.is_some_and(|at| link.is_lost(now, at, silence_max))
                 {
-                    let text = "nothing was heard during a request".to_owned();
-                    self.leave(&text);
-                    return Err(RequestError::Lost(text));
+                    let text = "nothing was heard during a request";
+                    self.leave(text);
+                    return Err(lost(text));
                 }
-                return Err(RequestError::TimedOut);
+                return Err(RequestError::Unanswered("no reply before the deadline".to_owned()));
             }
             if now >= repeat_at {
                 // Copies at a fixed rate would add to the load of a server that is slow because of
@@ -135,15 +136,10 @@ impl Client {
                     .filter(|pending| pending.answer.is_none() && pending.sent.repeats);
                 let again: Vec<_> =
                     open.map(|pending| &*pending.frame).chain([encode::PING]).collect();
-                let repeated = self.try_send(&again.concat(), by);
-                repeated.map_err(|error| RequestError::Lost(error.reason))?;
+                self.send(&again.concat(), by)?;
             }
         }
         Ok(pending.into_iter().filter_map(|pending| pending.answer).collect())
-    }
-
-    fn next_reply(&mut self) -> Result<String, RequestError> {
-        self.link()?.next_reply().map_err(RequestError::NotSent)
     }
 
     /// Receives one operation until this instant, and takes the reply to one of the requests.
@@ -183,7 +179,7 @@ impl Client {
             Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
             Err(StoreError { text, .. }) => {
                 self.end(&text);
-                return Err(RequestError::Lost(text));
+                return Err(lost(text));
             }
         }
         Ok(())

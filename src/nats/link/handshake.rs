@@ -106,7 +106,7 @@ impl Link {
         let connect = encode::connect(name, self.stream.tls.is_some(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
         let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
-        if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
+        if let Err(reason) = self.write(&frame, deadline) {
             return Err(match self.final_error() {
                 Some(text) => refusal(&text, credentials),
                 None => self.judge(Kind::Unfit.error(reason)),

@@ -44,9 +44,7 @@ pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     match error {
         RequestError::Forbidden(_) => Written::Denied(text),
         RequestError::NoResponders => Written::Unknown(format!("{text}, nothing stored")),
-        RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
-            Written::Unknown(text)
-        }
+        RequestError::Unanswered(_) => Written::Unknown(text),
     }
 }
 

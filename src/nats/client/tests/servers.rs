@@ -336,7 +336,8 @@ fn a_server_that_was_silent_during_a_request_is_not_the_next() {
     client.note_answer(true, sys::now());
     let link = client.link.as_mut().expect("connected");
     link.opened_at = sys::now().before(Duration::from_secs(10));
-    assert_eq!(lost(request_by(&mut client, in_ms(1000))), "nothing was heard during a request");
+    let why = unanswered(request_by(&mut client, in_ms(1000)));
+    assert_eq!(why, "connection lost: nothing was heard during a request");
     client.connect(give_up()).expect("let in by the other");
     assert_eq!(client.link.as_ref().map(|link| link.candidate), Some(2));
     good.finish();
