@@ -6,22 +6,21 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::PollFd;
+use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use super::connect_options::ConnectOptions;
 use super::link::Link;
 use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, Next};
-use super::task::Task;
 use super::{io_error_text, no_timer, random};
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -38,37 +37,26 @@ pub(super) struct Handshake {
     pub(super) is_given_up: AtomicBool,
 }
 
+/// What an attempt leads to.
+enum Reached {
+    /// The addresses of a name.
+    Addresses(Vec<IpAddr>),
+    /// A connection.
+    Link(Box<Link>),
+}
+
+/// The end of an attempt.
+type Outcome = Result<Reached, (Failure, StoreError)>;
+
 /// A lookup or a handshake under way.
 struct Attempt {
     id: u64,
     began: Instant,
-    work: Work,
-}
-
-enum Work {
-    Lookup(Task<io::Result<Vec<IpAddr>>>),
-    Handshake {
-        task: Task<Result<Link, (Failure, StoreError)>>,
-        progress: Arc<Handshake>,
-        has_password: bool,
-    },
-}
-
-impl Attempt {
-    /// Returns a descriptor that is readable when it has ended.
-    fn done(&self) -> BorrowedFd<'_> {
-        match &self.work {
-            Work::Lookup(task) => task.done(),
-            Work::Handshake { task, .. } => task.done(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match &self.work {
-            Work::Lookup(task) => task.is_done(),
-            Work::Handshake { task, .. } => task.is_done(),
-        }
-    }
+    is_lookup: bool,
+    has_password: bool,
+    progress: Arc<Handshake>,
+    /// Has something when it has ended.
+    outcome: Receiver<Outcome>,
 }
 
 /// The servers, and what is under way to reach them.
@@ -76,12 +64,14 @@ pub(super) struct Dialer {
     pub(super) pool: Candidates,
     options: Arc<ConnectOptions>,
     attempts: Vec<Attempt>,
+    /// Becomes readable when an attempt has ended; made before the first.
+    done: Option<Arc<Waker>>,
 }
 
 impl Dialer {
     /// Returns a dialer under which nothing is under way.
     pub(super) fn new(pool: Candidates, options: Arc<ConnectOptions>) -> Dialer {
-        Dialer { pool, options, attempts: Vec::new() }
+        Dialer { pool, options, attempts: Vec::new(), done: None }
     }
 
     /// Returns a connection: the first that is ready. Nothing else is under way then but lookups.
@@ -91,13 +81,19 @@ impl Dialer {
     /// At the deadline, or when all servers were tried in vain. The text has their reasons.
     pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
         let (began, mut kind) = (sys::now(), Kind::Unreachable);
+        let alarm = Alarm::new().map_err(no_timer)?;
+        let done = match self.done.take() {
+            Some(done) => done,
+            None => Arc::new(Waker::new().map_err(no_timer)?),
+        };
+        self.done = Some(Arc::clone(&done));
         self.drop_old_results(began);
         loop {
             let now = sys::now();
-            if let Some(index) = self.attempts.iter().position(Attempt::is_done) {
+            if let Some(index) = self.attempts.iter().position(|it| !it.outcome.is_empty()) {
                 let attempt = self.attempts.swap_remove(index);
-                match self.finish(attempt, now) {
-                    Ok(Some(link)) => return Ok(link),
+                match self.finish(&attempt, now) {
+                    Ok(Some(link)) => return Ok(*link),
                     Ok(None) => {}
                     Err(failed) => kind = kind.max(failed),
                 }
@@ -107,63 +103,57 @@ impl Dialer {
             if now >= deadline {
                 break;
             }
-            match self.pool.next(began, now) {
-                Next::Begin(candidate) => self.begin(*candidate, now, deadline),
-                Next::Wait(until) => self.wait(until.map_or(deadline, |at| at.min(deadline)))?,
+            let until = match self.pool.next(began, now) {
+                Next::Begin(candidate) => {
+                    self.begin(*candidate, now, deadline, &done);
+                    continue;
+                }
+                Next::Wait(until) => until.map_or(deadline, |at| at.min(deadline)),
                 Next::Over => break,
-            }
+            };
+            alarm.wait([(done.as_fd(), PollFlags::IN)], Some(until)).map_err(no_timer)?;
+            done.clear();
         }
         let kind = if kind == Kind::Unfit { Kind::Unreachable } else { kind };
         Err(kind.error(self.pool.faults()))
     }
 
-    /// Begins a lookup or a handshake.
-    fn begin(&mut self, candidate: Candidate, now: Instant, deadline: Instant) {
-        let id = candidate.id;
-        let work = match candidate.address {
-            Some(address) => self.handshake(candidate, address, now, deadline),
-            None => {
-                let task = Task::start("lookup", move || look_up(&candidate.server.host));
-                task.map(Work::Lookup)
-            }
-        };
-        match work {
-            Ok(work) => self.attempts.push(Attempt { id, began: now, work }),
-            Err(error) => {
-                let why = io_error_text(&error);
-                self.pool.failed(id, Failure::Unreached, why, now, random());
-            }
-        }
-    }
-
-    fn handshake(
-        &self,
-        candidate: Candidate,
-        address: IpAddr,
-        now: Instant,
-        deadline: Instant,
-    ) -> io::Result<Work> {
+    /// Begins a lookup or a handshake, which wakes `done` at its end.
+    fn begin(&mut self, candidate: Candidate, now: Instant, deadline: Instant, done: &Arc<Waker>) {
+        let (id, address) = (candidate.id, candidate.address);
         let has_password = self.options.login_of(&candidate.server).has_password();
         let progress = Arc::new(Handshake::default());
         let (options, shared) = (Arc::clone(&self.options), Arc::clone(&progress));
-        let make = move |by| Link::make(&candidate, address, &options, &shared, by);
+        let reach = move |by| match address {
+            None => look_up(&candidate.server.host).map(Reached::Addresses),
+            Some(address) => Link::make(&candidate, address, &options, &shared, by)
+                .map(|link| Reached::Link(Box::new(link))),
+        };
         let by = now.after(HANDSHAKE_LIMIT);
-        // A file with credentials may hang. Where the service has used up all threads, nothing is
-        // tried beside.
-        let task = Task::start("connect", {
-            let make = make.clone();
-            move || make(by)
-        });
-        let task = task.or_else(|_| Task::ended(make(by.min(deadline))))?;
-        Ok(Work::Handshake { task, progress, has_password })
+        let (sender, outcome) = bounded(1);
+        let work = {
+            let (reach, sender, done) = (reach.clone(), sender.clone(), Arc::clone(done));
+            move || {
+                let _ = sender.send(reach(by));
+                done.wake();
+            }
+        };
+        if let Err(error) = sys::start_thread("connect", work) {
+            // Where the service has used up all threads, nothing is tried beside a connection, and
+            // no lookup is waited for.
+            let _ = sender.send(match address {
+                Some(_) => reach(by.min(deadline)),
+                None => Err(unreached(&error)),
+            });
+        }
+        let is_lookup = address.is_none();
+        self.attempts.push(Attempt { id, began: now, is_lookup, has_password, progress, outcome });
     }
 
     /// Tells the pool which servers have sent INFO.
     fn note_steps(&mut self) {
-        for Attempt { id, work, .. } in &self.attempts {
-            if let Work::Handshake { progress, has_password, .. } = work
-                && progress.is_greeted.load(Ordering::Relaxed)
-            {
+        for Attempt { id, has_password, progress, .. } in &self.attempts {
+            if progress.is_greeted.load(Ordering::Relaxed) {
                 let step =
                     if *has_password { HandshakeStep::Hashing } else { HandshakeStep::Greeted };
                 self.pool.reached(*id, step);
@@ -171,73 +161,58 @@ impl Dialer {
         }
     }
 
-    /// Waits until an attempt has ended.
-    fn wait(&self, until: Instant) -> Result<(), StoreError> {
-        let alarm = Alarm::new().map_err(no_timer)?;
-        let done = self.attempts.iter().map(Attempt::done);
-        let mut fds: Vec<_> = done.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        alarm.poll(&mut fds, Some(until)).map(drop).map_err(no_timer)
-    }
-
-    /// Takes the result of an attempt that has ended: its connection, or the kind of its failure.
-    fn finish(&mut self, attempt: Attempt, now: Instant) -> Result<Option<Link>, Kind> {
-        let Attempt { id, began, work } = attempt;
-        let died = || Kind::Unreachable.error("its thread ended");
-        let (failure, StoreError { kind, text }) = match work {
-            Work::Lookup(task) => match task.into_result() {
-                Some(Ok(addresses)) if !addresses.is_empty() => {
-                    self.pool.resolved(id, &addresses, now);
-                    return Ok(None);
-                }
-                Some(Ok(_)) => {
-                    (Failure::Unreached, Kind::Unreachable.error("its name has no address"))
-                }
-                Some(Err(error)) => {
-                    (Failure::Unreached, Kind::Unreachable.error(io_error_text(&error)))
-                }
-                None => (Failure::Unreached, died()),
-            },
-            Work::Handshake { task, .. } => match task.into_result() {
-                Some(Ok(link)) => {
-                    self.pool.connected(id, now.since(began), now);
-                    self.give_up_handshakes(now);
-                    return Ok(Some(link));
-                }
-                Some(Err(failed)) => failed,
-                None => (Failure::Unreached, died()),
-            },
-        };
-        self.pool.failed(id, failure, text, now, random());
-        Err(kind)
+    /// Takes the outcome of an attempt that has ended: its connection, or the kind of its failure.
+    fn finish(&mut self, attempt: &Attempt, now: Instant) -> Result<Option<Box<Link>>, Kind> {
+        let id = attempt.id;
+        match attempt.outcome.try_recv() {
+            Ok(Ok(Reached::Addresses(addresses))) => self.pool.resolved(id, &addresses, now),
+            Ok(Ok(Reached::Link(link))) => {
+                self.pool.connected(id, now.since(attempt.began), now);
+                self.give_up_handshakes(now);
+                return Ok(Some(link));
+            }
+            Ok(Err((failure, StoreError { kind, text }))) => {
+                self.pool.failed(id, failure, text, now, random());
+                return Err(kind);
+            }
+            Err(_) => {}
+        }
+        Ok(None)
     }
 
     fn give_up_handshakes(&mut self, now: Instant) {
-        let is_handshake = |it: &mut Attempt| matches!(it.work, Work::Handshake { .. });
-        for Attempt { id, work, .. } in self.attempts.extract_if(.., is_handshake) {
-            if let Work::Handshake { progress, .. } = work {
-                progress.is_given_up.store(true, Ordering::Relaxed);
-            }
+        for Attempt { id, progress, .. } in self.attempts.extract_if(.., |it| !it.is_lookup) {
+            progress.is_given_up.store(true, Ordering::Relaxed);
             self.pool.gave_up(id, now);
         }
     }
 
     /// Drops what an earlier call has begun and what has ended long ago.
     fn drop_old_results(&mut self, now: Instant) {
-        let is_old = |it: &mut Attempt| it.is_done() && now.since(it.began) > RESULT_AGE_MAX;
+        let is_old =
+            |it: &mut Attempt| !it.outcome.is_empty() && now.since(it.began) > RESULT_AGE_MAX;
         for Attempt { id, .. } in self.attempts.extract_if(.., is_old) {
             self.pool.gave_up(id, now);
         }
     }
 }
 
-fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
+/// Returns the failure of an attempt at which no server was reached.
+fn unreached(error: &io::Error) -> (Failure, StoreError) {
+    (Failure::Unreached, Kind::Unreachable.error(io_error_text(error)))
+}
+
+fn look_up(host: &str) -> Result<Vec<IpAddr>, (Failure, StoreError)> {
     let mut addresses = Vec::new();
-    for address in (host, 0).to_socket_addrs()? {
+    for address in (host, 0).to_socket_addrs().map_err(|error| unreached(&error))? {
         if addresses.len() < ADDRESSES_MAX && !addresses.contains(&address.ip()) {
             addresses.push(address.ip());
         }
     }
-    Ok(addresses)
+    match addresses.is_empty() {
+        true => Err((Failure::Unreached, Kind::Unreachable.error("its name has no address"))),
+        false => Ok(addresses),
+    }
 }
 
 /// Connects to an address.

@@ -14,7 +14,6 @@
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
 //! | `dial` | gets a connection: lookups and handshakes beside each other |
-//! | `task` | a call in a thread of its own |
 //! | `info` | the INFO of a server |
 //! | `server_error` | the meaning of a `-ERR` |
 //! | `decode` | decodes bytes of the server, in any pieces, into operations |
@@ -53,7 +52,6 @@ pub mod nkey;
 mod pool;
 mod server_error;
 mod stream;
-mod task;
 pub mod tls;
 pub mod url;
 
