@@ -70,10 +70,10 @@ pub struct SafeBucket {
     pub remarks: Vec<String>,
 }
 
-/// Returns the body of the request to create `bucket`. `version` is that of the server: from
-/// [`LOCKS_SINCE`] on it knows `allow_msg_ttl`, and from 2.12 on it refuses an unknown field.
-pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
-    let mut config = json!({
+/// Returns the body of the request to create `bucket`. A server before [`LOCKS_SINCE`] does not
+/// know `allow_msg_ttl`, and ignores it.
+pub fn create(bucket: &str, replicas: u32) -> String {
+    let config = json!({
         "name": format!("KV_{bucket}"),
         "subjects": [format!("$KV.{bucket}.>")],
         "retention": "limits",
@@ -91,14 +91,12 @@ pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
         "deny_delete": true,
         "deny_purge": true,
         "allow_direct": true,
+        "allow_msg_ttl": true,
         "republish": {
             "src": format!("$KV.{bucket}.>"),
             "dest": format!("{HINT_PREFIX}{bucket}.>"),
         },
     });
-    if is_since(version, LOCKS_SINCE) {
-        config["allow_msg_ttl"] = true.into();
-    }
     config.to_string()
 }
 

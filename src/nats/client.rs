@@ -23,6 +23,9 @@ use super::{random, server_error};
 use crate::core::{Instant, StoreError};
 use crate::sys;
 
+/// Most refusals of servers that are logged.
+const WARNED_MAX: usize = 32;
+
 /// The result of [`Client::wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
@@ -47,8 +50,8 @@ pub struct Client {
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
-    /// What was said of refusals that concern a micro service.
-    said_of_micro: Vec<&'static str>,
+    /// What was logged of refusals that belonged to no request.
+    warned: Vec<String>,
 }
 
 impl Client {
@@ -61,7 +64,7 @@ impl Client {
             options,
             link: None,
             reason: "no connection was made yet".to_owned(),
-            said_of_micro: Vec::new(),
+            warned: Vec::new(),
         }
     }
 
@@ -93,10 +96,9 @@ impl Client {
         self.link.as_ref().map(|link| &link.info)
     }
 
-    /// Returns the refusals of the server that belonged to no request, as received so far.
-    pub fn server_errors(&self) -> Vec<String> {
-        let warned = self.link.iter().flat_map(|link| &link.warned);
-        warned.map(|text| server_says(text)).collect()
+    /// Returns what was logged of refusals that belonged to no request.
+    pub fn warned(&self) -> &[String] {
+        &self.warned
     }
 
     /// Subscribes until this connection ends, and ends the subscriptions of these numbers after
@@ -186,7 +188,7 @@ impl Client {
                         server_says(&text)
                     ));
                 }
-                Ok(Received::Op(ServerOp::Err(text))) => self.warn(text),
+                Ok(Received::Op(ServerOp::Err(text))) => self.warn(&text),
                 Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
                 Ok(Received::Op(_) | Received::Elapsed) => {}
                 Ok(Received::Woken) => return ClientEvent::Woken,
@@ -201,17 +203,21 @@ impl Client {
         }
     }
 
-    /// Logs a refusal of the server. One that concerns a micro service names one of many subjects,
-    /// or a new one each time, so it is logged with its meaning, once.
-    fn warn(&mut self, text: String) {
-        let Some(link) = &mut self.link else { return };
-        let Some(meaning) = server_error::meaning_for_service(&text) else {
-            return link.warn(text);
-        };
-        if !self.said_of_micro.contains(&meaning) {
-            self.said_of_micro.push(meaning);
-            link.warn(format!("{text}: {meaning}"));
+    /// Logs a refusal of the server, once for each text: a login that expires is repeated. One that
+    /// concerns a micro service names one of many subjects, or a new one each time, so only its
+    /// meaning is logged.
+    fn warn(&mut self, text: &str) {
+        let address = self.server().map_or("", |server| &server.address);
+        let meaning = server_error::meaning_for_service(text);
+        let said = meaning.map_or_else(|| server_says(text), str::to_owned);
+        if self.warned.len() == WARNED_MAX || self.warned.contains(&said) {
+            return;
         }
+        log::warn!("{address}: {said}");
+        if self.warned.len() + 1 == WARNED_MAX {
+            log::warn!("{address}: more errors of servers are not logged");
+        }
+        self.warned.push(said);
     }
 
     /// Returns whether replies to this client come to this subject.

@@ -42,9 +42,6 @@ pub(crate) const HINT_PREFIX: &str = "putex.hint.";
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Most texts of `-ERR` of one connection that are logged, each once.
-const WARNED_MAX: usize = 32;
-
 /// The number of the subscription of the inbox, the first of a connection.
 pub(super) const INBOX_SID: u64 = 1;
 
@@ -89,8 +86,6 @@ pub(super) struct Link {
     /// Messages of other subscriptions that arrived during a request, oldest first.
     queue: VecDeque<Message>,
     queue_bytes: usize,
-    /// The refusals of the server that belonged to no request.
-    pub(super) warned: Vec<String>,
 }
 
 impl Link {
@@ -213,19 +208,6 @@ impl Link {
     pub(super) fn is_refusal_to_ask(&self, text: &str) -> bool {
         let is_denied = ServerError::of(text) == ServerError::PublishDenied;
         is_denied && text.contains(&format!("\"{}\"", self.shared_subject))
-    }
-
-    /// Logs a refusal of the server, once for each text.
-    pub(super) fn warn(&mut self, text: String) {
-        if self.warned.len() == WARNED_MAX || self.warned.contains(&text) {
-            return;
-        }
-        log::warn!("{}: {}", self.info.address, server_says(&text));
-        self.warned.push(text);
-        if self.warned.len() == WARNED_MAX {
-            let address = &self.info.address;
-            log::warn!("{address}: more errors of this connection are not logged");
-        }
     }
 
     /// Waits for one operation. Polls the socket once even when the deadline has passed, so

@@ -25,10 +25,11 @@ fn a_bucket_of_our_own_making_lacks_nothing_on_both_servers() {
 
 #[test]
 fn what_is_asked_for_passes_the_check_itself() {
-    let created: Value = serde_json::from_str(&create("b-1", 3, "2.10.0")).expect("JSON");
+    let created: Value = serde_json::from_str(&create("b-1", 3)).expect("JSON");
     assert_eq!(judge("b-1", &created), Ok(vec![]));
     assert_eq!(created["num_replicas"], 3);
     assert_eq!(created["storage"], "file");
+    assert_eq!(created["allow_msg_ttl"], true);
 }
 
 #[test]
@@ -254,15 +255,5 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
         value["num_replicas"] = json!(1);
         let refusal = judge("locks", &value).expect_err("it is not safe");
         assert!(!refusal.contains(char::is_control), "{refusal:?}");
-    }
-}
-
-#[test]
-fn a_new_bucket_lets_entries_go_by_time_where_the_server_knows_that() {
-    for (version, expected) in
-        [("2.10.29", Value::Null), ("2.11.0", json!(true)), ("2.15.1", json!(true))]
-    {
-        let config: Value = serde_json::from_str(&create("b-1", 1, version)).expect("JSON");
-        assert_eq!(config["allow_msg_ttl"], expected, "{version}");
     }
 }

@@ -173,7 +173,7 @@ impl Client {
                 if is_denied && pending.iter().any(is_of) {
                     return Err(RequestError::Forbidden(server_says(&text)));
                 }
-                self.warn(text);
+                self.warn(&text);
             }
             Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
             Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}

@@ -75,7 +75,6 @@ impl Link {
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
-            warned: Vec::new(),
         };
         if options.tls.first {
             link.start_tls(&options.tls, deadline)?;

@@ -76,8 +76,7 @@ impl NatsStore {
             ));
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
-        let refusals = self.client.server_errors();
-        found.warnings.extend(refusals.iter().map(|text| answer::printable(text)));
+        found.warnings.extend(self.client.warned().iter().map(|text| answer::printable(text)));
         Ok(found)
     }
 }

@@ -170,11 +170,6 @@ impl NatsStore {
         alone.into_iter().chain(domain).collect()
     }
 
-    fn version(&self) -> &str {
-        let server = self.client.server();
-        server.map_or("", |server| server.version.as_str())
-    }
-
     /// Returns the bucket, and whether this call created it.
     pub(super) fn find_or_create(&mut self, deadline: Instant) -> StoreResult<(StreamInfo, bool)> {
         if let Some(info) = self.find(deadline)? {
@@ -245,7 +240,7 @@ impl NatsStore {
     fn create(&mut self, deadline: Instant) -> StoreResult<Option<StoreError>> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.check_version()?;
-        let body = bucket::create(bucket, *replicas, self.version());
+        let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
         let refused = self.api_error("creating the bucket", &failure);

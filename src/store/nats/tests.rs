@@ -184,7 +184,7 @@ fn a_listing_without_a_leader_is_none() {
 
 /// The answer of a leader that was cut off from its replicas: it still shows what it had.
 fn remembered() -> String {
-    let config = bucket::create("locks", 3, "2.10.0");
+    let config = bucket::create("locks", 3);
     format!(
         r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":569}},
             "cluster":{{"leader":"n1","replicas":[{{"active":9000000000}}]}}}}"#
@@ -245,7 +245,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
 fn a_bucket_whose_leader_is_too_old_is_refused_with_the_version_that_is_needed() {
     let accept = |for_locks, level: &str, time: &str| {
         let mut config: serde_json::Value =
-            serde_json::from_str(&bucket::create("locks", 3, "2.10.0")).expect("JSON");
+            serde_json::from_str(&bucket::create("locks", 3)).expect("JSON");
         config["metadata"]["_nats.level"] = level.into();
         let state = r#""created":"2026-11-22T07:00:00Z","state":{"last_seq":0}"#;
         let text = format!(r#"{{"config":{config},{state}{time}}}"#);

@@ -11,7 +11,7 @@ const CREATED: &str = "2026-11-22T07:00:00Z";
 
 /// STREAM.INFO of a fit bucket of that creation time, with these members beside.
 fn fit(created: &str, last: u64, more: &str) -> String {
-    let config = bucket::create("locks", 1, "2.10.0");
+    let config = bucket::create("locks", 1);
     let state = format!(r#"{{"last_seq":{last}}}"#);
     format!(r#"{{"config":{config},"created":"{created}","state":{state},"ts":"{created}"{more}}}"#)
 }

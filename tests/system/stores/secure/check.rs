@@ -239,7 +239,7 @@ fn a_right_that_is_missing_is_told() {
                 // Without one of these less is heard.
                 right if right.contains("putex.") || right.contains("$SRV") => {
                     assert_eq!(status, Some(0), "{right}: {said}");
-                    assert_says(said.trim_end(), &["warning: the server says: ", part]);
+                    assert_says(said.trim_end(), &["putex: warning: ", part]);
                 }
                 right => {
                     assert_eq!(status, Some(77), "{right}: {said}");
