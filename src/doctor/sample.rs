@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{Bucket, Content, Expected, Stays, StoreError, name, open_existing};
+use crate::store::{
+    Bucket, Content, Expected, Stays, StoreError, StoreResult, name, open_existing,
+};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -43,28 +45,6 @@ impl Samples {
     }
 }
 
-/// Why a request has failed.
-struct Failed {
-    why: String,
-    /// No answer has come.
-    is_unanswered: bool,
-    /// No other request will succeed.
-    is_last: bool,
-}
-
-impl Failed {
-    fn unanswered(why: String) -> Failed {
-        Failed { why, is_unanswered: true, is_last: false }
-    }
-}
-
-impl From<StoreError> for Failed {
-    fn from(StoreError { kind, text }: StoreError) -> Failed {
-        let is_unanswered = kind != StoreErrorKind::Credentials;
-        Failed { is_unanswered, ..Failed::unanswered(text) }
-    }
-}
-
 /// Measures requests. One has R to be answered, for then its answer comes too late, until an
 /// instant. It returns when it was sent.
 ///
@@ -75,10 +55,10 @@ fn measure(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
-    mut request: impl FnMut(&mut dyn Bucket, Instant) -> Result<Instant, Failed>,
+    mut request: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Instant>,
 ) -> Result<Samples, String> {
     let (mut samples, until) = (Samples::default(), sys::now().after(ALL_MAX));
-    let (mut refusals, mut why) = (0, String::new());
+    let (mut refusals, mut last) = (0, String::new());
     for _ in 0..count {
         let began = sys::now();
         if began >= until || refusals == REFUSALS_MAX {
@@ -90,20 +70,21 @@ fn measure(
                 samples.times.push(sys::now().since(sent));
                 refusals = 0;
             }
-            Err(failed) => {
-                samples.unanswered += u32::from(failed.is_unanswered);
-                if failed.is_last || sys::now() < by {
-                    (refusals, why) = (refusals + 1, failed.why);
+            Err(StoreError { kind: StoreErrorKind::Credentials, text }) => {
+                last = text;
+                break;
+            }
+            Err(StoreError { text, .. }) => {
+                samples.unanswered += 1;
+                if sys::now() < by {
+                    (refusals, last) = (refusals + 1, text);
                     let _ = open_existing(bucket, sys::now().after(ONE_MAX));
-                }
-                if failed.is_last {
-                    break;
                 }
             }
         }
     }
     samples.times.sort_unstable();
-    if samples.count() == 0 { Err(why) } else { Ok(samples) }
+    if samples.count() == 0 { Err(last) } else { Ok(samples) }
 }
 
 /// Measures reads of the key that doctors write.
@@ -136,26 +117,26 @@ pub(super) fn writes(
     let mut at = None;
     let content = Content::new([], b"putex doctor");
     let samples = measure(bucket, count, renewal, |bucket, by| {
-        let revision = match at.take() {
-            Some(revision) => revision,
-            None => {
-                let entry = bucket.get(name::DOCTOR_KEY, by)?;
-                entry.map_or(Revision(0), |entry| entry.revision)
-            }
-        };
-        let (sent, expected) = (sys::now(), Expected::Key(revision));
-        match bucket.write(name::DOCTOR_KEY, expected, &content, Stays::Kept, by) {
-            Written::Stored(stored) => at = Some(stored),
-            Written::Denied(why) => {
-                return Err(Failed { why, is_unanswered: false, is_last: true });
-            }
-            Written::Moved(_) => {
-                let why = "another writes the key".to_owned();
-                return Err(Failed { why, is_unanswered: false, is_last: false });
-            }
-            Written::Unknown(why) => return Err(Failed::unanswered(why)),
+        loop {
+            let revision = match at.take() {
+                Some(revision) => revision,
+                None => {
+                    let entry = bucket.get(name::DOCTOR_KEY, by)?;
+                    entry.map_or(Revision(0), |entry| entry.revision)
+                }
+            };
+            let (sent, expected) = (sys::now(), Expected::Key(revision));
+            return match bucket.write(name::DOCTOR_KEY, expected, &content, Stays::Kept, by) {
+                Written::Stored(stored) => {
+                    at = Some(stored);
+                    Ok(sent)
+                }
+                // Another doctor writes the key.
+                Written::Moved(_) => continue,
+                Written::Denied(why) => Err(StoreErrorKind::Credentials.error(why)),
+                Written::Unknown(why) => Err(StoreErrorKind::Unreachable.error(why)),
+            };
         }
-        Ok(sent)
     });
     end(bucket, at);
     samples
