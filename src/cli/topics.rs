@@ -13,26 +13,16 @@ use crate::exit::Refusal;
 /// The texts of all pages, as `build.rs` compresses them.
 const MANUAL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/manual"));
 
-/// A manual page.
-#[derive(Clone, Copy, Debug)]
-pub struct Page {
-    /// The name of its file in `man`.
-    pub file: &'static str,
-}
-
-impl Page {
-    /// Returns its text.
-    ///
-    /// # Panics
-    ///
-    /// When the manual has no such page.
-    pub fn text(&self) -> String {
-        let manual = inflate::decompress_to_vec(MANUAL).unwrap_or_default();
-        let manual = String::from_utf8_lossy(&manual);
-        let page =
-            |named: &str| Some(named.strip_prefix(self.file)?.strip_prefix('\n')?.to_owned());
-        manual.split('\0').find_map(page).expect("the manual has a text of each page")
-    }
+/// Returns the text of the manual page that is this file in `man`.
+///
+/// # Panics
+///
+/// When the manual has no such page.
+pub fn page_text(file: &str) -> String {
+    let manual = inflate::decompress_to_vec(MANUAL).unwrap_or_default();
+    let manual = String::from_utf8_lossy(&manual);
+    let page = |named: &str| Some(named.strip_prefix(file)?.strip_prefix('\n')?.to_owned());
+    manual.split('\0').find_map(page).expect("the manual has a text of each page")
 }
 
 /// A topic of `putex help`.
@@ -40,8 +30,8 @@ impl Page {
 pub struct Topic {
     /// Its name on the command line.
     pub name: &'static str,
-    /// The page that has it.
-    pub page: Page,
+    /// The page that has it: the name of its file in `man`.
+    pub page: &'static str,
     /// The beginning of its first line in the page, indentation included; blank for the
     /// whole page.
     pub head: &'static str,
@@ -51,11 +41,11 @@ pub struct Topic {
 
 const fn topic(
     name: &'static str,
-    file: &'static str,
+    page: &'static str,
     head: &'static str,
     about: &'static str,
 ) -> Topic {
-    Topic { name, page: Page { file }, head, about }
+    Topic { name, page, head, about }
 }
 
 /// All topics, in the order of the help text: first those that are commands. Each page is one of
@@ -99,7 +89,7 @@ impl Topic {
     /// Returns its text: the lines of the page from the one that begins with `head` to the
     /// next one with the same indentation or less; `None` if the page has no such line.
     pub fn text(&self) -> Option<String> {
-        let page = self.page.text();
+        let page = page_text(self.page);
         if self.head.is_empty() {
             return Some(page);
         }
@@ -143,9 +133,8 @@ fn find(wanted: &str) -> Option<&'static Topic> {
     let file = wanted.strip_suffix(')').and_then(|page| page.rsplit_once('('));
     let file = file.map_or(wanted.to_owned(), |(stem, section)| format!("{stem}.{section}"));
     let is_page = |topic: &&Topic| {
-        let stem = topic.page.file.rsplit_once('.').map_or("", |(stem, _)| stem);
-        let is_named =
-            [topic.page.file, stem].contains(&&*file) || without_putex(stem) == Some(short);
+        let stem = topic.page.rsplit_once('.').map_or("", |(stem, _)| stem);
+        let is_named = [topic.page, stem].contains(&&*file) || without_putex(stem) == Some(short);
         topic.head.is_empty() && is_named
     };
     named(wanted).or_else(|| named(short)).or_else(|| TOPICS.iter().find(is_page))

@@ -134,7 +134,7 @@ fn help_fits_a_screen_and_names_every_command_that_a_user_runs() {
         assert_eq!(text.contains(&line), is_run, "{line}");
         if let Some(topic) = Topic::of(subcommand) {
             // What the times mean is in putex(7).
-            let file = if topic.name == "timing" { "putex.8" } else { topic.page.file };
+            let file = if topic.name == "timing" { "putex.8" } else { topic.page };
             let synopsis = section(&read(&format!("man/{file}")), "SYNOPSIS");
             let name = subcommand.name();
             let has = |form: String| synopsis.contains(&form);

@@ -8,7 +8,7 @@ use std::fs;
 use std::process::{Output, Stdio};
 
 use putex::cli::help::help;
-use putex::cli::topics::{Page, TOPICS};
+use putex::cli::topics::{TOPICS, page_text};
 
 use crate::mdoc::{root, run_tool};
 use crate::support::sandbox::Sandbox;
@@ -16,7 +16,7 @@ use crate::support::sandbox::Sandbox;
 const COLUMNS_MAX: usize = 78;
 
 /// Returns the pages that can be asked for as a whole.
-fn pages() -> impl Iterator<Item = Page> {
+fn pages() -> impl Iterator<Item = &'static str> {
     TOPICS.iter().filter(|topic| topic.head.is_empty()).map(|topic| topic.page)
 }
 
@@ -46,7 +46,7 @@ fn formatters_of_manual_pages_have_nothing_to_say() {
     let about_others =
         |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
     for page in pages() {
-        let file = format!("man/{}", page.file);
+        let file = format!("man/{page}");
         for words in [
             ["mandoc", "-T", "lint", "-W", "style", &file],
             ["groff", "-mdoc", "-Tutf8", "-ww", "-z", &file],
@@ -62,7 +62,7 @@ fn formatters_of_manual_pages_have_nothing_to_say() {
 #[test]
 fn formatters_take_the_pages_to_be_of_putex() {
     for page in pages() {
-        let file = format!("man/{}", page.file);
+        let file = format!("man/{page}");
         for words in
             [&["mandoc", "-T", "ascii", &file][..], &["groff", "-mdoc", "-Tutf8", "-P-c", &file]]
         {
@@ -83,10 +83,10 @@ fn putex_help_shows_the_pages_as_mandoc_does() {
     let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
     let mut stale = Vec::new();
     for page in pages() {
-        let Some(text) = plain(&["mandoc", "-T", "ascii", &format!("man/{}", page.file)]) else {
+        let Some(text) = plain(&["mandoc", "-T", "ascii", &format!("man/{page}")]) else {
             return;
         };
-        let name = format!("man/text/{}.txt", page.file);
+        let name = format!("man/text/{page}.txt");
         let path = root().join(&name);
         let kept = fs::read_to_string(&path).unwrap_or_default();
         if rewrite && kept != text {
@@ -95,7 +95,7 @@ fn putex_help_shows_the_pages_as_mandoc_does() {
         } else if kept != text {
             stale.push(name);
         } else {
-            assert!(page.text() == text, "{name}: built before it was written");
+            assert!(page_text(page) == text, "{name}: built before it was written");
         }
     }
     assert!(
@@ -111,12 +111,12 @@ fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name != "text" && !name.ends_with(".svg"))
         .collect();
-    let known: BTreeSet<_> = pages().map(|page| page.file.to_owned()).collect();
+    let known: BTreeSet<_> = pages().map(str::to_owned).collect();
     assert_eq!(files, known, "left: the folder; right: the program");
     for page in pages() {
-        for line in page.text().lines() {
+        for line in page_text(page).lines() {
             let plain = line.chars().all(|c| c == ' ' || c.is_ascii_graphic());
-            assert!(plain && line.len() <= COLUMNS_MAX, "{}: {line}", page.file);
+            assert!(plain && line.len() <= COLUMNS_MAX, "{page}: {line}");
         }
     }
 }
@@ -131,7 +131,7 @@ fn every_topic_has_its_text_and_there_are_few() {
         let lines: Vec<_> = said.lines().collect();
         assert!(lines.len() > 1, "{}: {said}", topic.name);
         assert!(lines[0].starts_with(topic.head), "{}", topic.name);
-        assert!(topic.page.text().contains(said.trim_end()), "{}", topic.name);
+        assert!(page_text(topic.page).contains(said.trim_end()), "{}", topic.name);
         let is_command = overview.contains(&format!("\n  {} ", topic.name));
         assert_ne!(is_command, shown.split_whitespace().any(|word| word == topic.name));
     }
