@@ -62,7 +62,11 @@ impl ServiceManager {
     ) -> Result<ServiceManager, String> {
         let descriptor = notify_fd.map(|number| {
             let descriptor = sys::raw::inherited(number);
-            descriptor.map_err(|error| format!("--notify-fd: {number}: {error}"))
+            descriptor.map_err(|error| {
+                format!(
+                    "--notify-fd: {number}: {error}; the program that starts the agent opens it"
+                )
+            })
         });
         let name = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let connect = |name: OsString| {

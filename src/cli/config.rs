@@ -107,7 +107,9 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
         return Err(format!("{shown}: no such key{nearest}; see putex.conf(5)"));
     };
     if value.is_empty() {
-        return Err(format!("{key}: has no value"));
+        let value =
+            if flag.value.is_empty() { "yes".to_owned() } else { flag.value.to_uppercase() };
+        return Err(format!("{key}: has no value; write {key} = {value}"));
     }
     if flag.value.is_empty() {
         match (value, flag.name.counts_up()) {

@@ -4,7 +4,7 @@ use super::line::Line;
 use super::settings::Faults;
 use super::table::{Name, nearest};
 use super::value::{device, within};
-use super::{BucketArgs, Invocation, resolve, usage};
+use super::{BucketArgs, Invocation, resolve, unexpected, usage};
 use crate::core::Timing;
 use crate::exit::Refusal;
 use crate::store::name::{valid_agents_key, valid_key};
@@ -40,7 +40,7 @@ pub const FINDINGS: [&str; 18] = [
 /// system reports that too.
 pub(super) fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
     if let [_, more, ..] = &line.words[..] {
-        return Err(usage(format!("{more}: unexpected argument; write one KEY, or none for all")));
+        return Err(unexpected(more, "write one KEY, or none for all"));
     }
     let is_json = line.has(Name::Json);
     let args = Box::new(line.complete().and_then(|line| args(&line)));

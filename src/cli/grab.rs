@@ -6,7 +6,7 @@ use super::line::Line;
 use super::lock::{mode_of, name};
 use super::resolve::attribute;
 use super::table::{Name, Subcommand};
-use super::usage;
+use super::unexpected;
 use super::value::{drift_ppm, long_time, seconds, within};
 use crate::core::tickets::grab;
 use crate::exit::Refusal;
@@ -15,7 +15,7 @@ use crate::grab::{Limits, Request, Task};
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if let [_, more, ..] = &line.words[..] {
-        return Err(usage(format!("{more}: unexpected argument; a lock has one name")));
+        return Err(unexpected(more, "a lock has one name"));
     }
     let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
     let who = line.who(Name::As)?;

@@ -6,8 +6,8 @@ use super::line::Line;
 use super::lock::refuse_name;
 use super::settings::Settings;
 use super::table::{Name, nearest};
-use super::usage;
 use super::value::{drift_ppm, long_time, seconds};
+use super::{unexpected, usage};
 use crate::core::Percent;
 use crate::core::lease::LeaseTask;
 use crate::core::tickets;
@@ -39,7 +39,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
             (&**action, Some(name))
         }
         [action, _, more, ..] if ACTIONS.contains(&&**action) => {
-            return Err(usage(format!("{more}: unexpected argument; one name at a time")));
+            return Err(unexpected(more, "one name at a time"));
         }
         [wrong, ..] => return Err(usage(format!("lease {wrong}: {}", instead_of(wrong)))),
     };
@@ -73,8 +73,7 @@ pub(super) fn put(line: &Line<'_>) -> Result<Put, Refusal> {
         [key] => (key, None),
         [key, value] => (key, Some(value.clone())),
         [_, _, more, ..] => {
-            let why = "unexpected argument; quote a value with blanks";
-            return Err(usage(format!("{more}: {why}")));
+            return Err(unexpected(more, "quote a value with blanks"));
         }
     };
     valid_key(key).map_err(|why| usage(format!("KEY: {why}")))?;

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use log::Level;
 
 use super::config::{self, Config};
-use super::settings::{Faults, Settings};
+use super::settings::{Faults, Settings, variable};
 use super::table::{Name, Subcommand};
-use super::{BucketArgs, Environment, Invocation, Request, resolve, usage};
+use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage};
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 use crate::sys;
@@ -64,7 +64,7 @@ impl Line<'_> {
         match &self.words[..] {
             [word] => Ok(word),
             [] => Err(usage(format!("{what} is missing; write {usual}"))),
-            [_, more, ..] => Err(usage(format!("{more}: unexpected argument; write {usual}"))),
+            [_, more, ..] => Err(unexpected(more, &format!("write {usual}"))),
         }
     }
 
@@ -88,7 +88,7 @@ impl Line<'_> {
 
     /// Returns who asks, for people.
     pub(super) fn requester(&self) -> String {
-        let user = (self.environment.var)("USER").and_then(|user| user.into_string().ok());
+        let user = variable("USER", self.environment.var).ok().flatten();
         let user = user.unwrap_or_else(|| match sys::user_id() {
             0 => "root".to_owned(),
             other => format!("user {other}"),

@@ -174,7 +174,11 @@ fn timing(line: &Line<'_>) -> Result<LockTiming, Refusal> {
     let failures = settings.value(Name::LockFailures, "", count)?;
     let drift = settings.value(Name::Drift, "", drift_ppm)?;
     let timing = LockTiming::new(renewal, failures, drift, kill_after);
-    timing.map_err(|refused| attribute(settings, line.of, Name::LockRenewal, &refused.0))
+    timing.map_err(|refused| {
+        // F stands for C, too, which a lock does not have.
+        let of_lock = refused.0.split("; -c: ").next().unwrap_or_default();
+        attribute(settings, line.of, Name::LockRenewal, of_lock)
+    })
 }
 
 #[cfg(test)]

@@ -162,6 +162,16 @@ fn usage(text: String) -> Refusal {
     Refusal::new(Exit::Usage, clean(&text))
 }
 
+/// Returns the refusal of a word that a command does not take: `write` is what to write.
+fn unexpected(word: &str, write: &str) -> Refusal {
+    usage(format!("{}: unexpected argument; {write}", shown(word)))
+}
+
+/// Returns a word as a message shows it: a blank one is seen by its quotes.
+fn shown(word: &str) -> String {
+    if word.trim().is_empty() { format!("'{word}'") } else { word.to_owned() }
+}
+
 /// Returns an argument as text. Commands of an agent, keys and tokens have to be UTF-8.
 fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
     word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))

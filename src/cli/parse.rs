@@ -11,8 +11,8 @@ use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{
-    CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
-    switchover, timing, topics, usage, utf8,
+    CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, shown,
+    status, switchover, timing, topics, unexpected, usage, utf8,
 };
 use crate::exit::Refusal;
 
@@ -161,7 +161,7 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
 fn no_argument(of: Subcommand, word: &str) -> Refusal {
     let is_timing = of == Subcommand::Timing;
     let or = if is_timing { "" } else { ", or SERVER BUCKET KEY TOKEN and options" };
-    usage(format!("{word}: unexpected argument; write options alone{or}"))
+    unexpected(word, &format!("write options alone{or}"))
 }
 
 /// Words that are no commands, and the commands that are meant: those of like programs, and
@@ -197,7 +197,7 @@ fn instead_of(word: &str) -> Option<String> {
 /// Returns the refusal of a first word that is no command.
 fn no_command(word: &str) -> Refusal {
     let instead = instead_of(word).unwrap_or_default();
-    usage(format!("{word}: no such command{instead}; see putex help"))
+    usage(format!("{}: no such command{instead}; see putex help", shown(word)))
 }
 
 /// Returns the invocation, or its refusal, if a flag ends the line.
@@ -222,10 +222,10 @@ fn ends(
     }
     Some(match parser.next() {
         Ok(Some(Arg::Value(word))) => {
-            let word = word.display();
+            let word = word.to_string_lossy();
             let alone =
                 if is_help { format!("putex help {word}") } else { format!("{written} alone") };
-            Err(usage(format!("{word}: unexpected argument; write {alone}")))
+            Err(unexpected(&word, &format!("write {alone}")))
         }
         Ok(_) | Err(_) => Ok(Invocation::Print(text)),
     })
@@ -265,7 +265,12 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
 
 impl From<lexopt::Error> for Refusal {
     fn from(error: lexopt::Error) -> Refusal {
-        usage(error.to_string())
+        match error {
+            lexopt::Error::UnexpectedValue { option, .. } => {
+                usage(format!("{option}: takes no value; write {option} alone"))
+            }
+            other => usage(other.to_string()),
+        }
     }
 }
 
@@ -291,7 +296,7 @@ fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
         Subcommand::Lease => line.once(|line| lease::request(line).map(Request::Lease)),
         Subcommand::Put => line.once(|line| lease::put(line).map(Request::Put)),
         Subcommand::Init => line.once(|line| match line.words.first() {
-            Some(word) => Err(usage(format!("{word}: write --bucket {word}"))),
+            Some(word) => Err(unexpected(word, "write --bucket NAME")),
             None => Ok(Request::Init),
         }),
         Subcommand::Status => line.once(|line| status::request(line).map(Request::Status)),

@@ -308,6 +308,7 @@ impl Name {
 
 /// Returns a part of a message: the known word that a wrong one is most like, or nothing.
 pub(super) fn nearest(wrong: &str, known: impl IntoIterator<Item = String>) -> String {
+    let wrong = &*wrong.to_lowercase();
     let like = |known: String| (strsim::osa_distance(wrong, &known), known);
     let known: Vec<_> = known.into_iter().map(like).collect();
     let nearest = known.iter().min().filter(|(differences, nearest)| {

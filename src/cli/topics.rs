@@ -7,7 +7,7 @@ use miniz_oxide::inflate;
 
 use super::help::help;
 use super::table::{Subcommand, nearest};
-use super::usage;
+use super::{shown, unexpected, usage};
 use crate::exit::Refusal;
 
 /// The texts of all pages, as `build.rs` compresses them.
@@ -108,7 +108,7 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [] => return Ok(help(None)),
         [name] => name,
         [_, more, ..] => {
-            return Err(usage(format!("{more}: one topic at a time; write putex help {more}")));
+            return Err(unexpected(more, &format!("one topic at a time; write putex help {more}")));
         }
     };
     let wanted = name.to_ascii_lowercase();
@@ -119,7 +119,7 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         return Ok(text);
     }
     let nearest = nearest(&wanted, TOPICS.iter().map(|topic| topic.name.to_owned()));
-    Err(usage(format!("{name}: no such topic{nearest}; see putex help")))
+    Err(usage(format!("{}: no such topic{nearest}; see putex help", shown(name))))
 }
 
 /// Returns the topic of this name, or of the page that man(1) finds by it: `conf`, `putex.conf`,

@@ -17,7 +17,7 @@ const FAILBACK_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The shortest R that is a number alone: the longest one has 60 s.
 const BARE_MIN: Duration = Duration::from_millis(100);
 
-const TOO_LARGE: &str = "is too large";
+const TOO_LARGE: &str = "is too large; write 4294967295 at most";
 
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
 
@@ -88,7 +88,7 @@ fn time(text: &str, bare_ms: Option<u64>, not: &'static str) -> Result<Duration,
 /// a user means seconds, as behind `-w`.
 pub(super) fn renewal(text: &str) -> Result<Duration, String> {
     match time(text, Some(1), NO_TIME)? {
-        time if is_number(text) && time < BARE_MIN => {
+        time if is_number(text) && time < BARE_MIN && !time.is_zero() => {
             Err(format!("a number alone is milliseconds; for seconds write {text}s"))
         }
         // Records have whole milliseconds.

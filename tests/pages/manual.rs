@@ -172,10 +172,10 @@ fn an_unknown_topic_is_refused_in_a_line() {
             "putex: timimg: no such topic; the nearest is timing; see putex help\n",
         ),
         (&["help", "putex.1"][..], "putex: putex.1: no such topic; see putex help\n"),
-        (&["help", ""][..], "putex: : no such topic; see putex help\n"),
+        (&["help", ""][..], "putex: '': no such topic; see putex help\n"),
         (
             &["help", "agent", "theory"][..],
-            "putex: theory: one topic at a time; write putex help theory\n",
+            "putex: theory: unexpected argument; one topic at a time; write putex help theory\n",
         ),
         (
             &["help", "--key", "k"][..],
