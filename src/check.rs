@@ -5,7 +5,7 @@ mod commands;
 pub(crate) mod servers;
 mod show;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::agent::metrics_file::MetricsFile;
@@ -40,16 +40,9 @@ pub struct Findings {
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
-    let complete = resolved.location.as_ref().map(|location| location.complete(var));
-    match &complete {
-        Some(Ok(location)) => {
-            // An agent waits for a file that is missing. Nobody waits here.
-            let faults = location.faults().into_iter();
-            findings.problems.extend(faults.map(|fault| Refusal::new(Exit::Unsafe, fault.text)));
-        }
-        Some(Err(fault)) => findings.problems.push(fault.clone()),
-        None => {}
-    }
+    // An agent waits for a file that is missing. Nobody waits here.
+    let faults = resolved.location.iter().flat_map(Location::faults);
+    findings.problems.extend(faults.map(|fault| Refusal::new(Exit::Unsafe, fault.text)));
     findings.shown = show::settings(args, var, host);
     if let Some(Location::Nats(access)) = &resolved.location
         && settings.precedence(Name::Nats) == Some(Precedence::CommandLine)
@@ -71,16 +64,16 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         }
         findings.warnings.extend(commands::faults(&[Name::OnChange], settings));
     }
-    if let (Some(agent), Some(Ok(location)), [], true) =
-        (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
+    if let (Some(agent), [], true) =
+        (&resolved.args, &findings.problems[..], settings.is_on(Name::Connect))
     {
-        let remarks = match location {
+        let remarks = match &agent.bucket.location {
             Location::Dir(base) => inspect_dir(agent, base).map(|state| vec![state]),
             Location::Nats(access) => {
                 let (keys, settings) =
                     (agent.keys(), StoreSettings::of_agent(agent, Incarnation(0)));
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-                let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
+                let inspected = servers::inspect(&settings, access, &keys, REACH_MAX);
                 servers::merge(inspected, &agent.bucket.name).map(|found| {
                     findings.warnings.extend(found.warnings);
                     found.remarks
@@ -109,9 +102,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
 
 /// Opens a bucket in a directory and reads the keys; creates nothing. Returns the state of the
 /// bucket.
-fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
+fn inspect_dir(agent: &AgentArgs, base: &Path) -> Result<String, StoreError> {
     let bucket = &agent.bucket.name;
-    let (mut store, deadline) = (DirStore::new(base, bucket), sys::now().after(STORE_MAX));
+    let mut store = DirStore::new(base.to_owned(), bucket);
+    let deadline = sys::now().after(STORE_MAX);
     if open_existing(&mut store, deadline)?.is_none() {
         return Ok(format!("bucket {bucket}: does not exist yet"));
     }

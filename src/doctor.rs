@@ -30,7 +30,7 @@ pub use self::format::{NOT_MEASURED, not_measured};
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
 use crate::cli::connect::StoreSettings;
-use crate::cli::{DoctorArgs, Location, Lookup, connect};
+use crate::cli::{DoctorArgs, Location, connect};
 use crate::core::agent_status::seconds;
 use crate::core::{AgentStatus, REACH_MAX, Timing};
 use crate::exit::{Exit, Refusal};
@@ -71,8 +71,8 @@ const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
 /// # Errors
 ///
 /// Why nothing could be measured.
-pub fn run(args: &DoctorArgs, var: Lookup<'_>) -> Result<Report, Refusal> {
-    let (mut opened, due) = match connect::usable(&args.bucket.location, var, |_| true)? {
+pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
+    let (mut opened, due) = match connect::usable(&args.bucket.location, |_| true)? {
         Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
         Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
     };

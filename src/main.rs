@@ -99,7 +99,7 @@ fn identity_now() -> Option<Identity> {
     let environment =
         Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
     match cli::parse(env::args_os().skip(1), &environment) {
-        Ok(Invocation::Agent(args)) => Some(connect::identity(&args, &variable)),
+        Ok(Invocation::Agent(args)) => Some(connect::identity(&args)),
         Ok(_) | Err(_) => None,
     }
 }
@@ -110,11 +110,11 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let incarnation = Incarnation(number);
-    let store = connect::agent_store(&args, incarnation, &variable)?;
+    let store = connect::agent_store(&args, incarnation)?;
     let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(Refusal::system("no log thread: "))?;
-    let identity = connect::identity(&args, &variable);
+    let identity = connect::identity(&args);
     let is_local = args.bucket.is_local();
     let AgentArgs { config, guard, metrics_file, agents, .. } = args;
     let setup = Setup {
@@ -145,7 +145,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
 
 /// Does what a command asks for that ends by itself; returns the exit status.
 fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Result<u8, Refusal> {
-    let store = || connect::store(bucket, request, &variable);
+    let store = || connect::store(bucket, request);
     let existing_if = |is_needed: bool| {
         let mut store = store()?;
         if is_needed && open_existing(&mut *store, sys::now().after(REACH_MAX))?.is_none() {
@@ -189,7 +189,7 @@ fn run_doctor(
     args: Result<DoctorArgs, Refusal>,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    let measured = args.and_then(|args| doctor::run(&args, &variable));
+    let measured = args.and_then(|args| doctor::run(&args));
     let (text, status) = match measured {
         Ok(report) if is_json => (report.json()?, report.status()),
         Ok(report) => (report.text(), report.status()),
@@ -207,7 +207,7 @@ fn finish(args: &AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     let AgentArgs { guard, .. } = args;
     LogQueue::start(&guard.commands.key, guard.level, destination)
         .and_then(|log| {
-            let identity = connect::identity(args, &variable);
+            let identity = connect::identity(args);
             guard::finish(guard, &connect::runtime_base(), &identity, log)
         })
         .map_err(Refusal::system("cannot finish: "))

@@ -1,5 +1,6 @@
 //! The settings in force, each with its value and its origin. Possible secrets are hidden.
 
+use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Location, Lookup, context, without_secret};
 use crate::core::{Ms, sanitize};
@@ -8,8 +9,7 @@ use crate::nats::{Login, Secret, Server};
 /// Shown instead of a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// Returns all settings, a line each: as they were given, or their defaults. The content of
-/// a context is not shown.
+/// Returns all settings, a line each: as they were given, or their defaults.
 pub(super) fn settings(args: &CheckArgs, var: Lookup<'_>, host: &str) -> String {
     let CheckArgs { settings, config, resolved } = args;
     let mut lines = Vec::new();
@@ -19,7 +19,7 @@ pub(super) fn settings(args: &CheckArgs, var: Lookup<'_>, host: &str) -> String 
     }
     lines.extend(FLAGS.iter().filter_map(|flag| setting(flag, args, var, host)));
     if let Some(Location::Nats(access)) = &resolved.location {
-        lines.extend(access.login.as_ref().and_then(secret));
+        lines.extend(access.login.as_ref().and_then(|login| secret(login, settings)));
     }
     if let Some(timing) = resolved.args.as_ref().map(|args| args.guard.timing) {
         let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
@@ -49,8 +49,7 @@ fn setting(flag: &Flag, args: &CheckArgs, var: Lookup<'_>, host: &str) -> Option
             | (Name::Creds, Some(Login::Creds(_))) => true,
             (Name::User | Name::PasswordFile | Name::AuthTokenFile, _)
             | (Name::Nkey | Name::Creds | Name::Dir, _) => false,
-            // The context may set what is not given.
-            _ => given.is_some() || access.context.is_none() || !name.is_of_access(),
+            _ => true,
         },
     };
     let default = match (name, flag.value) {
@@ -91,15 +90,16 @@ fn display(name: Name, text: &str, var: Lookup<'_>) -> String {
     text.split(',').map(without_secret).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a line about a secret from the environment.
-fn secret(login: &Login) -> Option<String> {
-    match login {
+/// Returns a line about a secret that is in no file of its own.
+fn secret(login: &Login, settings: &Settings) -> Option<String> {
+    let (name, given) = match login {
         Login::User { password: Secret::Given(word), .. } if !word.is_empty() => {
-            Some(line("(password)", HIDDEN, "NATS_PASSWORD"))
+            ("(password)", settings.password.as_ref())
         }
-        Login::Token(Secret::Given(_)) => Some(line("(auth token)", HIDDEN, "NATS_TOKEN")),
+        Login::Token(Secret::Given(_)) => ("(auth token)", settings.token.as_ref()),
         Login::None | Login::User { .. } | Login::Token(_) | Login::Nkey(_) | Login::Creds(_) => {
-            None
+            return None;
         }
-    }
+    };
+    given.map(|given| line(name, HIDDEN, &given.origin))
 }

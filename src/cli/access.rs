@@ -1,11 +1,9 @@
-//! Login, TLS and subjects for the servers: from options, then the environment, then the
-//! configuration file, then a context. A command line holds only names and paths; secrets
+//! Login, TLS and subjects for the servers. A command line holds only names and paths; secrets
 //! are in files or in the environment.
 
 use std::path::{Path, PathBuf};
 
-use super::Lookup;
-use super::settings::{Faults, Precedence, Settings, variable};
+use super::settings::{Faults, Precedence, Settings};
 use super::table::{FLAGS, Flag, Name};
 use crate::core::StoreError;
 use crate::exit::Refusal;
@@ -15,9 +13,7 @@ use crate::nats::{Login, Secret, Server, Tls};
 /// The servers and the settings for a connection. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The servers as the user wrote them, secrets included.
-    pub url: Option<String>,
-    /// The servers, parsed; without any until a context has named them.
+    /// The servers.
     pub servers: Vec<Server>,
     /// How to log in.
     pub login: Option<Login>,
@@ -27,28 +23,11 @@ pub struct Access {
     pub inbox: Option<String>,
     /// The subject prefix of the JetStream API.
     pub api: Option<String>,
-    /// The context that gives the settings that are missing here.
-    pub context: Option<String>,
-    /// The setting that names the context, as the user wrote it.
-    pub context_setting: Option<String>,
     /// The settings that name files, as the user wrote them, each with its file.
     pub files: Vec<(String, PathBuf)>,
 }
 
 impl Access {
-    /// Takes the settings that are missing here from a context.
-    pub fn complete(mut self, from: Access) -> Access {
-        self.url = self.url.or(from.url);
-        self.login = self.login.or(from.login);
-        self.tls.ca = self.tls.ca.or(from.tls.ca);
-        self.tls.certificate = self.tls.certificate.or(from.tls.certificate);
-        self.tls.first |= from.tls.first;
-        self.inbox = self.inbox.or(from.inbox);
-        self.api = self.api.or(from.api);
-        self.files.extend(from.files);
-        self
-    }
-
     /// Returns a fault of a file with the setting that names it in front: a path alone may look
     /// like that of a command.
     pub(super) fn with_setting(&self, fault: StoreError) -> StoreError {
@@ -93,32 +72,24 @@ pub(super) fn refuse_beside_dir(settings: &Settings) -> Result<(), Refusal> {
 }
 
 /// Returns the servers and the settings for a connection.
-pub(super) fn for_servers(
-    settings: &Settings,
-    faults: &mut Faults,
-    var: Lookup<'_>,
-) -> Option<Access> {
+pub(super) fn for_servers(settings: &Settings, faults: &mut Faults) -> Option<Access> {
     let url = faults.note(settings.nonblank(Name::Nats))?;
     let servers = url.as_deref().map(Server::parse_list).transpose();
     let servers = faults.note(servers.map_err(|why| settings.usage(Name::Nats, &why)))?;
     let before = faults.0.len();
-    let login = faults.note(login(settings, var)).flatten();
-    let [certificate, key, ca, context] = [Name::TlsCert, Name::TlsKey, Name::TlsCa, Name::Context]
-        .map(|name| faults.nonblank(settings, name));
+    let login = faults.note(login(settings)).flatten();
+    let [certificate, key, ca] =
+        [Name::TlsCert, Name::TlsKey, Name::TlsCa].map(|name| faults.nonblank(settings, name));
     for (name, other) in [(Name::TlsCert, Name::TlsKey), (Name::TlsKey, Name::TlsCert)] {
         if settings.get(name).is_some() && settings.get(other).is_none() {
             let why = format!("needs {}", other.flag().shown());
             faults.0.push(settings.usage(name, &why));
         }
     }
-    // That of a context comes before the default.
-    let inbox = settings.get(Name::InboxPrefix);
-    let inbox = inbox.map_or(Ok(None), |_| settings.parse(Name::InboxPrefix, valid_subject));
-    let inbox = faults.note(inbox).flatten();
+    let inbox = faults.parse(settings, Name::InboxPrefix, valid_subject);
     let api = faults.note(api(settings)).flatten();
     let file = |name| Some((settings.written(name), settings.text(name)?.into()));
     let access = Access {
-        url,
         servers: servers.unwrap_or_default(),
         login,
         tls: Tls {
@@ -128,8 +99,6 @@ pub(super) fn for_servers(
         },
         inbox,
         api,
-        context,
-        context_setting: settings.get(Name::Context).map(|_| settings.written(Name::Context)),
         files: FILES.into_iter().filter_map(file).collect(),
     };
     (faults.0.len() == before).then_some(access)
@@ -149,38 +118,42 @@ fn api(settings: &Settings) -> Result<Option<String>, Refusal> {
 
 /// Returns the login. All parts of it come from one origin: the one with the highest
 /// precedence that selects a login.
-fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Refusal> {
+fn login(settings: &Settings) -> Result<Option<Login>, Refusal> {
     let user = settings.precedence(Name::User);
-    let password = settings.precedence(Name::PasswordFile);
-    if password > user {
+    let password_file = settings.precedence(Name::PasswordFile);
+    if password_file > user {
         return Err(settings.usage(Name::PasswordFile, "needs --user"));
     }
-    let password_file = settings.nonblank(Name::PasswordFile)?.filter(|_| password == user);
-    // `Settings::add_environment` refuses variables that are not UTF-8.
-    let value = |name: &str| variable(name, var).unwrap_or_default();
-    let token = value("NATS_TOKEN");
+    let of_token = settings.token.as_ref().map(|token| token.precedence);
     let precedences = LOGIN_OPTIONS.into_iter().filter_map(|name| settings.precedence(name));
-    let highest = precedences.chain(token.is_some().then_some(Precedence::Env)).max();
+    let highest = precedences.chain(of_token).max();
     let has = |name: &Name| settings.precedence(*name) == highest && highest.is_some();
     let options: Vec<Name> = LOGIN_OPTIONS.into_iter().filter(has).collect();
-    if highest != Some(Precedence::Env)
-        && let [one, two, ..] = options[..]
+    if let (Some(Precedence::File | Precedence::CommandLine), [one, two, ..]) =
+        (highest, &options[..])
     {
         let why = format!("not together with {}", one.flag().shown());
-        return Err(settings.usage(two, &why));
+        return Err(settings.usage(*two, &why));
     }
     let selected = |name: Name| match options.contains(&name) {
         true => settings.nonblank(name),
         false => Ok(None),
     };
     if let Some(name) = selected(Name::User)? {
-        let given = || Secret::Given(value("NATS_PASSWORD").unwrap_or_default());
-        let password = password_file.map_or_else(given, |path| Secret::File(path.into()));
+        // A context has a password for its own user only.
+        let given = settings
+            .password
+            .as_ref()
+            .filter(|it| it.precedence > Precedence::Context || user == Some(Precedence::Context));
+        let given = given.map_or(Secret::Given(String::new()), |it| it.secret.clone());
+        let file = settings.nonblank(Name::PasswordFile)?.filter(|_| password_file == user);
+        let password = file.map_or(given, |path| Secret::File(path.into()));
         return Ok(Some(Login::User { name, password }));
     }
     let path = |name| selected(name).map(|path| path.map(PathBuf::from));
-    let token = token.filter(|_| highest == Some(Precedence::Env)).map(Secret::Given);
-    let token = path(Name::AuthTokenFile)?.map(Secret::File).or(token).map(Login::Token);
+    let given = settings.token.as_ref().filter(|_| highest == of_token);
+    let given = given.map(|token| token.secret.clone());
+    let token = path(Name::AuthTokenFile)?.map(Secret::File).or(given).map(Login::Token);
     let nkey = path(Name::Nkey)?.map(Login::Nkey);
     Ok(path(Name::Creds)?.map(Login::Creds).or(nkey).or(token))
 }

@@ -1,15 +1,15 @@
-//! Makes the store of a location. Reads contexts and files with secrets and certificates;
-//! connects to nothing. All commands use it, with the same result.
+//! Makes the store of a location. Reads files with secrets and certificates; connects to nothing.
+//! All commands use it, with the same result.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::access::Access;
-use super::{AgentArgs, BucketArgs, Location, Lookup, Request, context};
+use super::{AgentArgs, BucketArgs, Location, Request};
 use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
-use crate::exit::{Exit, Refusal};
+use crate::exit::Refusal;
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -21,27 +21,6 @@ use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 
 impl Location {
-    /// Returns the location with the settings of its context; opens nothing.
-    ///
-    /// # Errors
-    ///
-    /// The context cannot be used, or names no valid servers when no others are named.
-    pub fn complete(&self, var: Lookup<'_>) -> Result<Location, Refusal> {
-        let Location::Nats(access) = self else { return Ok(self.clone()) };
-        let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
-        let setting = access.context_setting.as_deref().unwrap_or("--context");
-        let refuse = |exit, why: &str| Refusal::new(exit, format!("{setting}: {why}"));
-        let context = context.map_err(|why| refuse(Exit::Unsafe, &why))?;
-        let mut access = Access::clone(access).complete(context.unwrap_or_default());
-        if access.servers.is_empty() {
-            let url = access.url.as_ref();
-            let no_url = || refuse(Exit::Usage, "it names no server; see --nats");
-            let servers = Server::parse_list(url.ok_or_else(no_url)?);
-            access.servers = servers.map_err(|why| refuse(Exit::Usage, &why))?;
-        }
-        Ok(Location::Nats(Box::new(access)))
-    }
-
     /// Returns the faults of the files with secrets and certificates, which are reported before
     /// any command runs, each with the setting that names the file.
     pub fn faults(&self) -> Vec<StoreError> {
@@ -63,10 +42,10 @@ pub fn runtime_base() -> PathBuf {
 /// Returns a digest of a location: of the servers and the login, or of the directory. Agents
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
-pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
+pub fn location_id(location: &Location) -> String {
     match location {
         Location::Dir(path) => directory_id(path),
-        Location::Nats(access) => digest(&access_text(access, var), LOCATION_ID_BYTES),
+        Location::Nats(access) => digest(&access_text(access), LOCATION_ID_BYTES),
     }
 }
 
@@ -76,21 +55,15 @@ fn directory_id(path: &Path) -> String {
 }
 
 /// Returns the servers, the login and the JetStream API as a text without secrets.
-fn access_text(access: &Access, var: Lookup<'_>) -> String {
-    let Access { servers, login, tls, context, api, .. } = access;
+fn access_text(access: &Access) -> String {
+    let Access { servers, login, tls, api, .. } = access;
     let owner = login.as_ref().map(Login::owner);
     let certificate = tls.certificate.as_ref().map(|(certificate, _)| sys::absolute(certificate));
-    let path = |name: &String| context::path_of(name, var).map(|path| sys::absolute(&path));
-    let context = context.as_ref().map(path);
-    let text = format!("{owner:?} {certificate:?} {context:?} {api:?}");
-    if servers.is_empty() {
-        return text;
-    }
     let named = |server: &Server| format!("{server} {}", server.login.owner());
     let mut servers: Vec<_> = servers.iter().map(named).collect();
     servers.sort();
     servers.dedup();
-    format!("{servers:?} {text}")
+    format!("{servers:?} {owner:?} {certificate:?} {api:?}")
 }
 
 /// Returns where a bucket is that is only looked at.
@@ -106,9 +79,9 @@ pub fn source(bucket: &BucketArgs) -> Source {
 const LOCATION_ID_BYTES: usize = 8;
 
 /// Returns the properties that all instances of an agent share.
-pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
+pub fn identity(args: &AgentArgs) -> Identity {
     Identity {
-        location: location_id(&args.bucket.location, var),
+        location: location_id(&args.bucket.location),
         bucket: args.bucket.name.clone(),
         key: args.guard.commands.key.clone(),
         token: args.guard.commands.token.clone(),
@@ -192,28 +165,22 @@ impl StoreSettings {
 /// # Errors
 ///
 /// The first fault of the location, also a file that is missing.
-pub fn store(
-    bucket: &BucketArgs,
-    request: &Request,
-    var: Lookup<'_>,
-) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = usable(&bucket.location, var, |_| true)?;
+pub fn store(bucket: &BucketArgs, request: &Request) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = usable(&bucket.location, |_| true)?;
     Ok(open(location, StoreSettings::of_request(bucket, request)))
 }
 
-/// Returns a location that is complete.
+/// Returns a location whose files can be used.
 ///
 /// # Errors
 ///
 /// The first fault, of those of files that count.
 pub(crate) fn usable(
     location: &Location,
-    var: Lookup<'_>,
     counts: impl Fn(&StoreError) -> bool,
 ) -> Result<Location, Refusal> {
-    let location = location.complete(var)?;
     let fault = location.faults().into_iter().find(counts);
-    fault.map_or(Ok(location), |fault| Err(fault.into()))
+    fault.map_or_else(|| Ok(location.clone()), |fault| Err(fault.into()))
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -221,14 +188,10 @@ pub(crate) fn usable(
 /// # Errors
 ///
 /// The first fault.
-pub fn agent_store(
-    args: &AgentArgs,
-    incarnation: Incarnation,
-    var: Lookup<'_>,
-) -> Result<LockKey, Refusal> {
+pub fn agent_store(args: &AgentArgs, incarnation: Incarnation) -> Result<LockKey, Refusal> {
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
-    let location = usable(&args.bucket.location, var, is_lasting)?;
+    let location = usable(&args.bucket.location, is_lasting)?;
     let store = open(location, StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
     Ok(LockKey::with_seats(store, &args.guard.commands.key, args.config.seats)
@@ -260,17 +223,11 @@ pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
     use crate::nats::{Secret, Tls};
 
-    fn home(name: &str) -> Option<OsString> {
-        (name == "HOME").then(|| "/home".into())
-    }
-
-    fn id_of_access(access: Access, var: Lookup<'_>) -> String {
-        location_id(&Location::Nats(Box::new(access)), var)
+    fn id_of_access(access: Access) -> String {
+        location_id(&Location::Nats(Box::new(access)))
     }
 
     fn servers(urls: &str) -> Vec<Server> {
@@ -278,7 +235,7 @@ mod tests {
     }
 
     fn id_of(urls: &str, login: Option<Login>) -> String {
-        id_of_access(Access { servers: servers(urls), login, ..Access::default() }, &home)
+        id_of_access(Access { servers: servers(urls), login, ..Access::default() })
     }
 
     #[test]
@@ -287,7 +244,7 @@ mod tests {
         assert_eq!(one, id_of("b:4222, a,nats://b", None));
         assert_eq!(id_of("u:old@a", None), id_of("u:new@a", None));
         let here = std::env::current_dir().expect("there is one");
-        let dir = |dir: PathBuf| location_id(&Location::Dir(dir), &home);
+        let dir = |dir: PathBuf| location_id(&Location::Dir(dir));
         assert_eq!(dir(here.join("x")), dir(PathBuf::from("x")));
         assert_eq!(one.len(), 2 * LOCATION_ID_BYTES);
         let creds = |path: PathBuf| id_of("a", Some(Login::Creds(path)));
@@ -301,15 +258,10 @@ mod tests {
             Some(Login::User { name, password })
         };
         let creds = |path: &str| Some(Login::Creds(path.into()));
-        let in_context = |url: Option<&str>, name: &str, var: Lookup<'_>| {
-            let (servers, context) = (url.map(servers).unwrap_or_default(), Some(name.to_owned()));
-            id_of_access(Access { servers, context, ..Access::default() }, var)
-        };
-        let other = |_: &str| Some("/other".into());
         let certificate = Some(("/cert".into(), "/key".into()));
         let tls = Tls { certificate, ..Tls::default() };
         let certificate = Access { servers: servers("a"), tls, ..Access::default() };
-        let plain = |location: Location| location_id(&location, &home);
+        let plain = |location: Location| location_id(&location);
         let ids = [
             id_of("a", None),
             id_of("b", None),
@@ -320,11 +272,7 @@ mod tests {
             id_of("a", user("two")),
             id_of("a", creds("/one")),
             id_of("a", creds("/two")),
-            id_of_access(certificate, &home),
-            in_context(None, "one", &home),
-            in_context(None, "one", &other),
-            in_context(None, "./one", &home),
-            in_context(Some("a"), "one", &home),
+            id_of_access(certificate),
             plain(Location::Dir("/one".into())),
             plain(Location::Dir("/two".into())),
         ];

@@ -1,45 +1,66 @@
-//! Contexts of the nats command: files with the servers, the login and TLS.
+//! Contexts of the nats command: files with the servers, the login and TLS. A context is one more
+//! origin of settings, the one with the lowest precedence.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::Lookup;
-use super::access::{Access, api_of};
-use crate::nats::encode::valid_subject;
-use crate::nats::{Login, Secret, Tls, file};
+use super::settings::{GivenSecret, Precedence, Setting, Settings};
+use super::table::Name;
+use super::{Environment, Lookup};
+use crate::core::sanitize;
+use crate::exit::{Exit, Refusal};
+use crate::nats::Secret;
 
 /// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
 
-/// Fields that name files, or may do so.
-const FILES: [&str; 7] = ["password", "token", "creds", "nkey", "ca", "cert", "key"];
+/// Fields that are options of putex under another name.
+const FIELDS: [(&str, Name); 5] = [
+    ("url", Name::Nats),
+    ("user", Name::User),
+    ("inbox_prefix", Name::InboxPrefix),
+    ("jetstream_domain", Name::JsDomain),
+    ("jetstream_api_prefix", Name::JsApiPrefix),
+];
 
-/// Reads a context: one of this user's by its name, or any by a path. A path has a slash.
-///
-/// # Errors
-///
-/// The file cannot be used. The message holds nothing of its content.
-pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
-    let path = path_of(name, var)?;
-    let shown = path.display();
-    let text = file::read_public(&path);
-    let text = text.map_err(|error| error.text)?;
-    let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
+/// Those that name files. Of a password or a token, a value that is no URI is the secret itself.
+const FILES: [(&str, Name); 7] = [
+    ("creds", Name::Creds),
+    ("nkey", Name::Nkey),
+    ("ca", Name::TlsCa),
+    ("cert", Name::TlsCert),
+    ("key", Name::TlsKey),
+    ("password", Name::PasswordFile),
+    ("token", Name::AuthTokenFile),
+];
+
+/// Returns the settings of the context that these settings name: one of this user's by its name, or
+/// any by a path, which has a slash. None for a lock in a directory.
+pub(super) fn load(
+    settings: &Settings,
+    environment: &Environment<'_>,
+) -> Result<Settings, Refusal> {
+    let name = settings.nonblank(Name::Context)?.filter(|_| !settings.is_in_directory());
+    let Some(name) = name else { return Ok(Settings::default()) };
+    let loaded = load_file(&name, environment);
+    loaded.map_err(|why| settings.refusal(Name::Context, Exit::Unsafe, &why))
+}
+
+fn load_file(name: &str, environment: &Environment<'_>) -> Result<Settings, String> {
+    let path = path_of(name, environment.var)?;
+    let file = (environment.read)(&path)?;
+    let shown = sanitize(&path.display().to_string());
+    let file = file.ok_or_else(|| format!("{shown}: no such file or directory"))?;
+    let fields: Map<String, Value> = serde_json::from_slice(&file.bytes)
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
-    let mut context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
-    for (written, _) in &mut context.files {
-        *written = format!("{shown}: {written}");
+    let found = read(&fields, &shown, environment.var);
+    let found = found.map_err(|why| format!("{shown}: {why}"))?;
+    let in_url = found.text(Name::Nats).is_some_and(|url| url.contains('@'));
+    match file.others_read && (in_url || found.password.is_some() || found.token.is_some()) {
+        true => Err(format!("{shown}: others can read this secret; chmod o= {shown}")),
+        false => Ok(found),
     }
-    let holds_secret = matches!(
-        context.login,
-        Some(Login::User { password: Secret::Given(_), .. } | Login::Token(Secret::Given(_)))
-    );
-    if holds_secret || context.url.as_ref().is_some_and(|url| url.contains('@')) {
-        file::read_secret(&path).map_err(|error| error.text)?;
-    }
-    Ok(context)
 }
 
 /// Returns the path of a context, whether the file exists or not.
@@ -57,71 +78,44 @@ pub fn path_of(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     Ok(base.join(format!("nats/context/{name}.json")))
 }
 
-fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> {
+/// Returns the settings in these fields of the context in this file.
+fn read(fields: &Map<String, Value>, file: &str, var: Lookup<'_>) -> Result<Settings, String> {
     for name in NOT_SUPPORTED {
         if field(fields, name)?.is_some() {
             return Err(format!("{name} is not supported"));
         }
     }
-    let file = |name: &str| parsed(fields, name, |text| expand(text, var));
-    let certificate = match (file("cert")?, file("key")?) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        (Some(_), None) => return Err("cert: needs key".to_owned()),
-        (None, Some(_)) => return Err("key: needs cert".to_owned()),
+    let mut found = Settings::default();
+    let setting = |field: &str, text: String| {
+        let (origin, written) = (file.to_owned(), format!("{file}: {field}"));
+        Setting { text, precedence: Precedence::Context, origin, written }
     };
-    let domain = parsed(fields, "jetstream_domain", api_of)?;
-    // A password or a token that is no URI is the secret itself.
-    let is_secret = |name: &str| {
-        let text = field(fields, name).ok().flatten();
-        ["password", "token"].contains(&name) && !text.is_some_and(|text| is_uri(&text))
-    };
-    let named = |name: &str| Some((name.to_owned(), file(name).ok()??));
-    Ok(Access {
-        url: field(fields, "url")?,
-        login: login(fields, &file)?,
-        tls: Tls {
-            ca: file("ca")?,
-            certificate,
-            first: fields.get("tls_first") == Some(&Value::Bool(true)),
-        },
-        inbox: parsed(fields, "inbox_prefix", valid_subject)?,
-        api: parsed(fields, "jetstream_api_prefix", valid_subject)?.or(domain),
-        files: FILES.into_iter().filter(|name| !is_secret(name)).filter_map(named).collect(),
-        ..Access::default()
-    })
-}
-
-/// Returns the value of a field, parsed; `None` if it is missing, null or blank.
-fn parsed<T, E: fmt::Display>(
-    fields: &Map<String, Value>,
-    name: &str,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<Option<T>, String> {
-    let text = field(fields, name)?;
-    text.map(|text| parse(&text).map_err(|why| format!("{name}: {why}"))).transpose()
-}
-
-/// Returns the login. Of several, the nats command takes the same.
-fn login(
-    fields: &Map<String, Value>,
-    file: &dyn Fn(&str) -> Result<Option<PathBuf>, String>,
-) -> Result<Option<Login>, String> {
-    let secret = |name: &str| match field(fields, name)? {
-        Some(text) if !is_uri(&text) => Ok(Some(Secret::Given(text))),
-        Some(_) | None => file(name).map(|path| path.map(Secret::File)),
-    };
-    if let Some(name) = field(fields, "user")? {
-        let password = secret("password")?.unwrap_or_else(|| Secret::Given(String::new()));
-        return Ok(Some(Login::User { name, password }));
+    for (name, option) in FIELDS {
+        if let Some(text) = field(fields, name)? {
+            found.set(option, setting(name, text));
+        }
     }
-    if let Some(path) = file("creds")? {
-        return Ok(Some(Login::Creds(path)));
+    if found.get(Name::JsApiPrefix).is_some() {
+        found.by_name.remove(&Name::JsDomain);
     }
-    match file("nkey")? {
-        Some(path) => Ok(Some(Login::Nkey(path))),
-        None => Ok(secret("token")?.map(Login::Token)),
+    if fields.get("tls_first") == Some(&Value::Bool(true)) {
+        found.set(Name::TlsFirst, setting("tls_first", "yes".to_owned()));
     }
+    for (name, option) in FILES {
+        let Some(text) = field(fields, name)? else { continue };
+        if option == Name::PasswordFile && found.get(Name::User).is_none() {
+            continue;
+        }
+        if ["password", "token"].contains(&name) && !is_uri(&text) {
+            let given = if name == "token" { &mut found.token } else { &mut found.password };
+            let (secret, precedence) = (Secret::Given(text), Precedence::Context);
+            *given = Some(GivenSecret { secret, precedence, origin: file.to_owned() });
+        } else {
+            let path = expand(&text, var).map_err(|why| format!("{name}: {why}"))?;
+            found.set(option, setting(name, path));
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the text of a field; `None` if it is missing, null or blank.
@@ -139,7 +133,7 @@ fn is_uri(text: &str) -> bool {
 }
 
 /// Replaces `~/` by the home and `$NAME` and `${NAME}` by their values.
-fn expand(text: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
+fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
     let path = text.strip_prefix("file://");
     if path.is_none() && is_uri(text) {
         return Err("only paths and file:// are supported".to_owned());
@@ -164,7 +158,7 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
         rest = left;
     }
     out.push_str(rest);
-    Ok(out.into())
+    Ok(out)
 }
 
 #[cfg(test)]

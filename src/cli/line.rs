@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use log::Level;
 
-use super::config::{self, Config};
 use super::settings::{Faults, Settings, variable};
 use super::table::{Name, Subcommand};
 use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage};
@@ -27,15 +26,13 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Adds the settings of the environment and of the file.
+    /// Adds the settings of the other origins.
     ///
     /// # Errors
     ///
-    /// The first fault of the file: the settings that seem to be missing are in it.
+    /// The first fault of a file: the settings that seem to be missing are in it.
     pub(super) fn complete(mut self) -> Result<Self, Refusal> {
-        self.settings.add_environment(self.environment.var)?;
-        let Config { settings, faults, .. } = config::load(&self.settings, self.environment.read);
-        self.settings.add(settings);
+        let (_, faults) = self.settings.complete(self.environment)?;
         Faults(faults).or_first(Some(self))
     }
 
@@ -52,7 +49,7 @@ impl Line<'_> {
     /// Returns the bucket. A command that can make none only looks: one in memory is as good.
     pub(super) fn bucket(&self) -> Result<BucketArgs, Refusal> {
         let mut faults = Faults::default();
-        let location = resolve::location(&self.settings, &mut faults, self.environment.var);
+        let location = resolve::location(&self.settings, &mut faults);
         let bucket = resolve::bucket_at(location, &self.settings, &mut faults);
         let bucket = faults.or_first(bucket)?;
         let only_looks = !Name::AllowMemory.flag().subcommands.contains(&self.of);

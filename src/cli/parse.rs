@@ -5,7 +5,6 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser};
 
-use super::config::{self, Config};
 use super::line::Line;
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
@@ -265,12 +264,10 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
 
 impl From<lexopt::Error> for Refusal {
     fn from(error: lexopt::Error) -> Refusal {
-        match error {
-            lexopt::Error::UnexpectedValue { option, .. } => {
-                usage(format!("{option}: takes no value; write {option} alone"))
-            }
-            other => usage(other.to_string()),
-        }
+        let lexopt::Error::UnexpectedValue { option, .. } = error else {
+            return usage(error.to_string());
+        };
+        usage(format!("{option}: takes no value; write {option} alone"))
     }
 }
 
@@ -316,14 +313,12 @@ fn of_agent(line: Line<'_>) -> Result<Invocation, Refusal> {
     for (name, text) in ARGUMENTS.into_iter().zip(words) {
         settings.set(name, typed(text, "argument", name.flag().shown()));
     }
-    settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
         let mut faults = Faults::default();
         let timing = resolve::timing(&settings, &mut faults);
         return Ok(Invocation::Print(timing::report(faults.or_first(timing)?)));
     }
-    let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
-    settings.add(of_file);
+    let (path, faults) = settings.complete(environment)?;
     let resolved = match path.is_some() || faults.is_empty() {
         true => resolve::resolve(&settings, environment, faults),
         // The settings that seem to be missing are in the file.

@@ -10,7 +10,7 @@ use super::table::{Flag, Name, Subcommand};
 use super::value::{
     count, descriptor, device, drift_ppm, failback, file, grace, priority, renewal, within,
 };
-use super::{AgentArgs, BucketArgs, Environment, Location, Lookup, access};
+use super::{AgentArgs, BucketArgs, Environment, Location, access};
 use crate::command::Commands;
 use crate::core::{
     Config, GuardConfig, Instant, Priority, SEATS_MAX, Seat, Timing, wanted_timeout,
@@ -46,7 +46,7 @@ pub(super) fn resolve(
     found: Vec<Refusal>,
 ) -> Resolved {
     let mut faults = Faults(found);
-    let location = location(settings, &mut faults, environment.var);
+    let location = location(settings, &mut faults);
     let bucket = bucket_at(location.clone(), settings, &mut faults);
     let key = faults.note(required(settings, Name::Key));
     let refuse_key = |why: String| settings.usage(Name::Key, &why);
@@ -144,25 +144,27 @@ pub(super) fn bucket_at(
     Some(BucketArgs { location, name, replicas: replicas.unwrap_or(1), allow_memory })
 }
 
-/// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
-/// highest precedence. A context beside a server only adds to it.
-pub(super) fn location(
-    settings: &Settings,
-    faults: &mut Faults,
-    var: Lookup<'_>,
-) -> Option<Location> {
-    let [nats, dir, context] =
-        [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
-    if dir > nats && dir >= context {
+/// Returns the location of the lock. A context beside a server only adds to it.
+pub(super) fn location(settings: &Settings, faults: &mut Faults) -> Option<Location> {
+    if settings.is_in_directory() {
         return faults.note(directory(settings));
     }
-    let refusal = if dir.is_some() && dir == nats {
-        settings.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both")
-    } else if nats.is_none() && context.is_none() {
-        settings.refusal(Name::Nats, Exit::Unsafe, NO_LOCATION)
-    } else {
-        let access = access::for_servers(settings, faults, var);
-        return access.map(|access| Location::Nats(Box::new(access)));
+    let [nats, dir, context] =
+        [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
+    let refusal = match nats {
+        Some(_) if dir == nats => {
+            settings.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both")
+        }
+        Some(_) => {
+            let access = access::for_servers(settings, faults);
+            return access.map(|access| Location::Nats(Box::new(access)));
+        }
+        // The one that cannot be read may name servers.
+        None if context.is_some() && !faults.0.is_empty() => return None,
+        None if context.is_some() => {
+            settings.usage(Name::Context, "it names no server; see --nats")
+        }
+        None => settings.refusal(Name::Nats, Exit::Unsafe, NO_LOCATION),
     };
     faults.note(Err(refusal))
 }

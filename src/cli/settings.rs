@@ -6,13 +6,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Display;
 
+use super::config::{self, Config};
 use super::table::{FLAGS, Name};
-use super::{Lookup, clean, usage};
+use super::{Environment, Lookup, clean, context, usage};
 use crate::exit::{Exit, Refusal};
+use crate::nats::Secret;
 
 /// The precedence of an origin, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precedence {
+    /// A context of the nats command.
+    Context,
     /// A configuration file.
     File,
     /// The environment.
@@ -34,26 +38,74 @@ pub struct Setting {
     pub written: String,
 }
 
+/// A password or a token that is given as itself: no option and no key stands for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenSecret {
+    /// The secret.
+    pub secret: Secret,
+    /// The precedence of its origin.
+    pub precedence: Precedence,
+    /// The origin as `putex check` shows it: a variable, or a context.
+    pub origin: String,
+}
+
 /// The settings, one entry a name: the one with the highest precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings(pub(crate) BTreeMap<Name, Setting>);
+pub struct Settings {
+    pub(crate) by_name: BTreeMap<Name, Setting>,
+    /// The password, if it is in no file.
+    pub(crate) password: Option<GivenSecret>,
+    /// The token, if it is in no file.
+    pub(crate) token: Option<GivenSecret>,
+}
 
 impl Settings {
     /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
     /// count up.
     pub(super) fn set(&mut self, name: Name, setting: Setting) {
-        name.opposite().map(|opposite| self.0.remove(&opposite));
-        match self.0.get_mut(&name) {
+        name.opposite().map(|opposite| self.by_name.remove(&opposite));
+        match self.by_name.get_mut(&name) {
             Some(first) if name.counts_up() => first.text = "twice".to_owned(),
-            Some(_) | None => drop(self.0.insert(name, setting)),
+            Some(_) | None => drop(self.by_name.insert(name, setting)),
         }
     }
 
     /// Adds the settings that are not set.
-    pub(super) fn add(&mut self, settings: Settings) {
-        for (name, setting) in settings.0 {
-            self.0.entry(name).or_insert(setting);
+    fn add(&mut self, settings: Settings) {
+        for (name, setting) in settings.by_name {
+            self.by_name.entry(name).or_insert(setting);
         }
+        self.password = self.password.take().or(settings.password);
+        self.token = self.token.take().or(settings.token);
+    }
+
+    /// Adds to those of the command line the settings of the environment, of the configuration
+    /// file and of the context that these name. Returns the path of the file, and the faults of
+    /// file and context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Settings::add_environment`].
+    pub(super) fn complete(
+        &mut self,
+        environment: &Environment<'_>,
+    ) -> Result<(Option<String>, Vec<Refusal>), Refusal> {
+        self.add_environment(environment.var)?;
+        let Config { path, settings, mut faults } = config::load(self, environment.read);
+        self.add(settings);
+        match context::load(self, environment) {
+            Ok(of_context) => self.add(of_context),
+            Err(refusal) => faults.push(refusal),
+        }
+        Ok((path, faults))
+    }
+
+    /// Returns whether the lock is in a directory: that of `--nats`, `--dir` and `--context` which
+    /// has the highest precedence counts.
+    pub(super) fn is_in_directory(&self) -> bool {
+        let [nats, dir, context] =
+            [Name::Nats, Name::Dir, Name::Context].map(|name| self.precedence(name));
+        dir > nats && dir >= context
     }
 
     /// Adds the variables of the environment whose settings are not set.
@@ -61,20 +113,27 @@ impl Settings {
     /// # Errors
     ///
     /// A variable is not UTF-8. It is not ignored: the user set it on purpose.
-    pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
+    fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             if let Some(text) = variable(flag.env, var)? {
                 let (origin, written) = (flag.env.to_owned(), flag.env.to_owned());
                 let setting = Setting { text, precedence: Precedence::Env, origin, written };
-                self.0.entry(flag.name).or_insert(setting);
+                self.by_name.entry(flag.name).or_insert(setting);
             }
         }
-        SECRET_VARIABLES.into_iter().try_for_each(|name| variable(name, var).map(drop))
+        let value = |name: &str| {
+            let (precedence, origin) = (Precedence::Env, name.to_owned());
+            let secret = |text| GivenSecret { secret: Secret::Given(text), precedence, origin };
+            variable(name, var).map(|text| text.map(secret))
+        };
+        self.password = value("NATS_PASSWORD")?;
+        self.token = value("NATS_TOKEN")?;
+        Ok(())
     }
 
     /// Returns a setting; `None` if it is not set.
     pub fn get(&self, name: Name) -> Option<&Setting> {
-        self.0.get(&name)
+        self.by_name.get(&name)
     }
 
     /// Returns the value of a setting; `None` if it is not set.
@@ -142,9 +201,8 @@ impl Settings {
     /// Returns the refusal of a setting. It begins with the name of the setting as the user
     /// wrote it. The exit status for a line of a file is always the same.
     pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
-        let exit =
-            if self.precedence(name) == Some(Precedence::File) { Exit::Unsafe } else { exit };
-        let of_file = self.get(name).filter(|setting| setting.precedence == Precedence::File);
+        let of_file = self.get(name).filter(|setting| setting.precedence <= Precedence::File);
+        let exit = if of_file.is_some() { Exit::Unsafe } else { exit };
         let note = of_file.map_or("", |setting| comment_note(&setting.text));
         Refusal::new(exit, format!("{}: {}{note}", self.written(name), clean(why)))
     }
@@ -173,9 +231,6 @@ pub(super) fn comment_note(value: &str) -> &'static str {
 /// Settings that exclude each other: only the one with the higher precedence is in force.
 const EXCLUSIVE: [[Name; 2]; 2] =
     [[Name::Verbose, Name::Quiet], [Name::JsDomain, Name::JsApiPrefix]];
-
-/// Variables that hold a secret. No option or key stands for them.
-const SECRET_VARIABLES: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
 
 /// Returns the value of an environment variable; `None` if it is unset or blank.
 pub(super) fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Refusal> {

@@ -89,8 +89,8 @@ fn a_blank_variable_counts_as_unset() {
 /// Returns the location of servers without any other setting.
 pub(super) fn nats(url: &str) -> Location {
     let servers = Server::parse_list(url).expect("servers");
-    let url = Some(url.to_owned());
-    Location::Nats(Box::new(Access { url, servers, ..Access::default() }))
+    let inbox = Some("_INBOX".to_owned());
+    Location::Nats(Box::new(Access { servers, inbox, ..Access::default() }))
 }
 
 fn agent(line: &str) -> AgentArgs {

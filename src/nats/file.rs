@@ -57,7 +57,8 @@ pub fn read_public(path: &Path) -> Result<String, StoreError> {
     read(path, false)
 }
 
-/// Reads a file with commands that this program runs: only root or this user may write it.
+/// Reads a file with settings, commands and servers among them: only root or this user may write
+/// it.
 /// `None` when the file does not exist.
 ///
 /// # Errors
@@ -69,12 +70,12 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
     if owner != 0 && owner != sys::user_id() {
         return Err(format!(
-            "{shown}: belongs to user {owner}, who could have commands run by this one"
+            "{shown}: belongs to user {owner}, who could change what this one does"
         ));
     }
     if mode & OTHERS_WRITE != 0 {
         return Err(format!(
-            "{shown}: has mode {mode:04o}: others can write it, and have commands run; \
+            "{shown}: has mode {mode:04o}: others can write it, and change what putex does; \
              chmod go-w {shown}"
         ));
     }

@@ -20,7 +20,7 @@ pub fn config(data: &[u8]) -> bool {
     let lines = data.split(|byte| *byte == b'\n').count();
     let mut written = String::new();
     let mut used = BTreeSet::new();
-    for (name, Setting { text, precedence, origin, written: _ }) in &found.settings.0 {
+    for (name, Setting { text, precedence, origin, written: _ }) in &found.settings.by_name {
         assert_eq!(*precedence, Precedence::File);
         let line = origin.strip_prefix(PATH).and_then(|rest| rest.strip_prefix(':'));
         let line = line.and_then(|line| line.parse().ok()).expect("the file and a line");
@@ -53,7 +53,7 @@ fn read(data: &[u8], others_read: bool) -> Config {
 }
 
 fn settings(config: &Config) -> Vec<(Name, &str)> {
-    config.settings.0.iter().map(|(name, setting)| (*name, setting.text.as_str())).collect()
+    config.settings.by_name.iter().map(|(name, setting)| (*name, setting.text.as_str())).collect()
 }
 
 /// Returns whether an agent could run by it.

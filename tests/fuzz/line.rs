@@ -160,9 +160,7 @@ pub(super) fn check_args(args: &AgentArgs) {
 fn text_of(args: &AgentArgs) -> String {
     let text = format!("{args:?}");
     match &args.bucket.location {
-        Location::Nats(access) => text
-            .replace(&format!("{:?}", access.files), "")
-            .replace(&format!("{:?}", access.context_setting), ""),
+        Location::Nats(access) => text.replace(&format!("{:?}", access.files), ""),
         Location::Dir(_) => text,
     }
 }
@@ -313,14 +311,27 @@ fn level_written_out(level: u64, usual: Level) -> Option<String> {
     Some(word.to_owned())
 }
 
+fn url_of(server: &Server) -> String {
+    let coded = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let given = |secret: &Secret| match secret {
+        Secret::Given(text) => coded(text),
+        Secret::File(_) => panic!("a URL names no file"),
+    };
+    let login = match &server.login {
+        Login::User { name, password } => format!("{}:{}@", coded(name), given(password)),
+        Login::Token(token) => format!("{}@", given(token)),
+        Login::None | Login::Nkey(_) | Login::Creds(_) => String::new(),
+    };
+    format!("{}://{login}{server}", if server.tls { "tls" } else { "nats" })
+}
+
 fn access_written_out(access: &Access) -> Vec<String> {
     let path = |path: &PathBuf| path.display().to_string();
     let mut pairs = vec![
-        ("nats", access.url.clone()),
+        ("nats", Some(access.servers.iter().map(url_of).collect::<Vec<_>>().join(","))),
         ("tlsca", access.tls.ca.as_ref().map(path)),
         ("inbox-prefix", access.inbox.clone()),
         ("js-api-prefix", access.api.clone()),
-        ("context", access.context.clone()),
     ];
     if let Some((certificate, key)) = &access.tls.certificate {
         pairs.push(("tlscert", Some(path(certificate))));

@@ -218,7 +218,8 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
 
 #[test]
 fn the_page_has_the_environment_that_the_agent_reads() {
-    let cli = ["mod.rs", "access.rs", "context.rs", "connect.rs"].map(|file| format!("cli/{file}"));
+    let cli = ["mod.rs", "settings.rs", "context.rs", "connect.rs"];
+    let cli = cli.map(|file| format!("cli/{file}"));
     let others = ["main.rs", "agent/service_manager.rs", "log/queue.rs"].map(str::to_owned);
     let readers = cli.into_iter().chain(others);
     let program: String = readers.map(|file| read(&format!("src/{file}"))).collect();

@@ -360,7 +360,7 @@ fn a_store_has_to_be_named() {
 fn every_option_for_a_store_is_that_of_the_agent() {
     let store = "--nats tls://h --creds c --tlsca ca --tlscert crt --tlskey key --tlsfirst \
                  --inbox-prefix in --js-domain hub --bucket b --replicas 3 --allow-memory \
-                 --token me --context cx";
+                 --token me";
     let of_agent = format!("agent {store} --key k --start a --stop b").replace("  ", " ");
     let parsed = parse_with(&of_agent, None, &[], "alpha");
     let Ok(Invocation::Agent(agent)) = parsed else { panic!("no agent") };
