@@ -92,6 +92,7 @@ impl GuardProcess {
         output: Option<OwnedFd>,
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
+        let priority = sys::come_first();
         let named = |error| named(&dir.join(GUARD_LOCK))(error);
         let (mut note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
@@ -119,11 +120,9 @@ impl GuardProcess {
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
             let waker = Arc::clone(&waker);
-            ServiceCommand::start(output, notes.clone(), waker, oom_score.clone())
+            ServiceCommand::start(output, notes.clone(), waker, oom_score.clone(), priority)
         };
         let start = runner(Command::Start, output)?;
-        // Threads inherit that, and so do what they spawn. The service has the agent's priority.
-        sys::come_first();
         let session = previous.kill_commands();
         session.into_iter().for_each(|session| start.runner.end_session(session));
         let may_be_up = previous.service != Service::Down;

@@ -24,7 +24,7 @@ pub(super) struct ServiceCommand {
 
 impl ServiceCommand {
     /// Starts the runner. `waker` is woken when a process was spawned. `oom_score` is what the file
-    /// of this name in /proc says of the agent.
+    /// of this name in /proc says of the agent, and `priority` its niceness.
     ///
     /// # Errors
     ///
@@ -34,16 +34,20 @@ impl ServiceCommand {
         notes: NoteThread,
         waker: Arc<Waker>,
         oom_score: String,
+        priority: i32,
     ) -> io::Result<ServiceCommand> {
         let command = output.command;
         let own_notes = notes.clone();
         let prepare = move |process: &Process| {
             set_oom_score(command, process.group, &oom_score);
-            // The next guard has to know of a start. A stop waits for no disk.
-            match command == Command::Start {
-                true => own_notes.write(fact(command, process)),
-                false => Ok(()),
+            if command != Command::Start {
+                // A stop waits for no disk.
+                return Ok(());
             }
+            // The service does not come before others, as the guard and its stop do.
+            let _ = rustix::process::setpriority_process(Some(process.group), priority);
+            // The next guard has to know of a start.
+            own_notes.write(fact(command, process))
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
         Ok(ServiceCommand { command, output, runner, notes })

@@ -49,6 +49,8 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     sys::raw::share_heap();
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
+    // The scheduler shares the processors among sessions first.
+    let _ = fs::write("/proc/self/autogroup", sys::NICE_MIN.to_string());
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
@@ -82,5 +84,4 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
 fn protect() {
     let _ = fs::write(OOM_SCORE, "-1000");
     let _ = rustix::mm::mlockall(sys::memory_lock());
-    let _ = fs::write("/proc/self/autogroup", sys::NICE_MIN.to_string());
 }

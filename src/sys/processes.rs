@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::{come_first, raw, start_small_thread};
+use super::{raw, start_small_thread};
 
 /// How soon all processes are listed again when one could not be looked at, or has not ended yet;
 /// for the latter longer each time.
@@ -31,9 +31,6 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 /// found that /proc hides, as those of other users. It takes as long as the host has processes, and
 /// as they need to end.
 pub fn end_session(session: Pid) {
-    let priority = rustix::process::getpriority_process(None);
-    // A stop may wait for it.
-    come_first();
     let (mut longer, mut is_told) = (0, false);
     loop {
         match kill_session(session) {
@@ -54,7 +51,6 @@ pub fn end_session(session: Pid) {
             }
         }
     }
-    let _ = priority.and_then(|priority| rustix::process::setpriority_process(None, priority));
 }
 
 /// Kills the processes of a session that are found; returns one that has not ended yet.

@@ -14,10 +14,13 @@ const SMALL_STACK_BYTES: usize = 64 * 1024;
 /// The highest priority of those that are not real-time.
 pub const NICE_MIN: i32 = -20;
 
-/// Gives this thread that priority: on a busy host the guard comes first, and the stop that it
-/// runs. Best effort: not everybody may.
-pub fn come_first() {
+/// Gives this thread that priority, which the threads that it starts and the processes that they
+/// spawn inherit: on a busy host the guard comes first, and the stop that it runs. Best effort: not
+/// everybody may. Returns the niceness before.
+pub fn come_first() -> i32 {
+    let before = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = rustix::process::setpriority_process(None, NICE_MIN);
+    before
 }
 
 /// Starts a thread of this name.

@@ -23,6 +23,9 @@ use crate::core::timing::{SLACK, Timing, guard_answer_time};
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How often the time to answer is doubled for a guard that has not reported yet.
+const DOUBLED_MAX: u32 = 3;
+
 /// What the agent knows of its guard.
 #[derive(Clone, Debug)]
 pub(super) struct GuardView {
@@ -37,6 +40,9 @@ pub(super) struct GuardView {
     number: u64,
     /// How long to wait before the next start.
     pause: Duration,
+    /// How many guards in a row were killed before they had reported: a busy host needs longer to
+    /// start one, and would never have one.
+    silent_count: u32,
     /// Why there is no guard, as it was last reported.
     reported_loss: Option<String>,
     /// The times under which the previous instance may have left the service running.
@@ -103,6 +109,7 @@ impl GuardView {
             start_at: now,
             number: 0,
             pause: PAUSE_MIN,
+            silent_count: 0,
             reported_loss: None,
             previous_times: None,
             predecessor_term: None,
@@ -239,6 +246,7 @@ impl GuardView {
         let complete = report.heard >= present.sent_count;
         present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
         let before = present.report.replace(report.clone());
+        self.silent_count = 0;
         match &report.service {
             ServiceState::Up(grant, _) if grant.holder != own => {
                 self.predecessor_term = grant.context.term;
@@ -316,6 +324,7 @@ impl GuardView {
         }
         effects.report(Report::GuardKilled(Ms(self.answer_time())));
         effects.want(Effect::KillGuard);
+        self.silent_count += u32::from(!self.has_reported());
         self.forget(now);
         true
     }
@@ -339,7 +348,8 @@ impl GuardView {
 
     /// Returns the time in which the guard has to answer before it is killed.
     pub(super) fn answer_time(&self) -> Duration {
-        guard_answer_time(self.config.timing.renewal(), self.previous_times)
+        let once = guard_answer_time(self.config.timing.renewal(), self.previous_times);
+        once * (1 << self.silent_count.min(DOUBLED_MAX))
     }
 
     pub(super) fn set_timers(&self, timers: &mut Timers) {
