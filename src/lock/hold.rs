@@ -10,7 +10,7 @@ use super::account::{Ending, Outcome};
 use super::command::{self, Event};
 use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
-use super::job::{Inspection, Job};
+use super::job::{Inspection, Job, Stop};
 use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
 use crate::core::{Instant, Ms};
@@ -153,16 +153,7 @@ impl<'a> Hold<'a> {
                 self.job.send(SIGKILL);
                 return Err(Refusal::system("cannot wait for the command: ")(error));
             }
-            self.receive_all();
-            self.end_in_time();
-            // Of a command that has ended, a signal is for the lock that is held on.
-            while !self.has_ended()
-                && let Some(signal) = self.front.signals.next()
-            {
-                self.job.pass_on(signal);
-            }
-            // A child may have ended since: its SIGCHLD was read here, and wakes nobody again.
-            self.receive_all();
+            self.take_signals();
             if let Some(signal) = self.job.take_stop() {
                 self.stop(signal);
             }
@@ -185,6 +176,26 @@ impl<'a> Hold<'a> {
 
     fn is_lost(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.end.has_begun())
+    }
+
+    /// Takes in all that was heard of the lock and of the command, and passes the signals on.
+    /// Returns whether the command was let go on by one of them.
+    fn take_signals(&mut self) -> bool {
+        let mut goes_on = false;
+        loop {
+            let signal = self.front.signals.next();
+            // A SIGCHLD that was read wakes nobody again: the children are reaped after each read.
+            self.receive_all();
+            self.end_in_time();
+            let Some(signal) = signal else { return goes_on };
+            if self.has_ended() {
+                // It is for the lock that is held on.
+                self.front.signals.put_back(signal);
+                return goes_on;
+            }
+            goes_on |= signal == SIGCONT;
+            self.job.pass_on(signal);
+        }
     }
 
     /// Takes in all that was heard of the lock and of the command.
@@ -264,16 +275,18 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The leader was stopped, and this process may have stopped with it. The command goes on if
-    /// the lock is still held.
+    /// The leader was stopped, and this process stops with it. The command goes on with this
+    /// process, if the lock is still held.
     fn stop(&mut self, signal: i32) {
         if self.is_lost() {
-            self.job.send(SIGCONT);
-        } else if self.job.stop(signal, &self.front.signals) {
-            self.receive_all();
-            self.end_in_time();
-            if !self.is_lost() {
-                self.job.go_on();
+            return self.job.send(SIGCONT);
+        }
+        let Some(stop) = self.job.stop(signal) else { return };
+        // The command is not sent SIGCONT twice: it may be stopped again in between.
+        if !self.take_signals() && !self.is_lost() && !self.has_ended() {
+            match stop {
+                Stop::ByTerminal => self.job.go_on(),
+                Stop::ByProgram => self.job.give_terminal(),
             }
         }
     }

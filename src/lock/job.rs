@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use super::account::Ending;
 use super::command::{self, Event};
 use super::protocol::OfTerminal;
-use super::signals::{Signals, is_deadly};
+use super::signals::is_deadly;
 use super::terminal::Terminal;
 use crate::core::Instant;
 use crate::exit::LockExit;
@@ -19,6 +19,14 @@ use crate::sys::raw;
 /// How often it is inspected whether the group is empty: first, and at last.
 const INSPECT_MIN: Duration = Duration::from_millis(20);
 const INSPECT_MAX: Duration = Duration::from_secs(1);
+
+/// What has stopped the leader, with which this process was to stop.
+pub(super) enum Stop {
+    /// The terminal: the command goes on with this process, also where that was not stopped.
+    ByTerminal,
+    /// A program, which lets the command go on itself unless this process was stopped.
+    ByProgram,
+}
 
 /// A command, and the terminal of its session.
 pub(super) struct Job {
@@ -72,7 +80,10 @@ impl Job {
         match event {
             Event::Started(group) => self.group = Pid::from_raw(group),
             Event::Stopped(signal) => self.stopped_by = Some(signal),
-            Event::Ended(ending) => self.ended = Some(ending),
+            Event::Ended(ending) => {
+                self.ended = Some(ending);
+                self.stopped_by = None;
+            }
             Event::NotStarted(_) | Event::LessLeft | Event::NothingLeft => {}
         }
     }
@@ -114,39 +125,27 @@ impl Job {
 
     /// The leader was stopped: this process's group stops too, as it would if the command were in
     /// it. A shell that runs a script does not look for what is stopped: its own shell has to see
-    /// it stopped. Where no shell does, nobody would let the command go on. Returns whether this
-    /// process has stopped and goes on: then the command is to go on too.
-    pub(super) fn stop(&mut self, signal: i32, signals: &Signals) -> bool {
-        let Some(terminal) = &self.terminal else { return false };
+    /// it stopped. Where no shell does, nobody would let the command go on. Returns, when this
+    /// process goes on, what has stopped the leader; `None` if this process was not to stop.
+    pub(super) fn stop(&mut self, signal: i32) -> Option<Stop> {
+        let terminal = self.terminal.as_ref()?;
         let reads = matches!(signal, SIGTTIN | SIGTTOU);
         if reads && terminal.is_own() {
             // It wants the terminal, and can have it.
             self.wants_terminal = true;
             self.go_on();
-            return false;
+            return None;
         }
         let is_of_terminal = reads || signal == SIGTSTP;
         if !is_of_terminal && !self.group.is_some_and(|group| terminal.is_of(group)) {
-            return false;
+            return None;
         }
         self.take_terminal_back();
         // SIGSTOP would stop this group also where no shell watches it, and for ever: a program
         // that stops the command, and lets the command go on, does not know this process. The
         // kernel ignores SIGTSTP there.
         raw::act_by_default_with_group(if is_of_terminal { signal } else { SIGTSTP });
-        let mut has_stopped = false;
-        while let Some(signal) = signals.next() {
-            // The command is not sent SIGCONT twice: it may be stopped again in between.
-            match signal {
-                SIGCONT => has_stopped = true,
-                other => self.pass_on(other),
-            }
-        }
-        if !is_of_terminal && !has_stopped {
-            self.give_terminal();
-            return false;
-        }
-        true
+        Some(if is_of_terminal { Stop::ByTerminal } else { Stop::ByProgram })
     }
 
     /// The leader has ended. Takes the terminal back, as a shell would then: the signals of the
@@ -178,8 +177,9 @@ impl Job {
         }
     }
 
-    /// Lets a command go on that was stopped.
-    pub(super) fn go_on(&self) {
+    /// Lets a command go on that was stopped: a stop that was noted before is over.
+    pub(super) fn go_on(&mut self) {
+        self.stopped_by = None;
         self.give_terminal();
         self.send(SIGCONT);
     }

@@ -8,6 +8,8 @@ use libc::{
     SIGWINCH,
 };
 
+use rustix::process::Signal;
+
 use crate::sys::{self, raw};
 
 /// Those that end a process that waits for a lock, and that are passed on to a command.
@@ -35,6 +37,14 @@ impl Signals {
     /// Reads the next signal, if there is one.
     pub(super) fn next(&self) -> Option<i32> {
         sys::next_signal(&self.0)
+    }
+
+    /// Lets a signal be read again: this process sends it to itself, and blocks it.
+    pub(super) fn put_back(&self, signal: i32) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // One can always send it to oneself.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        }
     }
 
     /// Reads until the next signal that ends a process which waits, if there is one. Stops this

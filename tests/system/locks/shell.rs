@@ -210,6 +210,56 @@ fn control_z_works_while_the_front_waits_for_what_the_command_has_left() {
     });
 }
 
+/// Starts a job that is stopped by a program, with the front that runs it; returns its process.
+fn stopped_job(site: &Site, terminal: &mut Terminal, ignored: &str) -> u32 {
+    let job = "sh -c 'echo $$ >$D/job; echo be''gun; exec sleep 1000'";
+    terminal.enter(&format!("(trap '' {ignored}; exec $P lock $S x {job})"));
+    terminal.wait_for("begun");
+    let job = fs::read_to_string(site.sandbox.join("job")).expect("a number");
+    let job = job.trim().parse().expect("a number");
+    until_true("the job", || terminal.is_of(job));
+    signal(job, Signal::STOP);
+    terminal.wait_for("Stopped");
+    job
+}
+
+/// The front read the signal that tells of the end when it went on, and looked at no child: it
+/// waited for ever, and held the lock.
+#[test]
+fn a_command_that_is_killed_while_it_is_stopped_has_ended_when_its_front_goes_on() {
+    on_both_stores(|site| {
+        at_both_shells(site, |terminal| {
+            // Nothing but the end of the command tells the front to go on.
+            let job = stopped_job(site, terminal, "CONT");
+            signal(job, Signal::KILL);
+            terminal.enter("fg");
+            terminal.wait_for("> ");
+            terminal.expect_status(137);
+        });
+        expect_free(site);
+    });
+}
+
+/// The front stopped again with the command, which it had let go on.
+#[test]
+fn a_command_that_was_stopped_twice_goes_on_with_its_front() {
+    on_both_stores(|site| {
+        at_both_shells(site, |terminal| {
+            let job = stopped_job(site, terminal, "USR1");
+            signal(job, Signal::CONT);
+            until_true("it goes on", || state_of(job) != Some('T'));
+            signal(job, Signal::STOP);
+            until_true("it is stopped", || state_of(job) == Some('T'));
+            terminal.enter("fg");
+            until_true("it goes on", || terminal.is_of(job) && state_of(job) != Some('T'));
+            terminal.press(CONTROL_C);
+            terminal.wait_for("> ");
+            terminal.expect_status(130);
+        });
+        expect_free(site);
+    });
+}
+
 /// It would have to be renewed for as long as it is stopped.
 #[test]
 fn a_stopped_wait_gets_no_lock_that_it_keeps() {
