@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::{absolute, check_entries_safe};
@@ -71,11 +71,22 @@ pub fn make_dir(path: &Path) -> Result<(), Unusable> {
     Ok(())
 }
 
+/// Makes a directory of this user alone, whatever the umask is. Nobody else can replace it: see
+/// [`make_dir`].
+///
+/// # Errors
+///
+/// What the system says, also if there is something of this name.
+pub fn make_one(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+}
+
 fn find_or_make(path: &Path) -> Result<Metadata, Unusable> {
     let failed = |error| Unusable::Failed(path.to_owned(), error);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match DirBuilder::new().mode(0o700).create(path) {
+            match make_one(path) {
                 // Another process was faster.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
                 Ok(()) | Err(_) => fs::symlink_metadata(path).map_err(failed),

@@ -266,3 +266,22 @@ fn a_write_under_a_lease_is_refused_when_the_lease_has_been_lost() {
     assert!(term(&claim("two")) > one);
     assert_eq!((put("one"), put("two")), (Some(100), Some(0)));
 }
+
+/// A user's own umask took the right to read the files of the store, and everybody was refused.
+#[test]
+fn the_files_of_a_directory_are_of_its_user_whatever_the_umask_is() {
+    let host = Sandbox::new("umask");
+    for umask in ["0777", "0400", "0222"] {
+        let mut command = host.command("sh");
+        let script = "umask $0; \"$P\" lock --dir $D/$0 x true && \"$P\" grab --dir $D/$0 y >&2 &&
+                      exec \"$P\" lock --dir $D/$0 z sh -c 'ls -ld $0 $0/putex $0/putex/*' $D/$0";
+        command.args(["-c", script, umask]).env("P", programs::putex()).env("D", host.text());
+        let run = host.run(&mut command);
+        assert_eq!(run.status, Some(0), "{umask}: {}", run.said);
+        let modes: Vec<_> = run.shown.lines().filter_map(|line| line.get(..10)).collect();
+        assert_eq!(modes.len(), 6, "two folders, the epoch, the sequence, two tickets");
+        let (folders, files) = modes.split_at(2);
+        assert!(folders.iter().all(|mode| *mode == "drwx------"), "{umask}: {modes:?}");
+        assert!(files.iter().all(|mode| *mode == "-rw-------"), "{umask}: {modes:?}");
+    }
+}

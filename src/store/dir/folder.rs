@@ -143,8 +143,8 @@ impl Folder {
         let path = self.path.display();
         let busy = || {
             StoreErrorKind::Unreachable.error(format!(
-                "the lock of {path} was not had in time: a process that has it is stopped, or the \
-                 disk"
+                "the lock of {path} was not had in time: too many processes ask for it, one that \
+                 has it is stopped, or the disk"
             ))
         };
         self.lock_until(Some(deadline))?.ok_or_else(busy)
@@ -318,7 +318,10 @@ impl Folder {
         }
         let write = || -> io::Result<File> {
             let flags = FLAGS | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-            let mut file = self.openat(at, flags, Mode::RUSR | Mode::WUSR)?;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let mut file = self.openat(at, flags, mode)?;
+            // The umask may have taken from it.
+            rustix::fs::fchmod(&file, mode)?;
             file.write_all(&content)?;
             Ok(file)
         };

@@ -1,9 +1,9 @@
 //! Checks of a bucket's folder: no other user can replace it or write to it, and no other host
 //! shares its file system.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -48,14 +48,12 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let opened = match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match DirBuilder::new().mode(0o700).create(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(refused("create", path, &error));
-                }
-                Ok(()) | Err(_) => open(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match safe_path::make_one(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(refused("create", path, &error));
             }
-        }
+            Ok(()) | Err(_) => open(),
+        },
         opened => opened,
     };
     let dir = match opened.map_err(|error| (error, fs::symlink_metadata(path))) {

@@ -259,11 +259,19 @@ impl Entered<'_> {
     fn create(&self, at: &str, file_name: &str, body: &[u8]) -> StoreResult<(File, File)> {
         let folder = self.folder;
         let file = folder.create_file(at, file_name, body)?;
-        let inherited = folder.openat(at, FLAGS | OFlags::RDONLY, Mode::empty());
-        let inherited = inherited.map_err(|error| folder.failed("open", at, error))?;
-        folder.lock_own(file_name, &file)?;
-        folder.lock_own(file_name, &inherited)?;
-        Ok((file, inherited))
+        let lock_both = || {
+            let inherited = folder.openat(at, FLAGS | OFlags::RDONLY, Mode::empty());
+            let inherited = inherited.map_err(|error| folder.failed("open", at, error))?;
+            folder.lock_own(file_name, &file)?;
+            folder.lock_own(file_name, &inherited)?;
+            Ok(inherited)
+        };
+        let locked = lock_both();
+        if locked.is_err() {
+            // Best effort: whoever finds a file that nobody has locked removes it.
+            let _ = folder.unlink(at);
+        }
+        Ok((file, locked?))
     }
 
     /// Removes what is left of some tickets that have ended, whatever their names. Each number
