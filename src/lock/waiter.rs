@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -27,7 +28,7 @@ use crate::store::dir::watch::Watch;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
-const ENTERED_WITHIN: Duration = Duration::from_secs(2);
+const ENTERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often a process that waits for the lock of the folder looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
@@ -53,8 +54,12 @@ pub(crate) struct Waiter<'a> {
     /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
     /// for.
     changes: Option<Watch>,
-    /// Woken by threads at the end of a ticket.
+    /// Woken by threads at the end of a ticket, or when one cannot wait for that.
     waker: Arc<Waker>,
+    /// How the wait of a thread has ended, which it sends before it wakes.
+    ends: Receiver<io::Result<()>>,
+    /// Cloned for each thread.
+    end_sender: Sender<io::Result<()>>,
     /// The keys and revisions of the tickets for which there is a thread.
     heard: BTreeSet<(String, Revision)>,
 }
@@ -123,7 +128,8 @@ fn with_patience(limit: Instant) -> Instant {
 impl<'a> Waiter<'a> {
     fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
         let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-        Ok(Waiter { asker, folder, changes: None, waker, heard: BTreeSet::new() })
+        let ((end_sender, ends), heard) = (mpsc::channel(), BTreeSet::new());
+        Ok(Waiter { asker, folder, changes: None, waker, ends, end_sender, heard })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
@@ -145,8 +151,8 @@ impl<'a> Waiter<'a> {
                 return Err(NotWaited::Interrupted(signal));
             }
             if limit.is_some_and(|limit| sys::now() >= limit) {
-                let text = "another process does not go on with the directory: it is stopped, or \
-                            the disk";
+                let text = "the lock of the directory was not had in time: too many processes \
+                            ask for it, one that has it is stopped, or the disk";
                 let error = StoreErrorKind::Unreachable.error(format!("{name}: {text}"));
                 return Err(NotWaited::Refused(error.into()));
             }
@@ -203,10 +209,18 @@ impl<'a> Waiter<'a> {
             return Ok(());
         }
         let file = self.open_to_wait(ticket)?;
-        let waker = Arc::clone(&self.waker);
+        self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))
+    }
+
+    /// Starts a thread that waits, and then wakes this process.
+    fn start_to_wait(
+        &self,
+        wait: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<(), NotWaited> {
+        let (waker, end_sender) = (Arc::clone(&self.waker), self.end_sender.clone());
         let run = move || {
-            // Whoever is woken sees what came of it.
-            let _ = file.map(wait_for_end);
+            // It is gone when this process does not wait any more.
+            let _ = end_sender.send(wait());
             waker.wake();
         };
         sys::start_small_thread("putex-ticket", run).map(drop).map_err(cannot_wait)
@@ -232,7 +246,7 @@ impl<'a> Waiter<'a> {
             };
             if is_over {
                 self.waker.clear();
-                return Ok(());
+                return self.ends.try_iter().collect::<io::Result<()>>().map_err(cannot_wait);
             }
         }
     }
@@ -262,4 +276,23 @@ fn wait_for<const N: usize>(
 
 fn cannot_wait(error: io::Error) -> NotWaited {
     NotWaited::Refused(Refusal::system("cannot wait: ")(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lock was free, and its waiter and all behind that slept for ever.
+    #[test]
+    fn a_thread_that_cannot_wait_for_the_end_of_a_ticket_ends_the_wait() {
+        let base = std::env::temp_dir().join(format!("putex-waiter-{}", std::process::id()));
+        let name = Name::parse("web/x").expect("a name");
+        let asker = Asker { name: &name, limit: None, signals: None };
+        let waited = in_bucket((&base, "b"), asker, |waiter| {
+            waiter.start_to_wait(|| Err(rustix::io::Errno::NOLCK.into()))?;
+            waiter.wait_for_wake(Some(sys::now().after(sys::PATIENCE)))
+        });
+        std::fs::remove_dir_all(base).expect("a folder");
+        assert_eq!(waited.map_err(|refusal| refusal.exit), Err(Exit::System));
+    }
 }

@@ -258,7 +258,7 @@ fn a_process_that_is_stopped_inside_holds_nobody_beyond_its_limit_or_a_signal() 
         folder.lock().expect("the lock");
         let run = site.run(&["-n", "x", "true"]);
         assert_eq!(run.status, Some(69), "{}", run.said);
-        assert!(run.said.contains("it is stopped"), "{}", run.said);
+        assert!(run.said.contains("one that has it is stopped"), "{}", run.said);
         let mut ended = site.lock("ended", &["x"]);
         until_true("a waiter", || is_waited_for(site));
         ended.signal_front(Signal::TERM);
