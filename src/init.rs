@@ -7,7 +7,7 @@
 use crate::core::REACH_MAX;
 use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::exit::Refusal;
-use crate::operation;
+use crate::operation::{self, WriteEnd};
 use crate::store::name::MARK_KEY;
 use crate::store::{Bucket, FirstKeys, mark, open_or_make};
 use crate::sys;
@@ -24,12 +24,16 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String
     // A directory ends with its host: what is in it is as old as the boot at most.
     if !is_local {
         let may = "the mark of the bucket may be missing";
-        // Without a missing mark nothing is written.
-        let _ = operation::write(bucket, MARK_KEY, may, |found| {
-            let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
-            let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
-            missing.map(|missing| mark::to_content(&missing)).ok_or(())
-        })?;
+        let mut mark_it = || {
+            operation::write(bucket, MARK_KEY, may, REACH_MAX, |found| {
+                let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
+                let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
+                missing.map(|missing| mark::to_content(&missing)).ok_or(())
+            })
+        };
+        // A mark has no number by which it is known again: the one that stands counts. Without a
+        // missing mark nothing is written.
+        while mark_it()? == WriteEnd::Replaced {}
     }
     let mut lines = info.remarks;
     lines.push(format!("bucket {name}: ready; no lock or lease waits for an older bucket"));

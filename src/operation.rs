@@ -6,16 +6,13 @@ use std::time::Duration;
 use log::Level;
 
 use crate::core::write::{Outcome, PendingWrite};
-use crate::core::{Instant, REACH_MAX, Revision, StoreErrorKind};
+use crate::core::{Instant, Revision, StoreErrorKind};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
 use crate::store::{Bucket, Content, Entry, Expected, Stays, open_existing};
 use crate::sys::{self, Alarm};
-
-/// How often a write is tried, or its key read, until it is known whether the write was stored.
-const WRITES_MAX: u32 = 5;
 
 /// Why nothing is done with a key.
 pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
@@ -104,8 +101,20 @@ impl Operation<'_> {
     }
 }
 
-/// Writes under a key until it is known what has become of that. `judge` says what is to replace
-/// the entry that stands there, which is so old. Returns the revision, or why nothing is written.
+/// What a write of an operator has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WriteEnd<Why> {
+    /// It stands at this revision.
+    Stands(Revision),
+    /// Nothing is written, for this reason.
+    NotWritten(Why),
+    /// It may have stood; others have written since. It is not written again: somebody else may
+    /// have ended it, and been told so.
+    Replaced,
+}
+
+/// Writes under a key until it is known what has become of that, for `patience` at most. `judge`
+/// says what is to replace the entry that stands there, which is so old, or why nothing is written.
 ///
 /// # Errors
 ///
@@ -114,11 +123,13 @@ pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
     may: &str,
+    patience: Duration,
     mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Result<Content, Why>,
-) -> Result<Result<Revision, Why>, Refusal> {
+) -> Result<WriteEnd<Why>, Refusal> {
+    let until = sys::now().after(patience);
     let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
-    for _ in 0..WRITES_MAX {
+    while sys::now() < until {
         let by = sys::now().after(ANSWER_MAX);
         let entry = match read_with_age(bucket, key, by) {
             Ok(found) => found,
@@ -126,16 +137,16 @@ pub(crate) fn write<Why>(
             // What was read last may have closed the store.
             Err(error) => {
                 last = error.text;
-                open_again(bucket)?;
+                open_again(bucket, until)?;
                 continue;
             }
         };
         let at = entry.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
         let attempt = entry.as_ref().and_then(|(entry, _)| entry.content.attempt());
         match under_way.as_ref().map(|(write, _)| write.read(at, attempt)) {
-            Some(Outcome::Held { revision, .. }) => return Ok(Ok(revision)),
-            Some(Outcome::Repeat(_)) => {}
-            Some(_) | None => under_way = None,
+            Some(Outcome::Held { revision, .. }) => return Ok(WriteEnd::Stands(revision)),
+            Some(Outcome::Replaced) => return Ok(WriteEnd::Replaced),
+            Some(_) | None => {}
         }
         let (write, content) = match &mut under_way {
             Some(under_way) => under_way,
@@ -144,22 +155,22 @@ pub(crate) fn write<Why>(
                     let attempt = content.attempt().unwrap_or_default();
                     none.insert((PendingWrite::send(at, attempt, sys::now()), content))
                 }
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(WriteEnd::NotWritten(why)),
             },
         };
         write.send_again(sys::now());
         let written = bucket.write(key, Expected::Key(at), content, Stays::Kept, by);
         match write.answered(written) {
-            Outcome::Held { revision, .. } => return Ok(Ok(revision)),
+            Outcome::Held { revision, .. } => return Ok(WriteEnd::Stands(revision)),
             Outcome::Lost => {
                 last = "others have written it at the same time".to_owned();
                 under_way = None;
             }
-            Outcome::Read => {}
+            Outcome::Read | Outcome::Replaced => {}
             Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
             Outcome::Repeat(why) => {
                 last = why;
-                open_again(bucket)?;
+                open_again(bucket, until)?;
             }
         }
     }
@@ -168,12 +179,12 @@ pub(crate) fn write<Why>(
 }
 
 /// Opens the bucket again after a pause: a server that is out of reach refuses at once.
-fn open_again(bucket: &mut dyn Bucket) -> Result<(), Refusal> {
+fn open_again(bucket: &mut dyn Bucket, by: Instant) -> Result<(), Refusal> {
     let no_wait = Refusal::system("cannot wait: ");
     let alarm = Alarm::new().map_err(&no_wait)?;
     alarm.wait([], Some(sys::now().after(READ_EVERY))).map_err(&no_wait)?;
     // The next read says why it is not open.
-    let _ = open_existing(bucket, sys::now().after(REACH_MAX));
+    let _ = open_existing(bucket, by);
     Ok(())
 }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentState, AgentStatus, Ms, Revision};
+use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision};
 use crate::exit::Refusal;
 use crate::log::Destination;
-use crate::operation::{Ended, Operation, UNKNOWN_KEY, write};
+use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
 use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::store::{Bucket, Content};
@@ -183,7 +183,7 @@ impl Process<'_> {
         let (key, mut replaced) = (&self.request.key, None);
         let bucket = &mut *self.operation.bucket;
         let of_key = stored::key_of(key);
-        let written = write(bucket, &of_key, "the pause may be written", |found| {
+        let written = write(bucket, &of_key, "the pause may be written", REACH_MAX, |found| {
             let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
             if let Some(CurrentPause { pause: other, left, .. }) = &standing
                 && *left > own.lasts
@@ -198,14 +198,20 @@ impl Process<'_> {
             replaced = standing;
             Ok(stored::to_content(own))
         })?;
-        Ok(written.map(|at| (at, replaced)))
+        Ok(match written {
+            WriteEnd::Stands(at) => Ok((at, replaced)),
+            WriteEnd::NotWritten(why) => Err(why),
+            WriteEnd::Replaced => Err("it may have been paused; others have ended or replaced \
+                                       that since: putex status shows what stands"
+                .to_owned()),
+        })
     }
 
     /// Writes in the place of the pause that stands at this revision: the pause before, or its end.
     /// Somebody else may have ended or replaced it.
     fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
         let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
-        let written = write(bucket, &key, "its end may be written", |found| {
+        let written = write(bucket, &key, "its end may be written", REACH_MAX, |found| {
             let stands = found.is_some_and(|(entry, _)| entry.revision == at);
             let content = || before.map_or_else(Content::tombstone, stored::to_content);
             stands.then(content).ok_or(())

@@ -20,9 +20,9 @@ use self::judge::{
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
-use crate::exit::Refusal;
+use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
-use crate::operation::{Ended, Operation, write};
+use crate::operation::{Ended, Operation, WriteEnd, write};
 use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
@@ -155,14 +155,23 @@ impl Process<'_> {
         let key = &self.request.key;
         let bucket = &mut *self.operation.bucket;
         let of_seat = wanted::key_of(key, own.seat);
-        write(bucket, &of_seat, "the request may be written", |found| {
+        let may = "the request may be written";
+        let written = write(bucket, &of_seat, may, REACH_MAX, |found| {
             match found.and_then(|(entry, age)| wanted::standing(entry, age)) {
                 Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
                     Err(format!("{by} is about to move it to {to}, for {} still", Ms(left)))
                 }
                 Some(_) | None => Ok(wanted::to_content(own)),
             }
-        })
+        })?;
+        match written {
+            WriteEnd::Stands(at) => Ok(Ok(at)),
+            WriteEnd::NotWritten(why) => Ok(Err(why)),
+            WriteEnd::Replaced => {
+                let why = "the request may have been written; others have replaced it since";
+                Err(Refusal::new(Exit::Unreachable, why))
+            }
+        }
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to

@@ -8,6 +8,7 @@
 //!  send --> answered --> Held, Refused, Lost
 //!   ^          | Repeat    | Read
 //!   +----------+--- read <-+
+//!                     +--> Held, Replaced
 //! ```
 
 use super::event::Written;
@@ -39,6 +40,8 @@ pub enum Outcome {
     },
     /// It is not stored, and never will be: another write has come first.
     Lost,
+    /// It does not stand. It may have stood: another write has come first, or has replaced it.
+    Replaced,
     /// It is not stored, and the store says why: no copy of it is under way.
     Refused(String),
     /// Nothing is known, for this reason: the same write is sent again.
@@ -85,7 +88,7 @@ impl PendingWrite {
             // The read may be older than the write, which may come yet.
             Outcome::Repeat("it is not stored".to_owned())
         } else {
-            Outcome::Lost
+            Outcome::Replaced
         }
     }
 }
@@ -122,8 +125,8 @@ mod tests {
         assert_eq!(write.answered(Written::Moved(None)), Outcome::Read);
         let held = Outcome::Held { revision: Revision(9), sent: at(1) };
         assert_eq!(write.read(Revision(9), Some(3)), held);
-        assert_eq!(write.read(Revision(9), Some(2)), Outcome::Lost);
-        assert_eq!(write.read(Revision(0), None), Outcome::Lost);
+        assert_eq!(write.read(Revision(9), Some(2)), Outcome::Replaced);
+        assert_eq!(write.read(Revision(0), None), Outcome::Replaced);
         assert!(matches!(write.read(Revision(6), Some(2)), Outcome::Repeat(_)));
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use super::*;
-use crate::core::{BucketId, Written};
+use crate::core::{BucketId, REACH_MAX, Written};
 use crate::store::{
     BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, Stays,
     StoreResult,
@@ -24,14 +24,21 @@ enum Fate {
     WriteLost,
     /// The write of this number is stored before it.
     CutIn(u64),
+    /// It is stored, and replaced by a tombstone of another; the answer is lost.
+    EndedByAnother,
     /// The server refuses it.
     Denied,
 }
+
+/// So long is a write tried where its outcome stays unknown.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// A bucket with one key.
 struct Lossy {
     entry: Option<Entry>,
     fates: VecDeque<Fate>,
+    /// What becomes of all later writes.
+    then: Fate,
     /// The numbers of the writes that were sent.
     sent: Vec<u64>,
     /// After a write without an answer the bucket is opened again first.
@@ -40,7 +47,8 @@ struct Lossy {
 
 impl Lossy {
     fn of(fates: &[Fate]) -> Lossy {
-        Lossy { entry: None, fates: fates.iter().copied().collect(), sent: vec![], is_open: true }
+        let fates = fates.iter().copied().collect();
+        Lossy { entry: None, fates, then: Fate::Answered, sent: vec![], is_open: true }
     }
 
     fn at(&self) -> Revision {
@@ -54,9 +62,13 @@ impl Lossy {
     }
 
     /// Writes the next number each time when something else stands there.
-    fn run(&mut self) -> Result<Result<Revision, String>, Refusal> {
+    fn run(&mut self) -> Result<WriteEnd<String>, Refusal> {
+        self.run_for(REACH_MAX)
+    }
+
+    fn run_for(&mut self, patience: Duration) -> Result<WriteEnd<String>, Refusal> {
         let mut number = 0;
-        write(self, KEY, MAY, |found| {
+        write(self, KEY, MAY, patience, |found| {
             let standing = found.and_then(|(entry, _)| entry.content.attempt());
             if standing == Some(99) {
                 return Err("99 stands there".to_owned());
@@ -106,20 +118,23 @@ impl Bucket for Lossy {
         _deadline: Instant,
     ) -> Written {
         self.sent.push(content.attempt().expect("a number"));
-        let fate = self.fates.pop_front().unwrap_or(Fate::Answered);
+        let fate = self.fates.pop_front().unwrap_or(self.then);
         if let Fate::CutIn(number) = fate {
             self.store(&content_of(number));
         }
         let written = match fate {
             Fate::Denied => return Written::Denied("no permission".to_owned()),
             Fate::WriteLost => None,
-            Fate::Answered | Fate::AnswerLost | Fate::CutIn(_) => {
+            Fate::Answered | Fate::AnswerLost | Fate::CutIn(_) | Fate::EndedByAnother => {
                 Some(match expected.revision() == self.at() {
                     true => Written::Stored(self.store(content)),
                     false => Written::Moved(Some(self.at())),
                 })
             }
         };
+        if let Fate::EndedByAnother = fate {
+            self.store(&Content::tombstone());
+        }
         match (fate, written) {
             (Fate::Answered | Fate::CutIn(_), Some(written)) => written,
             (_, _) => {
@@ -146,14 +161,14 @@ impl Bucket for Lossy {
 #[test]
 fn a_write_that_was_stored_without_an_answer_is_known_again() {
     let mut bucket = Lossy::of(&[Fate::AnswerLost]);
-    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
     assert_eq!(bucket.sent, [1]);
 }
 
 #[test]
 fn a_write_that_was_not_stored_is_repeated_unchanged() {
     let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::Denied, Fate::AnswerLost]);
-    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
     assert_eq!(bucket.sent, [1, 1, 1], "a refusal says nothing of an earlier copy");
 }
 
@@ -161,26 +176,48 @@ fn a_write_that_was_not_stored_is_repeated_unchanged() {
 #[test]
 fn a_bucket_that_is_closed_is_opened_again_first() {
     let mut bucket = Lossy { is_open: false, ..Lossy::of(&[]) };
-    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
 }
 
 #[test]
 fn what_others_have_written_first_is_judged_anew() {
-    let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::CutIn(7)]);
-    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(2)));
-    assert_eq!(bucket.sent, [1, 1, 2]);
+    let mut bucket = Lossy::of(&[Fate::CutIn(7)]);
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(2)));
+    assert_eq!(bucket.sent, [1, 2]);
     let mut bucket = Lossy::of(&[Fate::CutIn(99)]);
-    assert_eq!(bucket.run().expect("it is known"), Err("99 stands there".to_owned()));
+    let refused = WriteEnd::NotWritten("99 stands there".to_owned());
+    assert_eq!(bucket.run().expect("it is known"), refused);
+}
+
+/// A pause was ended by `putex resume`, which exited with 0, and was written again.
+#[test]
+fn a_write_that_may_have_stood_is_not_written_again_after_one_of_others() {
+    for (fates, sent) in
+        [(&[Fate::EndedByAnother][..], &[1][..]), (&[Fate::WriteLost, Fate::CutIn(7)], &[1, 1])]
+    {
+        let mut bucket = Lossy::of(fates);
+        assert_eq!(bucket.run().expect("it is known"), WriteEnd::Replaced, "{fates:?}");
+        assert_eq!(bucket.sent, sent, "{fates:?}");
+    }
+}
+
+/// A server that was restarted had no second to come back.
+#[test]
+fn a_write_is_repeated_for_a_time_and_not_for_a_number_of_attempts() {
+    let mut bucket = Lossy::of(&[Fate::WriteLost; 8]);
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.sent, [1; 9]);
 }
 
 #[test]
 fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
-    let mut bucket = Lossy::of(&[Fate::WriteLost; WRITES_MAX as usize]);
-    let Refusal { text, .. } = bucket.run().expect_err("it is not known");
+    let always = |then| Lossy { then, ..Lossy::of(&[]) };
+    let Refusal { text, .. } =
+        always(Fate::WriteLost).run_for(PATIENCE).expect_err("it is not known");
     assert_eq!(text, "it may be written: no answer");
-    let Refusal { text, .. } = Lossy::of(&[Fate::Denied]).run().expect_err("it is refused");
+    let Refusal { text, .. } = always(Fate::Denied).run().expect_err("it is refused");
     assert_eq!(text, "no permission");
-    let others = [1, 2, 3, 4, 5].map(|number| Fate::CutIn(number + 50));
-    let Refusal { text, .. } = Lossy::of(&others).run().expect_err("others were faster");
+    let others = always(Fate::CutIn(50)).run_for(PATIENCE);
+    let Refusal { text, .. } = others.expect_err("others were faster");
     assert_eq!(text, "others have written it at the same time");
 }

@@ -328,7 +328,11 @@ impl LeaseCommand {
         let StoredLease { revision, attempt, .. } = self.last_read.0;
         match self.write?.read(revision, Some(attempt)) {
             Outcome::Held { sent, .. } => Some(sent),
-            Outcome::Lost | Outcome::Refused(_) | Outcome::Repeat(_) | Outcome::Read => None,
+            Outcome::Lost
+            | Outcome::Replaced
+            | Outcome::Refused(_)
+            | Outcome::Repeat(_)
+            | Outcome::Read => None,
         }
     }
 
@@ -393,8 +397,10 @@ impl LeaseCommand {
                 let view = self.expiring.take();
                 self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
             }
-            (Outcome::Lost | Outcome::Read, _) if now < self.until => self.phase = Phase::Reading,
-            (Outcome::Lost | Outcome::Read, _) => {
+            (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) if now < self.until => {
+                self.phase = Phase::Reading;
+            }
+            (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) => {
                 self.failed("others have written the lease again and again".to_owned(), now);
             }
             (Outcome::Refused(why) | Outcome::Repeat(why), _) => self.failed(why, now),

@@ -184,7 +184,9 @@ impl Pending {
             (Outcome::Lost, Written::Moved(Some(current))) => {
                 return Verdict::Lost(LockLoss::MovedTo(*current, expected));
             }
-            (Outcome::Lost, _) => return Verdict::Lost(LockLoss::Moved(expected)),
+            (Outcome::Lost | Outcome::Replaced, _) => {
+                return Verdict::Lost(LockLoss::Moved(expected));
+            }
             (Outcome::Read, _) => self.step = Step::Resolve(now),
             (Outcome::Repeat(_) | Outcome::Refused(_), _) => self.step = Step::Due(again_at),
         }

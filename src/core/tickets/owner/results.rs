@@ -132,7 +132,7 @@ impl TicketOwner {
             }
             Outcome::Held { revision, sent } => self.stored(revision, sent, now),
             Outcome::Read => self.phase = Phase::ReadingOwn,
-            Outcome::Lost => {
+            Outcome::Lost | Outcome::Replaced => {
                 self.write = None;
                 self.gone("its ticket was removed or replaced", now);
             }
