@@ -59,7 +59,7 @@ pub struct Request {
 type Followed = Result<String, String>;
 
 /// Does what is asked for. `signals` has those that end this command: the request is withdrawn
-/// then.
+/// at the first, and its result is waited for; at the second it is not.
 ///
 /// # Errors
 ///
@@ -74,7 +74,8 @@ pub fn run(
     let Request { key, level, .. } = request;
     let reader = Reader::new(source);
     let operation = Operation { key, level: *level, bucket, reader, destination };
-    let mut process = Process { request, operation, signals, chosen_at: sys::now() };
+    let chosen_at = sys::now();
+    let mut process = Process { request, operation, signals, chosen_at, written: None };
     let chosen = match process.choose()? {
         Ok(chosen) => chosen,
         Err(Unchosen::Done(text)) => {
@@ -94,6 +95,8 @@ struct Process<'a> {
     signals: OwnedFd,
     /// When the read was begun by which the holder was chosen.
     chosen_at: Instant,
+    /// The revision of the request that is written, and is not withdrawn.
+    written: Option<Revision>,
 }
 
 impl Process<'_> {
@@ -121,10 +124,10 @@ impl Process<'_> {
         let (by, lasts) = (self.request.by.clone(), self.request.wait);
         let (from, to) = (from.clone(), to.clone());
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
-        let at = match self.write(&own)? {
-            Ok(at) => at,
+        match self.write(&own)? {
+            Ok(at) => self.written = Some(at),
             Err(other) => return Ok(self.operation.refuse(&[other])),
-        };
+        }
         // It was written earlier: nobody begins after that.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
         let Chosen { from, to, .. } = chosen;
@@ -134,10 +137,13 @@ impl Process<'_> {
         );
         self.operation.tell(Level::Info, &text);
         let end = self.follow(chosen, until);
-        // Best effort: it ends by itself.
-        let (key, by) = (wanted::key_of(&self.request.key, *seat), sys::now().after(ANSWER_MAX));
-        let (expected, tombstone) = (Expected::Key(at), Content::tombstone());
-        self.operation.bucket.write(&key, expected, &tombstone, Stays::Kept, by);
+        if let Some(at) = self.written.take() {
+            // Best effort: it ends by itself.
+            let key = wanted::key_of(&self.request.key, *seat);
+            let (expected, tombstone) = (Expected::Key(at), Content::tombstone());
+            let by = sys::now().after(ANSWER_MAX);
+            self.operation.bucket.write(&key, expected, &tombstone, Stays::Kept, by);
+        }
         match end? {
             Ok(text) => Ok((text, 0)),
             Err(why) => {
@@ -175,19 +181,20 @@ impl Process<'_> {
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
-    /// follow after `until`. Returns what is printed, or why it has not succeeded.
-    fn follow(&mut self, chosen: &Chosen, until: Instant) -> Result<Followed, Refusal> {
+    /// follow after `until`, or after it is withdrawn. Returns what is printed, or why it has not
+    /// succeeded.
+    fn follow(&mut self, chosen: &Chosen, mut until: Instant) -> Result<Followed, Refusal> {
         let Chosen { seat, term, from, to, timing } = chosen;
         let no_wait = Refusal::system("cannot wait: ");
         let alarm = Alarm::new().map_err(&no_wait)?;
         let key = seat.key(&self.request.key);
         let takeover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
-        // The stop of the old service, the T of the other agent, and those who come after it.
-        let last = until.after(takeover * 3);
         let (mut renewals, mut told, mut told_at) = (Renewals::default(), None, None);
         let mut release = Release::new(self.chosen_at);
         loop {
             let now = sys::now();
+            // The stop of the old service, the T of the other agent, and those who come after it.
+            let last = until.after(takeover * 3);
             let seen = self.read_lock(&key).map(|entry| judge(&to_key_state(entry), *term, to));
             let ended = match &seen {
                 Ok(Seen::Done(new)) => {
@@ -214,8 +221,12 @@ impl Process<'_> {
                 Err(error) if now >= last => return Err(error.clone().into()),
                 Ok(_) | Err(_) => None,
             };
-            if let Some(why) = ended.or_else(|| interrupted(&self.signals)) {
+            if let Some(why) = ended {
                 return Ok(Err(why));
+            }
+            if sys::next_signal(&self.signals).is_some() {
+                self.withdraw(chosen)?;
+                until = until.min(sys::now());
             }
             if let Ok(seen) = &seen {
                 release.note(seen, now);
@@ -235,6 +246,31 @@ impl Process<'_> {
                 alarm.wait([signals], Some(next)).map_err(&no_wait)?;
             }
         }
+    }
+
+    /// Withdraws the request, by a signal. The holder may have begun to follow it: what it does next
+    /// shows that.
+    ///
+    /// # Errors
+    ///
+    /// When it is not known that the request is withdrawn; or when it is already, and what has
+    /// become of it is not waited for any more.
+    fn withdraw(&mut self, Chosen { seat, from, .. }: &Chosen) -> Result<(), Refusal> {
+        let unknown = |why: &str| {
+            let text = format!("{from} may still follow the request until it ends: {why}");
+            Refusal::new(Exit::Unreachable, text)
+        };
+        let Some(at) = self.written.take() else { return Err(unknown("a second signal")) };
+        let (key, may) = (wanted::key_of(&self.request.key, *seat), "it may be withdrawn");
+        // One that others have replaced is over too.
+        write(&mut *self.operation.bucket, &key, may, REACH_MAX, |found| {
+            let stands = found.is_some_and(|(entry, _)| entry.revision == at);
+            stands.then(Content::tombstone).ok_or(())
+        })
+        .map_err(|refusal| unknown(&refusal.text))?;
+        let text = format!("the request is withdrawn; waiting for {from} to renew or release it");
+        self.operation.tell(Level::Info, &text);
+        Ok(())
     }
 
     /// Follows start at the agent that has the lock of this term. The record of the holder before
@@ -264,7 +300,8 @@ impl Process<'_> {
                         let text = format!("{to} has it; waiting for start to succeed");
                         operation.tell(Level::Info, &text);
                     }
-                    interrupted(signals).map(Err)
+                    let why = "ended by a signal, before start has succeeded";
+                    sys::next_signal(signals).map(|_| Err(format!("{to} has it; {why}")))
                 }
             })
         })
@@ -311,11 +348,6 @@ impl Process<'_> {
         let _ = self.operation.bucket.subscribe(&[key]);
         self.operation.bucket.get(key, sys::now().after(ANSWER_MAX))
     }
-}
-
-/// Returns why this command ends early, if it was told to.
-fn interrupted(signals: &OwnedFd) -> Option<String> {
-    sys::next_signal(signals).map(|_| "withdrawn, by a signal".to_owned())
 }
 
 /// Says what is waited for.

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Site, holders, of, server};
-use crate::support::clock::{PATIENCE, now};
+use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::process::{signal, wait_exit};
 
 /// A script that goes on after the command found nobody: it had ended before start.
@@ -63,12 +63,70 @@ fn a_signal_withdraws_the_request() {
     let mut next = || said.next().expect("a line").expect("it is text");
     assert!(next().starts_with("putex: web: h1 is to give it to h2; "));
     signal(child.id(), Signal::INT);
-    let withdrawn = std::iter::from_fn(|| Some(next())).find(|line| line.contains("withdrawn"));
-    assert_eq!(withdrawn.as_deref(), Some("putex: web: withdrawn, by a signal"));
+    let mut withdrawn = || {
+        let line = std::iter::from_fn(|| Some(next())).find(|line| line.contains("withdrawn"));
+        line.expect("a line")
+    };
+    let due = "putex: web: the request is withdrawn; waiting for h1 to renew or release it";
+    assert_eq!(withdrawn(), due);
+    first.signal(Signal::CONT);
+    let due = "putex: web: withdrawn: h1 has not begun to give it, and keeps it";
+    assert_eq!(withdrawn(), due);
     let ended = |child: &mut Child| wait_exit(child, now() + PATIENCE).and_then(|it| it.code());
     assert_eq!(ended(&mut child), Some(75));
-    first.signal(Signal::CONT);
     let status = site.json(&["web"]);
     assert_eq!(status["keys"][0]["switchover"], Value::Null, "{status:#}");
     assert_eq!(holders(&status, "web"), of("h1", "active"));
+}
+
+/// It said that the request was withdrawn, and the service moved.
+#[test]
+fn after_a_signal_a_holder_that_has_begun_is_waited_for() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let [slow, stops] = ["slow", "stops"].map(|name| site.sandbox.join(name));
+    let stop = format!("! test -e {} || {{ touch {}; sleep 2; }}", slow.display(), stops.display());
+    let agent = |stop: &str, token: &str| {
+        site.agent_of_r("1s", ["true", stop], token, &["-c", "6", "--key", "web"])
+    };
+    let first = agent(&stop, "h1");
+    first.wait_for_any(&["the service runs here"]);
+    let second = agent("true", "h2");
+    second.wait_for_any(&["the lock is held by h1"]);
+    std::fs::write(&slow, "").expect("a file");
+    let mut command = site.command(&["switchover", "web"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be run");
+    until_true("stop", || stops.exists());
+    signal(child.id(), Signal::TERM);
+    let ended = wait_exit(&mut child, now() + PATIENCE).and_then(|it| it.code());
+    let shown = std::io::read_to_string(child.stdout.take().expect("a pipe")).expect("text");
+    assert_eq!(ended, Some(0), "{shown}");
+    assert!(shown.starts_with("from=h1 to=h2 term="), "{shown}");
+}
+
+#[test]
+fn after_a_second_signal_it_says_that_the_result_is_not_known() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let agent = |token: &str| site.agent_of_r("3s", ["true", "true"], token, &["--key", "web"]);
+    let first = agent("h1");
+    first.wait_for_any(&["the service runs here"]);
+    let second = agent("h2");
+    second.wait_for_any(&["the lock is held by h1"]);
+    first.signal(Signal::STOP);
+    let mut command = site.command(&["switchover", "-v", "web"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be run");
+    let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut line_with = |text: &str| {
+        let lines = said.by_ref().map(|line| line.expect("it is text"));
+        lines.into_iter().find(|line| line.contains(text)).expect("a line")
+    };
+    line_with("h1 is to give it to h2");
+    signal(child.id(), Signal::INT);
+    line_with("the request is withdrawn");
+    signal(child.id(), Signal::INT);
+    line_with("h1 may still follow the request until it ends: a second signal");
+    let ended = wait_exit(&mut child, now() + PATIENCE).and_then(|it| it.code());
+    assert_eq!(ended, Some(69));
+    first.signal(Signal::CONT);
 }
