@@ -189,7 +189,7 @@ impl Tickets {
         deadline: Instant,
     ) -> Written {
         let key = self.key(element);
-        let content = tombstone(RELEASED);
+        let content = tombstone(RELEASED, self.own.attempt);
         let stays = stays(&key, lifetime);
         self.bucket.write(&key, Expected::Key(at), &content, stays, deadline)
     }
@@ -204,7 +204,8 @@ impl Tickets {
             true => RELEASED.to_owned(),
             false => format!("removed by {by}"),
         };
-        let (content, stays) = (tombstone(&why), Stays::For(marker_time(lifetime)));
+        let (content, stays) =
+            (tombstone(&why, self.own.attempt), Stays::For(marker_time(lifetime)));
         self.bucket.write(key, Expected::Key(*revision), &content, stays, deadline)
     }
 
@@ -246,6 +247,10 @@ impl Tickets {
     /// Returns the tickets of a listing, those of the requester with their times, except the one of
     /// the own key.
     fn tickets_of(&self, Listing { entries, ages, at, last }: Listing, own: &str) -> TicketsListed {
+        let is_ended = |entry: &&Entry| {
+            entry.content.is_tombstone() && entry.content.attempt() == Some(self.own.attempt)
+        };
+        let ended = entries.iter().filter(is_ended).map(|entry| entry.key.clone()).collect();
         let with_time = |(entry, age): (Entry, Option<Duration>)| {
             let stored = standing(entry)?;
             let is_looked_for = stored.key != own && self.is_of_requester(&stored);
@@ -253,7 +258,7 @@ impl Tickets {
             Some(StoredTicket { stored_at, ..stored })
         };
         let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
-        TicketsListed { standing, last, at }
+        TicketsListed { standing, ended, last, at }
     }
 
     /// Subscribes to the hints of tickets.
@@ -345,10 +350,20 @@ mod tests {
         tickets.open(by).expect("a bucket");
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
-        let standing = tickets.list(&EarlierKeys::default(), "", by).expect("a listing").standing;
+        let none = EarlierKeys::default();
+        let standing = tickets.list(&none, "", by).expect("a listing").standing;
         let removed = tickets.remove(&standing[0], "beta", by);
         let Written::Stored(marker) = removed else { panic!("{removed:?}") };
         assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));
+        // It says who has written it, also where the answer to that was lost.
+        let of_attempt = |attempt: u64| {
+            let bucket = Box::new(DirStore::new(base.clone(), "putex"));
+            let mut tickets = Tickets::new(bucket, &Ticket { attempt, ..ticket.clone() }, "");
+            tickets.open(by).expect("a bucket");
+            tickets.list(&none, "", by).expect("a listing").ended
+        };
+        assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
+        assert_eq!(of_attempt(ticket.attempt + 1), Vec::<String>::new());
         std::fs::remove_dir_all(base).expect("it is removed");
     }
 

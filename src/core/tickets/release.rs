@@ -1,8 +1,8 @@
 //! The decisions of `putex release`: how the tickets of a requester, or of another, are ended.
 //!
 //! A write that ends a ticket names its revision. One that does not find it lists again: the
-//! ticket was renewed, or has ended. Every ticket that is ended stood in the first listing;
-//! later ones are not touched.
+//! ticket was renewed, or has ended. Its marker says whether an earlier copy of the write has ended
+//! it. Every ticket that is ended stood in the first listing; later ones are not touched.
 //!
 //! A ticket that has run out is ended too, and its requester is told that it had none: another may
 //! have had the names since. A server that is killed may have restored it.
@@ -80,8 +80,6 @@ pub struct Releaser {
     phase: Phase,
     /// The tickets to be ended; `None` before they were listed.
     targets: Option<Vec<StoredTicket>>,
-    /// A write that was to end the first of them had no answer.
-    is_unknown: bool,
     /// The time of the store at the last listing.
     listed_at: Option<StoreTime>,
     broken: Vec<Broken>,
@@ -100,7 +98,6 @@ impl Releaser {
             until: now.after(PATIENCE),
             phase: Phase::Listing,
             targets: None,
-            is_unknown: false,
             listed_at: None,
             broken: Vec::new(),
             was_held: false,
@@ -182,9 +179,7 @@ impl Releaser {
                 self.next_target();
             }
             Written::Moved(_) => self.phase = Phase::Listing,
-            Written::Denied(why) => self.failed(why, Phase::Listing, now),
-            Written::Unknown(why) => {
-                self.is_unknown = true;
+            Written::Denied(why) | Written::Unknown(why) => {
                 self.failed(why, Phase::Listing, now);
             }
         }
@@ -192,7 +187,6 @@ impl Releaser {
 
     /// This process has ended a ticket. `was_held`: it had not run out by then.
     fn ended_by_this(&mut self, other: &StoredTicket, was_held: bool) {
-        self.is_unknown = false;
         let targets = self.targets.iter_mut();
         targets.for_each(|all| all.retain(|target| target.number != other.number));
         if let Ok(Ticket { token, mode, .. }) = &other.ticket {
@@ -215,14 +209,14 @@ impl Releaser {
         });
     }
 
-    fn listed(&mut self, TicketsListed { mut standing, at, .. }: TicketsListed) {
+    fn listed(&mut self, TicketsListed { mut standing, ended, at, .. }: TicketsListed) {
         self.listed_at = at;
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
         match self.targets.take() {
             None => self.choose(&standing),
-            Some(targets) => self.compare(targets, &standing),
+            Some(targets) => self.compare(targets, &standing, &ended),
         }
     }
 
@@ -254,15 +248,14 @@ impl Releaser {
         }
     }
 
-    /// Compares the tickets that are still to be ended with those that stand.
-    fn compare(&mut self, targets: Vec<StoredTicket>, standing: &[StoredTicket]) {
+    /// Compares the tickets that are still to be ended with those that stand, and with those that
+    /// this process has ended. Another that has ended one may have had the names since.
+    fn compare(&mut self, targets: Vec<StoredTicket>, standing: &[StoredTicket], ended: &[String]) {
         let found = |target: &StoredTicket| {
             standing.iter().find(|other| other.number == target.number).cloned()
         };
-        // Others end a ticket that has run out only.
-        if let Some(first) = targets.first().filter(|first| found(first).is_none())
-            && self.is_unknown
-        {
+        // The write of the first of them may have had no answer.
+        if let Some(first) = targets.first().filter(|first| ended.contains(&first.key)) {
             self.ended_by_this(first, !first.has_run_out(self.listed_at));
         }
         self.targets = Some(targets.iter().filter_map(found).collect());

@@ -141,6 +141,8 @@ pub struct TicketsOpened {
 pub struct TicketsListed {
     /// Those that stand.
     pub standing: Vec<StoredTicket>,
+    /// The keys of the tickets that this process has ended, as their markers say.
+    pub ended: Vec<String>,
     /// The revision of the bucket up to which the listing is complete.
     pub last: Revision,
     /// The time of the store when it was asked, or before, if it tells that.

@@ -9,7 +9,7 @@
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
 //! | `Putex-Stored-By` | ms since the epoch by which a renewal of `putex grab` has to be stored |
-//! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
+//! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` and the attempt stand beside it |
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
 
@@ -46,10 +46,10 @@ pub(super) fn notes_to_content(seen: &Observed) -> Content {
 /// Why a ticket has ended that its owner has ended.
 pub(super) const RELEASED: &str = "released";
 
-/// Returns the last content of a ticket that has ended for this reason.
-pub(super) fn tombstone(why: &str) -> Content {
-    let headers = [(OPERATION, "DEL".to_owned()), (END, sanitize(why))];
-    Content::new(headers, b"")
+/// Returns the last content of a ticket that this attempt ends, for this reason.
+pub(super) fn tombstone(why: &str, attempt: u64) -> Content {
+    let end = (END, sanitize(why));
+    Content::new([(OPERATION, "DEL".to_owned()), end, (ATTEMPT, attempt.to_string())], b"")
 }
 
 /// Converts a ticket into the content of an entry.

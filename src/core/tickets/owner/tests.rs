@@ -37,7 +37,7 @@ const LISTED_AT: StoreTime = StoreTime(Duration::from_secs(1_000_000));
 
 /// Returns a listing of these tickets, up to this revision.
 fn listing(standing: Vec<StoredTicket>, last: Revision) -> Result<TicketsListed, String> {
-    Ok(TicketsListed { standing, last, at: Some(LISTED_AT) })
+    Ok(TicketsListed { standing, ended: Vec::new(), last, at: Some(LISTED_AT) })
 }
 
 /// Returns that a bucket was opened which has this mark.

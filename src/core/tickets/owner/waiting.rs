@@ -18,7 +18,7 @@ pub(super) struct Leaving {
 
 impl TicketOwner {
     pub(super) fn listed(&mut self, listed: TicketsListed, now: Instant) {
-        let TicketsListed { standing, last, at } = listed;
+        let TicketsListed { standing, last, at, .. } = listed;
         let reaches = self.own.as_ref().map_or(last >= self.last, |own| own.is_reached_by(last));
         if !reaches || last < self.hinted {
             // Of a hint that the next listing does not reach either, nobody knows who sent it.

@@ -34,14 +34,15 @@ fn own() -> Releaser {
 /// The time of the store at the first listing.
 const LISTED_AT: StoreTime = StoreTime(Duration::from_secs(1_000_000));
 
-fn listed(standing: &[StoredTicket], at: StoreTime) -> Input {
+fn listed(standing: &[StoredTicket], ended: &[&str], at: StoreTime) -> Input {
     let (standing, last, at) = (standing.to_vec(), Revision(99), Some(at));
-    Input::Listed(Ok(TicketsListed { standing, last, at }))
+    let ended = ended.iter().map(|key| (*key).to_owned()).collect();
+    Input::Listed(Ok(TicketsListed { standing, ended, last, at }))
 }
 
 fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
     assert!(matches!(releaser.next(now()), Step::List(..)));
-    releaser.handle(listed(standing, LISTED_AT), now());
+    releaser.handle(listed(standing, &[], LISTED_AT), now());
 }
 
 fn write(releaser: &mut Releaser, revision: u64, written: Written) {
@@ -70,14 +71,18 @@ fn a_ticket_that_is_renewed_meanwhile_is_ended_all_the_same() {
     assert_eq!(releaser.ended(), Some(&Released::Ended));
 }
 
+/// Somebody else had ended it by force, and another had the lock: the release ended with 0.
 #[test]
-fn who_hears_nothing_of_the_end_and_finds_no_ticket_has_ended_it() {
-    let mut releaser = own();
-    list(&mut releaser, &[standing(3, 5, "one", "a")]);
-    write(&mut releaser, 5, unknown());
-    rest(&mut releaser);
-    list(&mut releaser, &[]);
-    assert_eq!(releaser.ended(), Some(&Released::Ended));
+fn who_hears_nothing_of_the_end_has_ended_the_ticket_if_its_marker_says_so() {
+    let ours = (&["k3"][..], Released::Ended);
+    for (ended, due) in [ours, (&[], Released::Absent(None)), (&["k4"], Released::Absent(None))] {
+        let mut releaser = own();
+        list(&mut releaser, &[standing(3, 5, "one", "a")]);
+        write(&mut releaser, 5, unknown());
+        rest(&mut releaser);
+        releaser.handle(listed(&[], ended, LISTED_AT), now());
+        assert_eq!(releaser.ended(), Some(&due), "{ended:?}");
+    }
 }
 
 /// The write was on its way for so long that another requester had removed the ticket, and had the
@@ -90,7 +95,7 @@ fn a_ticket_that_another_may_have_removed_is_not_said_to_have_been_released() {
         write(&mut releaser, 5, unknown());
         rest(&mut releaser);
         let later = LISTED_AT.after(Duration::from_millis(later_ms));
-        releaser.handle(listed(&[], later), now());
+        releaser.handle(listed(&[], &["k3"], later), now());
         assert_eq!(releaser.ended(), Some(&due), "{later_ms}");
     }
 }
@@ -159,7 +164,9 @@ fn all_tickets_of_the_holder_for_this_name_are_broken_and_no_others() {
 
 #[test]
 fn a_ticket_that_ends_by_itself_is_not_said_to_be_broken() {
-    for (written, count) in [(Written::Moved(None), 0), (unknown(), 1)] {
+    for (written, ended, count) in
+        [(Written::Moved(None), &[][..], 0), (unknown(), &[], 0), (unknown(), &["k3"], 1)]
+    {
         let mut releaser = of(Whose::OfHolder("one".to_owned()));
         list(&mut releaser, &[standing(3, 13, "one", "a")]);
         let is_unknown = written == unknown();
@@ -168,7 +175,7 @@ fn a_ticket_that_ends_by_itself_is_not_said_to_be_broken() {
             rest(&mut releaser);
         }
         // A later one of the holder is not that ticket.
-        list(&mut releaser, &[standing(22, 22, "one", "a")]);
+        releaser.handle(listed(&[standing(22, 22, "one", "a")], ended, LISTED_AT), now());
         let Some(Released::Broken(broken)) = releaser.ended() else {
             panic!("{:?}", releaser.ended())
         };

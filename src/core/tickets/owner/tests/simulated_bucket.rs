@@ -76,7 +76,8 @@ type Changed = Option<(String, u64)>;
 impl Bucket {
     pub(super) fn new(id: u64) -> Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-        let listed = TicketsListed { standing: Vec::new(), last: Revision(0), at: None };
+        let listed =
+            TicketsListed { standing: Vec::new(), ended: Vec::new(), last: Revision(0), at: None };
         let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
         Bucket { id, now: 0, last: 0, entries, mark, notes, listed }
     }
@@ -113,7 +114,7 @@ impl Bucket {
             })
         });
         let (last, at) = (Revision(self.last), Some(store_time(self.now)));
-        TicketsListed { standing: standing.collect(), last, at }
+        TicketsListed { standing: standing.collect(), ended: Vec::new(), last, at }
     }
 
     pub(super) fn keep_listing(&mut self) {

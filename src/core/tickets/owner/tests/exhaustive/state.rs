@@ -237,7 +237,8 @@ impl State {
         }
         let chances = Chances { is_old: writes_old > 0, is_before };
         let (mut input, changed) = bucket.answer(request.step.clone(), &request.element, chances);
-        bucket.listed = TicketsListed { standing: Vec::new(), last: Revision(0), at: None };
+        bucket.listed =
+            TicketsListed { standing: Vec::new(), ended: Vec::new(), last: Revision(0), at: None };
         if let Some((last, listing)) = before
             && last != self.bucket.last
         {

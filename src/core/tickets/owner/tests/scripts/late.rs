@@ -20,7 +20,8 @@ fn a_renewal_that_comes_too_late_is_not_continued() {
         assert!(matches!(later.next(at(1)), Step::List(..)));
         let stored_at = Some(stored_at);
         let standing = vec![StoredTicket { stored_at, ..standing("ge", 21, 7, sent.clone()) }];
-        let listed = TicketsListed { standing, last: Revision(21), at: Some(by.after(2 * ms)) };
+        let (last, read_at) = (Revision(21), Some(by.after(2 * ms)));
+        let listed = TicketsListed { standing, ended: Vec::new(), last, at: read_at };
         later.handle(Input::Listed(Ok(listed)), at(1));
         write(&mut later, replaces, 22, at(1));
     }
