@@ -51,7 +51,8 @@
 //!    has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
 //! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
-//!    and relies on what the one before has said.
+//!    and relies on what the one before has said. Nor is that of a new ticket shorter than those of
+//!    the ones that have run out and stand still: the store may have another clock by now.
 //! 6. Another process of the same requester is the same requester. What it writes is taken over.
 
 mod finding;
@@ -349,9 +350,6 @@ impl TicketOwner {
         let own = self.own.as_ref();
         let (expected, number) =
             (own.map_or(Revision(0), |own| own.revision), own.map(|own| own.number));
-        if own.is_none() && self.write.is_none() {
-            self.ticket.lifetime = self.timing.lifetime();
-        }
         let attempt = self.ticket.attempt.wrapping_add(1);
         if self.write.is_none() {
             let by = |own: &Own| Some(self.stood_at?.after(own.lifetime));

@@ -40,12 +40,16 @@ impl TicketOwner {
         }
     }
 
-    /// There is no own ticket yet. These of the requester stand, the first one first.
-    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, now: Instant) {
+    /// There is no own ticket yet. These of the requester stand, the first one first, and those have
+    /// run out.
+    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, run_out: &[StoredTicket], now: Instant) {
         if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
             return self.end(End::Overlaps(of_requester(other)), now);
         }
         self.phase = Phase::Writing;
+        let earlier = mine.iter().chain(run_out).filter_map(|it| it.ticket.as_ref().ok());
+        let longest = earlier.map(|it| it.lifetime).max().unwrap_or_default();
+        self.ticket.lifetime = longest.max(self.timing.lifetime());
         let Some(StoredTicket { key, revision, number, ticket: Ok(ticket), .. }) =
             mine.into_iter().next()
         else {
@@ -66,7 +70,6 @@ impl TicketOwner {
             earlier_keys: EarlierKeys::default(),
         });
         self.ticket.is_granted = ticket.is_granted;
-        self.ticket.lifetime = ticket.lifetime.max(self.timing.lifetime());
     }
 }
 

@@ -40,7 +40,7 @@ impl TicketOwner {
             return match self.asker {
                 Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
-                Asker::Script { .. } => self.find(mine, now),
+                Asker::Script { .. } => self.find(mine, &run_out, now),
             };
         };
         if last >= own.revision && owns.is_empty() {

@@ -266,6 +266,21 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
     assert_eq!(write(&mut grabber, 9, 21, at(1)).lifetime, 10 * SECOND);
 }
 
+/// A server whose clock is ahead of that of the one before took over: the ticket seemed to have run
+/// out, and another had the lock while the requester relied on it.
+#[test]
+fn nor_does_the_ticket_that_follows_one_that_has_run_out() {
+    let mut grabber = process(false, 60, at(1));
+    let run_out = standing("ge", 9, 7, Ticket { lifetime: 60 * SECOND, ..ticket() });
+    list(&mut grabber, &[aged(run_out, 61)], 20, at(1));
+    let written = write(&mut grabber, 0, 21, at(1));
+    assert_eq!(written.lifetime, 60 * SECOND);
+    let shorter = standing("ge", 9, 7, Ticket { lifetime: SECOND, ..ticket() });
+    let mut grabber = process(false, 60, at(1));
+    list(&mut grabber, &[aged(shorter, 61)], 20, at(1));
+    assert_eq!(write(&mut grabber, 0, 21, at(1)).lifetime, 10 * SECOND);
+}
+
 #[test]
 fn a_requester_does_not_wait_for_itself() {
     let below = Name::parse("a/b").expect("a name");
