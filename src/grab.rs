@@ -220,7 +220,7 @@ impl Speaker<'_> {
                 };
                 let other = other.map_or(String::new(), |other| format!("; {other}"));
                 // The store keeps nothing of a ticket that is gone.
-                let why = "it had run out, was released before, or was never had";
+                let why = "it had run out, was ended before, or was never had";
                 self.warn(&format!("{who} has no ticket: {why}{other}"));
                 Ok((String::new(), lost))
             }

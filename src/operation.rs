@@ -113,8 +113,9 @@ pub(crate) enum WriteEnd<Why> {
     Replaced,
 }
 
-/// Writes under a key until it is known what has become of that, for `patience` at most. `judge`
-/// says what is to replace the entry that stands there, which is so old, or why nothing is written.
+/// Writes under a key until it is known what has become of that, `within` this time at most.
+/// `judge` says what is to replace the entry that stands there, which is so old, or why nothing is
+/// written.
 ///
 /// # Errors
 ///
@@ -123,10 +124,10 @@ pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
     may: &str,
-    patience: Duration,
+    within: Duration,
     mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Result<Content, Why>,
 ) -> Result<WriteEnd<Why>, Refusal> {
-    let until = sys::now().after(patience);
+    let until = sys::now().after(within);
     let mut under_way: Option<(PendingWrite, Content)> = None;
     let mut last = String::new();
     while sys::now() < until {

@@ -248,8 +248,8 @@ impl Process<'_> {
         }
     }
 
-    /// Withdraws the request, by a signal. The holder may have begun to follow it: what it does next
-    /// shows that.
+    /// Withdraws the request, by a signal. The holder may have begun to follow it: what it does
+    /// next shows that.
     ///
     /// # Errors
     ///

@@ -63,12 +63,12 @@ impl Lossy {
 
     /// Writes the next number each time when something else stands there.
     fn run(&mut self) -> Result<WriteEnd<String>, Refusal> {
-        self.run_for(REACH_MAX)
+        self.run_within(REACH_MAX)
     }
 
-    fn run_for(&mut self, patience: Duration) -> Result<WriteEnd<String>, Refusal> {
+    fn run_within(&mut self, within: Duration) -> Result<WriteEnd<String>, Refusal> {
         let mut number = 0;
-        write(self, KEY, MAY, patience, |found| {
+        write(self, KEY, MAY, within, |found| {
             let standing = found.and_then(|(entry, _)| entry.content.attempt());
             if standing == Some(99) {
                 return Err("99 stands there".to_owned());
@@ -213,11 +213,11 @@ fn a_write_is_repeated_for_a_time_and_not_for_a_number_of_attempts() {
 fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
     let always = |then| Lossy { then, ..Lossy::of(&[]) };
     let Refusal { text, .. } =
-        always(Fate::WriteLost).run_for(PATIENCE).expect_err("it is not known");
+        always(Fate::WriteLost).run_within(PATIENCE).expect_err("it is not known");
     assert_eq!(text, "it may be written: no answer");
     let Refusal { text, .. } = always(Fate::Denied).run().expect_err("it is refused");
     assert_eq!(text, "no permission");
-    let others = always(Fate::CutIn(50)).run_for(PATIENCE);
+    let others = always(Fate::CutIn(50)).run_within(PATIENCE);
     let Refusal { text, .. } = others.expect_err("others were faster");
     assert_eq!(text, "others have written it at the same time");
 }

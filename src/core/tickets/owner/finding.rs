@@ -40,7 +40,7 @@ impl TicketOwner {
         }
     }
 
-    /// There is no own ticket yet. These of the requester stand, the first one first, and those have
+    /// There is no own ticket yet. These of the requester stand, the first one first; those have
     /// run out.
     pub(super) fn find(&mut self, mine: Vec<StoredTicket>, run_out: &[StoredTicket], now: Instant) {
         if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
