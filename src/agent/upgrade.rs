@@ -112,7 +112,7 @@ impl Program {
     /// says: this program goes on.
     pub(super) fn execute(&self, log: &LogQueue) {
         let Some(path) = &self.path else { return };
-        log::info!("upgrade: executing {}; the service goes on", path.display());
+        log::info!("upgrade: executing {}", path.display());
         log.flush();
         let mut command = Command::new(path);
         if let Some((name, words)) = self.arguments.split_first() {
