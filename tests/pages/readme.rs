@@ -10,7 +10,7 @@ use crate::support::agent::Agent;
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 
-const LINES_MAX: usize = 110;
+const LINES_MAX: usize = 115;
 
 #[test]
 fn the_readme_is_short_and_names_pages_and_files_that_exist() {
@@ -98,6 +98,7 @@ fn the_readme_leads_to_settings_that_are_right() {
     assert_eq!(run.status, Some(0), "{} {}", run.shown, run.said);
     assert!(run.shown.contains("db: the options are right\n"), "{}", run.shown);
     assert!(run.shown.contains("nats://n1,nats://n2,nats://n3"), "{}", run.shown);
+    assert!(run.shown.contains("systemctl is-active -q \"$PUTEX_KEY\""), "{}", run.shown);
     assert_eq!(
         fs::read_to_string(sandbox.join("asked")).unwrap().lines().collect::<Vec<_>>(),
         [
