@@ -195,8 +195,6 @@ impl AgentStatus {
     pub fn remarks(&self) -> String {
         let late = "THE SERVICE MAY STILL RUN HERE".to_owned();
         let late = Some(late).filter(|_| self.service == ServiceStatus::Overdue);
-        let stops = self.state == AgentState::Standby && !self.stands_by();
-        let stops = stops.then(|| "the service is not known to be down".to_owned());
         let failure = self.start_failure.as_ref().map(|how| format!("start fails: {how}"));
         let runs = self.start_runs_for().map(|_| "start still runs".to_owned());
         let why = match (&self.not_candidate_why, self.state) {
@@ -208,7 +206,7 @@ impl AgentStatus {
         let alone = alone.then(|| "the guard does not answer".to_owned());
         let cut_off = self.state == AgentState::Active && !self.store_up;
         let cut_off = cut_off.then(|| "the store is out of reach".to_owned());
-        let all = [late, stops, failure, runs, alone, cut_off, Some(why)].into_iter().flatten();
+        let all = [late, failure, runs, alone, cut_off, Some(why)].into_iter().flatten();
         all.collect::<Vec<_>>().join("; ")
     }
 }

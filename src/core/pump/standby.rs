@@ -276,7 +276,7 @@ impl Standby {
         } else if let Some(why) = context.obstacle() {
             Some(why)
         } else if !context.guard.is_down() && !self.is_asserting_stop(context) {
-            Some("the service is not known to be down here")
+            Some("stop has not succeeded yet: see its log")
         } else if self.healthy == Some(false) {
             Some("the health check has failed")
         } else {

@@ -103,7 +103,7 @@ fn a_stop_that_fails_keeps_an_agent_from_being_ready() {
     let mut command = host.putex("agent", "test -e $D/let");
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name));
     let _agent = Agent::start(&mut command);
-    manager.wait_for("STATUS=standby: the service is not known to be down");
+    manager.wait_for("STATUS=standby: no candidate: stop has not succeeded yet");
     host.sandbox.file("let", "", 0o600);
     manager.wait_for("READY=1");
 }
