@@ -249,11 +249,11 @@ fn a_service_is_given_time_to_become_fit() {
         assert_eq!((args.config.start_grace, args.config.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
-        ("--start-grace 30", "30: is not a time with a unit; write 500ms, 30s, 5m or 1h"),
+        ("--start-grace 3601", "3601: is longer than 60m"),
         ("--start-grace 61m", "61m: is longer than 60m"),
         ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
         ("--start-grace 2h", "2h: is longer than 60m"),
-        ("--start-grace=-1s", "-1s: is not a time with a unit"),
+        ("--start-grace=-1s", "-1s: is not a time; write 30s, 5m or 1h"),
         ("--check-failures 0", "0: write 1 to 100"),
         ("--check-failures 101", "101: write 1 to 100"),
         ("--check-failures two", "two: write 1 to 100"),
@@ -467,7 +467,7 @@ fn check_and_finish_read_what_an_agent_reads() {
 fn finish_reports_a_faulty_setting_and_goes_on() {
     for (line, exit) in [
         ("--check-failures 0", Exit::Usage),
-        ("--start-grace 30", Exit::Usage),
+        ("--start-grace x", Exit::Usage),
         ("--replicas 6", Exit::Usage),
         ("--notify-fd 1", Exit::Usage),
         ("--healthcheck ''", Exit::Usage),

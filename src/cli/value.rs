@@ -25,9 +25,7 @@ const NO_SECONDS: &str = "is not a time; write 3s or 1m, or a number of seconds"
 
 const NO_LONG_TIME: &str = "is not a time; write 30s, 5m or 1h, or a number of seconds";
 
-const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s, 5m or 1h";
-
-const NO_FAILBACK: &str = "is neither never nor a time with a unit; write never, 30s, 5m, 2h or 1d";
+const NO_FAILBACK: &str = "is neither never nor a time; write never, 30s, 5m, 2h or 1d";
 
 const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 
@@ -61,12 +59,11 @@ pub(super) fn file(text: &str) -> Result<String, String> {
 }
 
 /// Parses `500ms`, `3s`, `1.5m`, `2h`, `7d`. What is finer than a nanosecond is left out. A number
-/// alone has the unit of `bare_ms` milliseconds; without one it is refused unless it is 0. `not` is
-/// the fault of a text that is no time.
-fn time(text: &str, bare_ms: Option<u64>, not: &'static str) -> Result<Duration, &'static str> {
+/// alone has the unit of `bare_ms` milliseconds. `not` is the fault of a text that is no time.
+fn time(text: &str, bare_ms: u64, not: &'static str) -> Result<Duration, &'static str> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match &text[number.len()..] {
-        "" => bare_ms.or((number == "0").then_some(1)).ok_or(not)?,
+        "" => bare_ms,
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
@@ -87,7 +84,7 @@ fn time(text: &str, bare_ms: Option<u64>, not: &'static str) -> Result<Duration,
 /// Parses R, from one renewal to the next. A number alone is milliseconds; a small one is refused:
 /// a user means seconds, as behind `-w`.
 pub(super) fn renewal(text: &str) -> Result<Duration, String> {
-    match time(text, Some(1), NO_TIME)? {
+    match time(text, 1, NO_TIME)? {
         time if is_number(text) && time < BARE_MIN && !time.is_zero() => {
             Err(format!("a number alone is milliseconds; for seconds write {text}s"))
         }
@@ -99,12 +96,12 @@ pub(super) fn renewal(text: &str) -> Result<Duration, String> {
 
 /// Parses how long is waited. A number alone is seconds, as in flock(1) and timeout(1).
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
-    time(text, Some(1000), NO_SECONDS)
+    time(text, 1000, NO_SECONDS)
 }
 
 /// Parses how long something lasts. A number alone is seconds.
 pub(super) fn long_time(text: &str) -> Result<Duration, &'static str> {
-    time(text, Some(1000), NO_LONG_TIME)
+    time(text, 1000, NO_LONG_TIME)
 }
 
 /// Parses for how long agents are waited for.
@@ -113,10 +110,9 @@ pub(super) fn wait(text: &str) -> Result<Duration, &'static str> {
     Some(seconds(text)?).filter(|wait| bounds.contains(wait)).ok_or("write 1s to 60m")
 }
 
-/// Parses the time in which failing health checks only warn. A number alone is refused: a user
-/// means seconds, [`renewal`] milliseconds.
+/// Parses the time in which failing health checks only warn. A number alone is seconds.
 pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
-    let grace = time(text, None, NO_GRACE)?;
+    let grace = long_time(text)?;
     Some(grace).filter(|grace| *grace <= GRACE_MAX).ok_or("is longer than 60m")
 }
 
@@ -130,7 +126,7 @@ pub(super) fn failback(text: &str) -> Result<Option<Duration>, &'static str> {
     if text == "never" {
         return Ok(None);
     }
-    let after = time(text, None, NO_FAILBACK)?;
+    let after = time(text, 1000, NO_FAILBACK)?;
     Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("write never, or 0 to 7d")
 }
 

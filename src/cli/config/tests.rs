@@ -217,7 +217,7 @@ fn a_refusal_names_the_origin_of_the_value() {
     };
     for (text, says) in [
         ("replicas = 9", "replicas: 9: write 1 to 5"),
-        ("start-grace = 90", "start-grace: 90: is not a time with a unit"),
+        ("start-grace = 9x", "start-grace: 9x: is not a time"),
         ("check-failures = 0", "check-failures: 0: write 1 to 100"),
         ("renewal = 3s # R", "renewal: 3s # R: is not a time; write"),
         ("failures = 1", "failures: 1 is less than 2"),
