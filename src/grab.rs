@@ -258,7 +258,7 @@ impl Speaker<'_> {
     fn not_had(&self, why: &str, status: u8) {
         let least = if status == 0 { Level::Info } else { Level::Warn };
         if self.request.level >= least as u64 {
-            self.tell(&format!("not had: {why}"));
+            self.tell(&format!("not acquired: {why}"));
         }
     }
 

@@ -77,7 +77,7 @@ pub fn parse(
             return Err(usage(format!("{written}: is given twice; write it once: {once}")));
         }
         stray.note_option(flag, &written, &text);
-        settings.set(flag.name, typed(text, "flag", written));
+        settings.set(flag.name, typed(text, "option", written));
     }
     // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
     let subcommand =
@@ -151,7 +151,7 @@ impl Stray {
 
 /// Returns whether words are the arguments of an agent with these options.
 fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> bool {
-    let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "flag");
+    let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "option");
     let are_given = ARGUMENTS.into_iter().any(is_given);
     let takes_some = of != Subcommand::Timing && !are_given;
     positionals.is_empty() || positionals.len() == ARGUMENTS.len() && takes_some
@@ -231,13 +231,17 @@ fn ends(
 }
 
 /// Options of like programs, and what is written instead.
-const OPTIONS_INSTEAD: [(&str, &str); 5] = [
+const OPTIONS_INSTEAD: [(&str, &str); 6] = [
     ("--check", "--healthcheck COMMAND"),
     ("--interval", "-r TIME"),
     ("--name", "--key KEY"),
     ("--server", "--nats URL"),
     ("--servers", "--nats URL,URL"),
+    ("--watch", WATCH),
 ];
+
+/// A status that is shown again and again.
+const WATCH: &str = "watch putex status";
 
 /// Most commands that a refusal names: those that take an option.
 const TAKERS_SHOWN_MAX: usize = 3;
@@ -249,6 +253,17 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
     of_flock.unwrap_or_else(|| {
         if let Some((_, instead)) = OPTIONS_INSTEAD.iter().find(|(wrong, _)| *wrong == written) {
             return usage(format!("{written}: no such option; write {instead}"));
+        }
+        match (of, written) {
+            (Subcommand::Status, "-w") => {
+                return usage(format!("-w: no such option; write {WATCH}"));
+            }
+            (Subcommand::Init, "-r") => {
+                return usage(
+                    "-r: not an option of putex init; did you mean --replicas?".to_owned(),
+                );
+            }
+            _ => {}
         }
         if FLAGS.iter().any(|flag| flag.is_written(written)) {
             let takers = FLAGS.iter().filter(|flag| flag.is_written(written));

@@ -2,6 +2,7 @@
 
 use super::line::Line;
 use super::table::Name;
+use super::unexpected;
 use super::value::wait;
 use crate::exit::Refusal;
 use crate::store::name::valid_token;
@@ -10,6 +11,9 @@ use crate::switchover::Request;
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;
+    if let [_, to] = &line.words[..] {
+        return Err(unexpected(to, &format!("write --to {to}")));
+    }
     let key = line.agents_key("putex switchover [--to WHO] KEY")?;
     let [from, to] = [Name::From, Name::To].map(|name| settings.parse(name, valid_token));
     let (from, to) = (from?, to?);

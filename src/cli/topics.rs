@@ -102,6 +102,17 @@ impl Topic {
     }
 }
 
+/// Words that are no topics, and where a user finds what they mean.
+const INSTEAD: [(&str, &str); 5] = [
+    ("alert", METRICS),
+    ("maintenance", "putex help pause and putex help switchover"),
+    ("metrics", METRICS),
+    ("monitor", METRICS),
+    ("troubleshooting", "putex help trouble"),
+];
+
+const METRICS: &str = "putex help doctor, and METRICS in putex help agent";
+
 /// Returns the output of `putex help` with these arguments.
 pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
     let name = match arguments {
@@ -117,6 +128,9 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
     }
     if let Some(text) = find(&wanted).and_then(Topic::text) {
         return Ok(text);
+    }
+    if let Some((_, topics)) = INSTEAD.iter().find(|(wrong, _)| *wrong == wanted) {
+        return Err(usage(format!("{name}: no such topic; see {topics}")));
     }
     let nearest = nearest(&wanted, TOPICS.iter().map(|topic| topic.name.to_owned()));
     Err(usage(format!("{}: no such topic{nearest}; see putex help", shown(name))))

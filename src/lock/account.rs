@@ -163,7 +163,7 @@ impl Account {
         // With a status of success, a job of cron that is elsewhere has nothing to say.
         let least = if status == 0 { Level::Info } else { Level::Warn };
         if self.level >= least as u64 {
-            self.say(&format!("not had: {why}"));
+            self.say(&format!("not acquired: {why}"));
         }
         (self.outcome, self.why) = (Outcome::NotHad, Some(why.to_owned()));
         Ending::Status(status)

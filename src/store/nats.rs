@@ -62,6 +62,9 @@ const ONLY_ANSWER_MAX: Duration = Duration::from_secs(9);
 /// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
 
+/// The fault of a bucket whose servers have elected no leader.
+const NO_LEADER: &str = "has no leader: most of its servers must run; see putex doctor";
+
 /// The default prefix of JetStream's API.
 pub const API: &str = "$JS.API";
 

@@ -35,10 +35,10 @@ fn check_shows_where_each_setting_is_from() {
     let run = Run::of(&words, &[("NATS_CA", "/nowhere/ca"), ("NATS_URL", "")]);
     assert_eq!(run.status, Some(78), "{run:?}");
     run.shows(&[
-        ("config", &format!("{path}  [flag]")),
+        ("config", &format!("{path}  [option]")),
         ("nats", &line(4, "127.0.0.1:1")),
-        ("bucket", "b2  [flag]"),
-        ("token", "t  [flag]"),
+        ("bucket", "b2  [option]"),
+        ("token", "t  [option]"),
         ("start", &line(2, "true up")),
         ("renewal", &line(6, "4s")),
         ("syslog", &line(7, "yes")),
@@ -61,7 +61,7 @@ fn check_shows_where_each_setting_is_from() {
     run.shows(&[
         ("config", &format!("{path}  [PUTEX_CONFIG]")),
         ("nats", "127.0.0.2:1  [NATS_URL]"),
-        ("renewal", "500  [flag]"),
+        ("renewal", "500  [option]"),
         ("tlsca", "the system's roots  [default]"),
     ]);
     assert!(run.shown.ends_with("\nweb: the options are right\n"));
@@ -73,7 +73,7 @@ fn check_shows_where_each_setting_is_from() {
     let run = Run::of(&["check", "--config", &path], &[]);
     run.shows(&[("quiet", &format!("yes  [{path}:5]"))]);
     let run = Run::of(&["check", "--config", &path, "-v"], &[]);
-    run.shows(&[("quiet", "no  [default]"), ("verbose", "yes  [flag]")]);
+    run.shows(&[("quiet", "no  [default]"), ("verbose", "yes  [option]")]);
     let words = ["check", "127.0.0.3:1", "b", "k", "t"];
     let run = Run::of(&words, &variables);
     run.shows(&[("nats", "127.0.0.3:1  [argument]"), ("key", "k  [argument]")]);
@@ -95,7 +95,7 @@ fn a_context_is_shown_as_one_more_origin_without_its_secrets() {
         ("user", &format!("me  [{context}]")),
         ("(password)", &format!("(hidden)  [{context}]")),
         ("tlsfirst", &format!("yes  [{context}]")),
-        ("inbox-prefix", "_INBOX.x  [flag]"),
+        ("inbox-prefix", "_INBOX.x  [option]"),
         ("js-api-prefix", &format!("a.b  [{path}:5]")),
     ]);
     assert_eq!(run.setting("js-domain"), None, "{run:?}");
@@ -134,7 +134,7 @@ fn of_settings_that_exclude_each_other_one_is_shown() {
         let found: Vec<_> = names.filter(|name| run.setting(name).is_some()).collect();
         assert_eq!(found, shown, "{run:?}");
         assert_eq!(run.setting("js-domain"), None, "{run:?}");
-        run.shows(&[("js-api-prefix", "a.b  [flag]")]);
+        run.shows(&[("js-api-prefix", "a.b  [option]")]);
     }
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!(run.setting("js-api-prefix"), None, "{run:?}");

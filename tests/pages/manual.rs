@@ -171,6 +171,10 @@ fn an_unknown_topic_is_refused_in_a_line() {
             &["help", "timimg"][..],
             "putex: timimg: no such topic; the nearest is timing; see putex help\n",
         ),
+        (
+            &["help", "troubleshooting"][..],
+            "putex: troubleshooting: no such topic; see putex help trouble\n",
+        ),
         (&["help", "putex.1"][..], "putex: putex.1: no such topic; see putex help\n"),
         (&["help", ""][..], "putex: '': no such topic; see putex help\n"),
         (

@@ -118,8 +118,8 @@ impl Mark {
     pub fn why_missing(wait: Duration) -> String {
         let wait = Ms(wait);
         format!(
-            "first lock of this length in the bucket (R*F, --for): {wait} once, until locks of a \
-             lost bucket have run out; putex init avoids the wait"
+            "this bucket is new to locks of this length (R*F, --for): none is granted for {wait}; \
+             run putex init once, or wait"
         )
     }
 }

@@ -207,7 +207,7 @@ fn a_lock_that_is_not_had_has_a_status_of_its_own() {
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Ended(End::NotHad("behind alpha".to_owned())));
     assert_eq!(run.status(), 75);
-    assert_eq!(run.stderr(), "putex: web/x: not had: behind alpha\n");
+    assert_eq!(run.stderr(), "putex: web/x: not acquired: behind alpha\n");
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials, "no".to_owned())));
     assert_eq!(run.status(), 77);

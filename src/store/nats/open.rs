@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::micro::MicroService;
-use super::{API, NatsSettings, NatsStore, OpenBucket, answer};
+use super::{API, NO_LEADER, NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
@@ -193,7 +193,7 @@ impl NatsStore {
                 Some(info) if !info.is_made() => self.pause(deadline)?,
                 // It may be what a server that is cut off remembers.
                 Some(info) if !info.has_leader => {
-                    let text = format!("bucket: {} has no leader", self.stream);
+                    let text = format!("bucket: {} {NO_LEADER}", self.stream);
                     return Err(Kind::Unreachable.error(text));
                 }
                 found => return Ok(found),
@@ -243,8 +243,12 @@ impl NatsStore {
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
-        let refused = self.api_error("creating the bucket", &failure);
+        let mut refused = self.api_error("creating the bucket", &failure);
         match failure.err_code {
+            code::NOT_CLUSTERED => {
+                refused.text.push_str(": this server is in no cluster: use --replicas 1");
+                Err(refused)
+            }
             code::NAME_IN_USE => Ok(Some(refused)),
             _ => Err(refused),
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::{Kind, NatsStore, answer};
+use super::{Kind, NO_LEADER, NatsStore, answer};
 use crate::core::tickets::grab::CLOCKS_MARGIN;
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision};
@@ -148,7 +148,7 @@ impl NatsStore {
             let info = jetstream::stream_info(&reply.payload);
             let info = info.map_err(|failure| self.api_error("listing", &failure))?;
             if !info.has_leader {
-                let text = format!("listing: {} has no leader", self.stream);
+                let text = format!("listing: {} {NO_LEADER}", self.stream);
                 return Err(Kind::Unreachable.error(text));
             }
             // The holders of the tickets of a lost bucket may still run their commands.

@@ -21,7 +21,7 @@ fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
         for options in [&["-n", "-E", "123"][..], &["-x", "--nb", "-E", "123"]] {
             let refused = site.run(&[options, &["x"], &RUNS].concat());
             assert_eq!(refused.status, Some(123), "{options:?}: {}", refused.said);
-            assert!(refused.said.contains("not had: behind "), "{}", refused.said);
+            assert!(refused.said.contains("not acquired: behind "), "{}", refused.said);
             assert!(!ran(site), "{options:?}");
         }
         assert_eq!(site.run(&["-s", "-n", "x", "true"]).status, Some(0));

@@ -158,7 +158,7 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         assert!(grab(site, "a", &["x"]).is_had());
         let without = run(site, &["grab", "--as", "b", "-n", "-E", "9", "x"]);
         assert_eq!((without.status, without.shown.as_str()), (Some(9), ""), "{without:?}");
-        assert!(without.said.contains("x: not had: behind a"), "{}", without.said);
+        assert!(without.said.contains("x: not acquired: behind a"), "{}", without.said);
         // The store does not know whether there was a ticket before.
         let never = run(site, &["release", "--as", "b", "x"]);
         assert_eq!(never.status, Some(100), "{never:?}");
@@ -284,7 +284,7 @@ fn in_a_new_bucket_the_lock_is_not_had_before_locks_of_a_lost_one_have_run_out()
     let Some(site) = Site::on_new_bucket(&QUICK) else { return };
     let begun = now();
     let first = run(&site, &["grab", "--as", "a", "--for", "1s", "x"]);
-    assert!(first.said.contains("first lock of this length"), "{}", first.said);
+    assert!(first.said.contains("this bucket is new"), "{}", first.said);
     let first = Grab::of(&first);
     assert_eq!((first.status, first.ahead), (75, 1));
     let attempt = || Grab::of(&run(&site, &["grab", "--as", "a", "--for", "1s", "x"]));

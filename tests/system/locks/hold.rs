@@ -27,7 +27,7 @@ fn a_lock_is_held_on_after_its_command_and_the_status_is_that_of_the_command() {
         let late = site.run(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
         assert_eq!((late.status, &*late.said), (Some(0), ""), "each losing host sends a mail");
         let verbose = site.run(&["-v", "-n", "-E", "0", "x", "true"]);
-        assert!(verbose.said.contains("not had: behind "), "{}", verbose.said);
+        assert!(verbose.said.contains("not acquired: behind "), "{}", verbose.said);
         let next = site.run(&["-w", "20", "x", "true"]);
         assert_eq!(next.status, Some(0), "{}", next.said);
         assert!(now() - begun >= Duration::from_millis(1500));

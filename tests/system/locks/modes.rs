@@ -116,7 +116,7 @@ fn snaplock_a_writer_turns_readers_away_after_its_time() {
         late.waits_behind(1);
         // The readers do not exclude it, and the writer, which does, only waits.
         let refused = site.run(&["-n", "-s", "db", "true"]);
-        assert!(refused.said.contains(": not had: behind "), "{}", refused.said);
+        assert!(refused.said.contains(": not acquired: behind "), "{}", refused.said);
         assert!(!refused.said.contains("held by"), "{}", refused.said);
         reader.end();
         writer.begun();

@@ -152,7 +152,7 @@ fn control_z_in_a_script_brings_the_prompt_and_fg_continues_all() {
                     terminal.press(CONTROL_Z);
                     terminal.wait_for("Stopped");
                     terminal.enter("$P lock $S -n x true");
-                    terminal.wait_for("not had: ");
+                    terminal.wait_for("not acquired: ");
                     terminal.expect_status(75);
                     terminal.enter("fg");
                 }
@@ -201,7 +201,7 @@ fn control_z_works_while_the_front_waits_for_what_the_command_has_left() {
         terminal.press(CONTROL_Z);
         terminal.wait_for("Stopped");
         terminal.enter("$P lock $S -n x true");
-        terminal.wait_for("not had: ");
+        terminal.wait_for("not acquired: ");
         terminal.enter("kill %1; fg");
         terminal.wait_for("> ");
         terminal.expect_status(0);

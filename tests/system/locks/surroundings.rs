@@ -79,7 +79,7 @@ fn a_wait_for_a_new_bucket_is_said_without_a_terminal() {
     if let Some(site) = Site::on_new_bucket(&[]) {
         let said = |words: &[&str]| site.run(&[&["-w", "0.2"], words].concat()).said;
         let text = said(&["x", "true"]);
-        assert!(text.starts_with("putex: x: waiting: first lock of this length"), "{text}");
+        assert!(text.starts_with("putex: x: waiting: this bucket is new"), "{text}");
         assert!(!said(&["-q", "x", "true"]).contains("waiting"));
     }
 }
