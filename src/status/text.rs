@@ -12,7 +12,8 @@ pub(super) fn table(status: &Status, names: &[String]) -> String {
         return format!("bucket {}: does not exist yet\n", status.bucket);
     }
     if status.keys.is_empty() && names.is_empty() {
-        return format!("bucket {}: no locks and no leases\n", status.bucket);
+        let hint = "name the KEY of agents that have not had a lock yet";
+        return format!("bucket {}: no locks and no leases; {hint}\n", status.bucket);
     }
     let mut lines = Vec::new();
     for key in &status.keys {
