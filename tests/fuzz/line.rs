@@ -285,6 +285,7 @@ fn lock_written_out(bucket: &BucketArgs, request: &Request) -> Vec<OsString> {
         words.extend(hard_after.map(|after| format!("--hard-after={}", seconds(after))));
     }
     words.extend(allow_memory.then(|| "--allow-memory".to_owned()));
+    words.extend(request.closes.then(|| "-o".to_owned()));
     words.extend(level_written_out(request.level, Level::Warn));
     if let Location::Nats(access) = location {
         words.extend(access_written_out(access));
