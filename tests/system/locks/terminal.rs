@@ -34,7 +34,8 @@ impl Terminal {
         Terminal::with(site, &["bash", "--norc", "--noprofile", "--noediting", "-i"])
     }
 
-    fn with(site: &Site, shell: &[&str]) -> Terminal {
+    /// Starts this program in the place of a shell, and waits for its prompt.
+    pub(crate) fn with(site: &Site, shell: &[&str]) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = rustix::pty::openpt(flags).expect("a terminal");
         rustix::pty::grantpt(&keyboard).expect("a terminal");
