@@ -130,7 +130,12 @@ impl Site {
 
     /// Makes the bucket, in which no locks of a lost one are waited for.
     pub(crate) fn believe(&self) {
-        let made = self.sandbox.run(self.sandbox.putex().arg("init").args(self.store()));
+        let mut command = self.sandbox.putex();
+        command.arg("init").args(self.store());
+        if self.servers.len() > 1 {
+            command.args(["--replicas", "3"]);
+        }
+        let made = self.sandbox.run(&mut command);
         assert_eq!(made.status, Some(0), "{}", made.said);
     }
 
