@@ -30,7 +30,7 @@ const fn target(
 const TARGETS: [Target; 14] = [
     target("answers", super::answers, 24, 200),
     target("bucket", super::bucket, 7, 10),
-    target("cli", super::cli, 12, 300),
+    target("cli", super::cli, 13, 300),
     target("config", super::config, 7, 50),
     target("decoder", super::decoder, 15, 60),
     target("folder", super::folder, 12, 200),
