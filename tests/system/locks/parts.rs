@@ -113,8 +113,9 @@ fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
 #[test]
 fn a_lock_inside_of_the_command_of_a_dead_front_does_not_have_to_run_out() {
     on_server(|site| {
-        let script = r#""$P" lock $S -r 30s inner sh -c "$W" holder stubborn"#;
-        let mut holder = Holder::start(site, script);
+        let store = site.store().join(" ");
+        let script = format!(r#""$P" lock {store} -r 30s inner sh -c "$W" holder stubborn"#);
+        let mut holder = Holder::start(site, &script);
         let next = site.lock("next", &["inner"]);
         next.waits_behind(1);
         holder.kill_front();

@@ -321,7 +321,7 @@ fn who_reads_output_errors_or_another_file_sees_its_end_though_the_server_hangs(
             command.args(["-c", &script, job]).stdout(Stdio::piped());
             command.env("P", programs::putex()).env("D", site.sandbox.text());
             let mut front =
-                command.env("S", site.options().join(" ")).spawn().expect("it can be run");
+                command.env("S", site.store().join(" ")).spawn().expect("it can be run");
             let mut reader = front.stdout.take().expect("a pipe");
             let mut begun = [0; 6];
             reader.read_exact(&mut begun).expect("it begins");

@@ -63,7 +63,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
 #[test]
 fn scripts_that_wait_in_a_directory_keep_their_places_and_do_not_keep_each_other_busy() {
     in_directory(|site| {
-        assert!(grab(site, "a", &["--for", "60s", "x"]).is_had());
+        assert!(grab(site, "a", &["x"]).is_had());
         let words = |who| ["grab", "--as", who, "--for", "2s", "-q", "-w", "60", "x"];
         let waiters = ["b", "c", "d"].map(|who| {
             let waiter = command(site, &words(who)).stdout(Stdio::null()).spawn();
@@ -149,7 +149,7 @@ fn a_lock_of_a_script_stands_also_for_a_container_that_names_the_boot_otherwise(
             let run = run_in(site, &container, &["grab", "--as", who, "--for", "60s", "x"]);
             run.map(|run| Grab::of(&run))
         };
-        let first = grab(site, "a", &["--for", "60s", "x"]);
+        let first = grab(site, "a", &["x"]);
         assert!(first.is_had());
         if let Some(second) = grab_there("b") {
             assert_eq!((second.status, second.ahead), (75, 1), "{second:?}");
