@@ -27,7 +27,7 @@ use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run, SLACK,
     Timing, ToGuard,
 };
-use crate::log::{LogQueue, OncePerSecond, command_output};
+use crate::log::{LogQueue, OncePerSecond};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -35,6 +35,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long to wait until the kernel may have memory for a report.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the rest of a command's output waits: the guard comes first on its processor, which a
+/// command that writes without end would take from the agent.
+const READ_PAUSE: Duration = Duration::from_millis(10);
 
 /// How ready the kernel is to kill this process when memory runs out.
 pub(super) const OOM_SCORE: &str = "/proc/self/oom_score_adj";
@@ -156,7 +160,9 @@ impl GuardProcess {
         self.send_report();
         let deadline = self.guard.deadline();
         let send_at = self.unsent.is_some().then(|| sys::now().after(SEND_PAUSE));
-        let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
+        let has_more_output = self.runners.iter().any(|command| command.has_more_output);
+        let read_at = has_more_output.then(|| sys::now().after(READ_PAUSE));
+        let until = [deadline, self.give_up_at, send_at, read_at].into_iter().flatten().min();
         // If that fails, nothing but the deadlines is left.
         if let Err(error) = self.wait(until)
             && self.cannot_wait.is_due(sys::now())
@@ -202,7 +208,7 @@ impl GuardProcess {
             }
         }
         for at in 0..self.runners.len() {
-            self.runners[at].output.pass_on(&mut command_output);
+            self.runners[at].pass_on();
             if let Some(ended) = self.runners[at].take_ended() {
                 if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
