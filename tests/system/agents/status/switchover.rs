@@ -86,9 +86,8 @@ fn after_a_signal_a_holder_that_has_begun_is_waited_for() {
     let site = Site::on(&server);
     let [slow, stops] = ["slow", "stops"].map(|name| site.sandbox.join(name));
     let stop = format!("! test -e {} || {{ touch {}; sleep 2; }}", slow.display(), stops.display());
-    let agent = |stop: &str, token: &str| {
-        site.agent_of_r("1s", ["true", stop], token, &["-c", "6", "--key", "web"])
-    };
+    let agent =
+        |stop: &str, token: &str| site.agent_of_r("3s", ["true", stop], token, &["--key", "web"]);
     let first = agent(&stop, "h1");
     first.wait_for_any(&["the service runs here"]);
     let second = agent("true", "h2");
