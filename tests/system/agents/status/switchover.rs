@@ -1,12 +1,13 @@
 //! When `putex switchover` says that it has succeeded, and what it says otherwise.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStderr, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Site, holders, of, server};
+use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::process::{signal, wait_exit};
 
@@ -46,20 +47,32 @@ fn where_start_fails_it_does_not_and_says_where_the_service_is() {
     assert_eq!(lines[1..], ["putex: web: start has not succeeded yet at h2"], "{run:?}");
 }
 
-/// It was left in the bucket, and moved the service later.
-#[test]
-fn a_signal_withdraws_the_request() {
-    let Some(server) = server() else { return };
-    let site = Site::on(&server);
+/// Returns the holder h1, which is frozen before it can follow a request, and the candidate h2.
+fn frozen_holder_and_candidate(site: &Site) -> [Agent; 2] {
     let agent = |token: &str| site.agent_of_r("3s", ["true", "true"], token, &["--key", "web"]);
     let first = agent("h1");
     first.wait_for_any(&["the service runs here"]);
     let second = agent("h2");
     second.wait_for_any(&["the lock is held by h1"]);
     first.signal(Signal::STOP);
+    [first, second]
+}
+
+/// Starts a switchover; returns it with the lines that it says.
+fn begin_switchover(site: &Site) -> (Child, Lines<BufReader<ChildStderr>>) {
     let mut command = site.command(&["switchover", "-v", "web"]);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be run");
-    let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    (child, said)
+}
+
+/// It was left in the bucket, and moved the service later.
+#[test]
+fn a_signal_withdraws_the_request() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let [first, _second] = frozen_holder_and_candidate(&site);
+    let (mut child, mut said) = begin_switchover(&site);
     let mut next = || said.next().expect("a line").expect("it is text");
     assert!(next().starts_with("putex: web: h1 is to give it to h2; "));
     signal(child.id(), Signal::INT);
@@ -107,15 +120,8 @@ fn after_a_signal_a_holder_that_has_begun_is_waited_for() {
 fn after_a_second_signal_it_says_that_the_result_is_not_known() {
     let Some(server) = server() else { return };
     let site = Site::on(&server);
-    let agent = |token: &str| site.agent_of_r("3s", ["true", "true"], token, &["--key", "web"]);
-    let first = agent("h1");
-    first.wait_for_any(&["the service runs here"]);
-    let second = agent("h2");
-    second.wait_for_any(&["the lock is held by h1"]);
-    first.signal(Signal::STOP);
-    let mut command = site.command(&["switchover", "-v", "web"]);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be run");
-    let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let [first, _second] = frozen_holder_and_candidate(&site);
+    let (mut child, mut said) = begin_switchover(&site);
     let mut line_with = |text: &str| {
         let lines = said.by_ref().map(|line| line.expect("it is text"));
         lines.into_iter().find(|line| line.contains(text)).expect("a line")
