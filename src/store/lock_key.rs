@@ -260,7 +260,7 @@ impl LockKey {
             let reads = self.read_pause_at.into_iter().chain(self.operator_reads.next_at(now));
             let until = deadline.into_iter().chain(hints).chain(reads).min();
             match self.bucket.wait(wake, until) {
-                Hint::Changed { key, revision } => self.changed(&key, revision),
+                Hint::Changed { key, revision, .. } => self.changed(&key, revision),
                 Hint::StatusRequested { reads_requests } => {
                     if reads_requests {
                         self.read_requests();

@@ -210,6 +210,8 @@ pub enum Hint {
         key: String,
         /// The new revision, when the hint has one.
         revision: Option<Revision>,
+        /// Whether the entry is a marker of an end, or was removed.
+        is_end: bool,
     },
     /// The status of this agent is requested, see [`AgentMessage::Status`].
     StatusRequested {

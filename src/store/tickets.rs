@@ -279,7 +279,8 @@ impl Tickets {
             return Input::Rested;
         }
         match self.bucket.wait(wake, Some(until)) {
-            Hint::Changed { revision, .. } => Input::Hint(revision),
+            Hint::Changed { revision, is_end: true, .. } => Input::Ended(revision),
+            Hint::Changed { revision, is_end: false, .. } => Input::Renewed(revision),
             Hint::StatusRequested { .. }
             | Hint::Answered(_)
             | Hint::NotAsked(_)

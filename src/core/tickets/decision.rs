@@ -67,6 +67,15 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     }
 }
 
+/// Returns whether the last of these tickets, which come first, waits for all others of them
+/// itself. As long as it is renewed, nobody else need care for those.
+pub fn last_waits_for_all(blockers: &[StoredTicket]) -> bool {
+    let Some((last, others)) = blockers.split_last() else { return false };
+    let waits =
+        |own: &Ticket| !own.is_granted && others.iter().all(|it| it.blocks(own, last.number));
+    others.is_empty() || last.ticket.as_ref().is_ok_and(waits)
+}
+
 /// Most tickets that are removed before the others are listed again.
 const REMOVALS_MAX: usize = 16;
 

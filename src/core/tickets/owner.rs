@@ -70,7 +70,7 @@ use self::waiting::Leaving;
 use super::earlier_keys::EarlierKeys;
 use super::grab::{ELEMENT_PREFIX, STEP_MAX};
 use super::step::{End, Input, Step, ToFront};
-use super::ticket::{StoredTicket, Ticket};
+use super::ticket::{Mode, StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
@@ -179,6 +179,10 @@ pub struct TicketOwner {
     hinted: Revision,
     /// The keys whose hints come.
     watched: BTreeSet<String>,
+    /// When the tickets of others are listed next, unless the end of one is heard of.
+    list_at: Instant,
+    /// Whether the ticket is renewed without a listing until then.
+    renews_alone: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
@@ -220,6 +224,8 @@ impl TicketOwner {
             stood_at: None,
             hinted: Revision(0),
             watched: BTreeSet::new(),
+            list_at: now,
+            renews_alone: false,
             quiet_since: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),
@@ -360,7 +366,7 @@ impl TicketOwner {
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
         // Whoever was granted the lock need not know who waits.
-        match ticket.is_granted {
+        match ticket.is_granted || self.lists_later(now) {
             true => Step::Write(at, number, ticket, by),
             false => Step::WriteAndList(at, number, ticket, self.earlier_keys(), by),
         }
@@ -415,23 +421,23 @@ impl TicketOwner {
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
             Input::Listed(Ok(listed)) => self.listed(listed, now),
-            Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
+            Input::Listed(Err(why)) => self.not_listed(why, now),
             Input::Subscribed => {
                 if let Phase::Watching(keys) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
                     // The renewal travels behind the subscription: a change that is stored
                     // later is told, an earlier one is in the listing that follows.
+                    self.renews_alone = false;
                     self.phase = Phase::Writing;
                 }
             }
-            Input::Hint(revision) => {
-                self.hinted = self.hinted.max(revision.unwrap_or(self.hinted));
-                if let (Goal::Get(_), Phase::Resting(_, then)) = (&self.goal, &self.phase)
-                    && **then == Phase::Listing
-                {
-                    self.phase = self.listing_or_renewal(now);
-                }
+            // It may have got its slot.
+            Input::Renewed(revision) if matches!(self.ticket.mode, Mode::Slots(_)) => {
+                self.hinted(revision, now);
             }
+            // Its owner lives: nobody else is listed before `list_at`.
+            Input::Renewed(_) => self.renews_alone = true,
+            Input::Ended(revision) => self.hinted(revision, now),
             Input::Rested => self.rested(now),
             Input::Gone(_) => {
                 if !matches!(self.phase, Phase::Done) && !matches!(self.goal, Goal::Lost(_)) {
@@ -445,6 +451,22 @@ impl TicketOwner {
             }
             Input::Done => self.end(End::Released, now),
         }
+    }
+
+    /// A ticket has changed in a way that may matter. A listing is to show that.
+    fn hinted(&mut self, revision: Option<Revision>, now: Instant) {
+        self.hinted = self.hinted.max(revision.unwrap_or(self.hinted));
+        self.renews_alone = false;
+        if let (Goal::Get(_), Phase::Resting(_, then)) = (&self.goal, &self.phase)
+            && **then == Phase::Listing
+        {
+            self.phase = self.listing_or_renewal(now);
+        }
+    }
+
+    /// Returns whether the ticket waits, and the others need not be listed yet.
+    fn lists_later(&self, now: Instant) -> bool {
+        self.renews_alone && self.own.is_some() && now < self.list_at
     }
 
     /// A wait is over.

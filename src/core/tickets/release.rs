@@ -152,7 +152,8 @@ impl Releaser {
             Input::Own(_)
             | Input::WrittenAndListed(..)
             | Input::Subscribed
-            | Input::Hint(_)
+            | Input::Renewed(_)
+            | Input::Ended(_)
             | Input::Unused
             | Input::Done => {}
         }

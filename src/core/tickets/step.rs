@@ -85,7 +85,7 @@ pub enum Step {
     /// [`Input::Written`].
     WriteNotes(Revision, Observed, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
-    /// [`Input::Hint`], [`Input::Gone`].
+    /// [`Input::Renewed`], [`Input::Ended`], [`Input::Gone`].
     Rest(Instant),
     /// End. The last step there is.
     Exit,
@@ -164,8 +164,10 @@ pub enum Input {
     Listed(Result<TicketsListed, String>),
     /// The hints of the tickets come from now on.
     Subscribed,
-    /// A ticket has changed; its new revision, if that is known.
-    Hint(Option<Revision>),
+    /// A ticket that is watched was renewed; its new revision, if that is known.
+    Renewed(Option<Revision>),
+    /// A ticket that is watched has ended; the revision of that, if it is known.
+    Ended(Option<Revision>),
     /// The wait is over.
     Rested,
     /// The store is lost.

@@ -68,8 +68,9 @@ impl Watch {
             return Some(Hint::StatusRequested { reads_requests: false });
         }
         // A record that was removed has no new revision.
-        let revision = folder.entry(&key).ok().flatten().map(|entry| entry.revision);
-        Some(Hint::Changed { key, revision })
+        let entry = folder.entry(&key).ok().flatten();
+        let is_end = entry.as_ref().is_none_or(|entry| entry.content.is_tombstone());
+        Some(Hint::Changed { key, revision: entry.map(|entry| entry.revision), is_end })
     }
 
     /// Reads events from the kernel, as many as one read returns. If they tell that the folder is

@@ -76,7 +76,7 @@ impl Bucket for Flooded {
 }
 
 fn hint(key: &str) -> Hint {
-    Hint::Changed { key: key.to_owned(), revision: Some(Revision(u64::MAX)) }
+    Hint::Changed { key: key.to_owned(), revision: Some(Revision(u64::MAX)), is_end: false }
 }
 
 /// The renewals of a holder wait in the queue of the caller: a lock was lost after two seconds of

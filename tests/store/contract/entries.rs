@@ -374,13 +374,18 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
     for key in ["lock.a", "one"] {
         let stands_at = created(&mut *b, key);
         let hint = a.wait(waker.as_fd(), Some(soon()));
-        let Hint::Changed { key: named, revision } = hint else {
+        let Hint::Changed { key: named, revision, is_end } = hint else {
             panic!("no hint of {key} but {hint:?}");
         };
-        assert_eq!(named, key);
+        assert_eq!((&*named, is_end), (key, false));
         assert!(revision.is_none_or(|revision| revision == stands_at));
         let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
         assert_eq!(nothing, Hint::Elapsed, "once for {key}");
+        let end = content(&[("KV-Operation", "DEL")], b"");
+        let ended = b.write(key, Expected::Key(stands_at), &end, Stays::Kept, soon());
+        assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
+        let hint = a.wait(waker.as_fd(), Some(soon()));
+        assert!(matches!(hint, Hint::Changed { is_end: true, .. }), "{hint:?}");
     }
 }
 

@@ -34,6 +34,7 @@ impl TicketOwner {
         self.noted = notes;
         self.missing_mark = mark.missing(&info.id.epoch, self.timing.lifetime());
         self.watched.clear();
+        self.renews_alone = false;
         self.quiet_since = None;
         self.hinted = Revision(0);
         // A copy of the write that is under way may be among what is there now.
@@ -197,6 +198,10 @@ impl TicketOwner {
         match self.goal {
             Goal::Get(_) if has_run_out => self.phase = Phase::Ending,
             Goal::Get(_) if self.ticket.is_granted => self.granted(),
+            Goal::Get(_) if self.lists_later(now) => {
+                self.renews_alone = false;
+                self.rest_to_list();
+            }
             Goal::Get(_) => self.phase = Phase::Listing,
             Goal::Keep if has_run_out => self.lose("it was renewed too late", now),
             Goal::Keep => self.granted(),

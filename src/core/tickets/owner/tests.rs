@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod keys;
+mod listings;
 mod modes;
 mod notes;
 mod reached;
@@ -182,7 +183,7 @@ fn a_ticket_that_waits_is_renewed_each_r() {
 #[test]
 fn a_hint_is_followed_by_a_listing_that_reaches_it() {
     let (mut owner, begin) = waiting();
-    owner.handle(Input::Hint(Some(Revision(9))), begin);
+    owner.handle(Input::Ended(Some(Revision(9))), begin);
     assert!(matches!(owner.next(begin), Step::List(..)), "at once");
     owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), begin);
     assert!(matches!(owner.next(begin), Step::Rest(_)), "an older listing tells nothing");
@@ -192,7 +193,7 @@ fn a_hint_is_followed_by_a_listing_that_reaches_it() {
 #[test]
 fn false_hints_cost_one_listing_and_no_renewal() {
     let (mut owner, begin) = waiting();
-    owner.handle(Input::Hint(Some(Revision(u64::MAX))), begin);
+    owner.handle(Input::Ended(Some(Revision(u64::MAX))), begin);
     owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), begin);
     let Step::Rest(until) = owner.next(begin) else { panic!("asked again at once") };
     owner.handle(Input::Rested, until);
@@ -203,7 +204,7 @@ fn false_hints_cost_one_listing_and_no_renewal() {
     assert_eq!(at, Revision(0));
     let (mut owner, begin) = waiting();
     let renew_at = begin.after(owner.timing.renewal());
-    owner.handle(Input::Hint(Some(Revision(u64::MAX))), renew_at);
+    owner.handle(Input::Ended(Some(Revision(u64::MAX))), renew_at);
     assert!(matches!(owner.next(renew_at), Step::WriteAndList(..)), "not renewed");
 }
 
@@ -211,7 +212,7 @@ fn false_hints_cost_one_listing_and_no_renewal() {
 #[test]
 fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     let (mut owner, begin) = waiting();
-    owner.handle(Input::Hint(Some(Revision(u64::MAX))), begin);
+    owner.handle(Input::Ended(Some(Revision(u64::MAX))), begin);
     let renew_at = begin.after(owner.timing.renewal());
     owner.handle(
         Input::Listed(Err("no answer".to_owned())),
@@ -382,7 +383,7 @@ fn a_hint_ends_no_rest_but_that_before_a_listing() {
     let no_answer = StoreErrorKind::Unreachable.error("no answer");
     owner.handle(Input::Opened(Err(no_answer)), begin);
     let Step::Rest(until) = owner.next(begin) else { panic!("it does not rest") };
-    owner.handle(Input::Hint(Some(Revision(9))), begin);
+    owner.handle(Input::Ended(Some(Revision(9))), begin);
     assert_eq!(owner.next(begin), Step::Rest(until));
     owner.handle(Input::Rested, until);
     assert!(matches!(owner.next(until), Step::Open(_)));

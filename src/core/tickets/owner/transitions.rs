@@ -58,7 +58,7 @@ impl TicketOwner {
     /// any owner knows of, wherever it is read.
     pub(super) fn take_new_key(&mut self) {
         (self.own, self.write, self.ticket.slot) = (None, None, None);
-        self.ticket.is_granted = false;
+        (self.ticket.is_granted, self.renews_alone) = (false, false);
         self.nonce.1 += 1;
     }
 
@@ -138,6 +138,23 @@ impl TicketOwner {
                 self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
             }
         }
+    }
+
+    /// The tickets of others could not be listed. A store that is too slow is asked again after as
+    /// long as it was asked for.
+    pub(super) fn not_listed(&mut self, why: String, now: Instant) {
+        self.failed(why, Phase::Listing, now);
+        if let Phase::Resting(until, _) = self.phase {
+            self.list_at = until.max(now.after(now.since(self.requested)));
+            self.renews_alone = true;
+            self.rest_to_list();
+        }
+    }
+
+    /// The tickets of others are listed when that is due. The own one is renewed meanwhile.
+    pub(super) fn rest_to_list(&mut self) {
+        let renew_at = self.own.as_ref().map_or(self.list_at, |own| own.renew_at);
+        self.phase = Phase::Resting(self.list_at.min(renew_at), Box::new(Phase::Listing));
     }
 
     /// A request is repeated after a pause.

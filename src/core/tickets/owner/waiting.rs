@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Asker, Goal, Phase, TicketOwner};
 use crate::core::event::Written;
-use crate::core::tickets::decision::{Decision, decide, describe, some_of_dead};
+use crate::core::tickets::decision::{
+    Decision, decide, describe, last_waits_for_all, some_of_dead,
+};
 use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
 
@@ -25,6 +27,7 @@ impl TicketOwner {
             self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
+        self.renews_alone = false;
         let element = self.key_element();
         if let Some(own) = &mut self.own {
             own.earlier_keys.learn(&element, own.number, &standing);
@@ -121,7 +124,9 @@ impl TicketOwner {
         }
         let removals = blockers.iter().filter_map(|other| self.removal_at(other));
         let next_at = self.own.as_ref().map_or_else(|| self.probe_at(now), |own| own.renew_at);
-        let until = removals.chain(believed_at).chain(limit).fold(next_at, Instant::min);
+        let due = removals.chain(believed_at).chain(limit).min().unwrap_or(next_at);
+        let until = due.min(next_at);
+        self.list_at = if last_waits_for_all(blockers) { due } else { until };
         self.phase = match self.own.is_none() || watched.is_subset(&self.watched) {
             true => Phase::Resting(until, Box::new(Phase::Listing)),
             false => Phase::Watching(watched),

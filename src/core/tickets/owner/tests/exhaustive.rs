@@ -201,7 +201,7 @@ fn no_history_of_slots_gives_one_of_them_to_two() {
 
 #[test]
 fn no_history_of_one_that_lets_others_go_first_has_it_wait_for_ever() {
-    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 12_600);
+    look_through(&Scope { name: "one soft", askers: &[A, SOFT], ..TWO }, 12_000);
 }
 
 #[test]

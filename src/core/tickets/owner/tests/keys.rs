@@ -116,7 +116,7 @@ fn moves(owner: &mut TicketOwner, now: Instant) {
 fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
     let (mut owner, begin) = waiting();
     let key = owner.key_element();
-    owner.handle(Input::Hint(None), begin);
+    owner.handle(Input::Ended(None), begin);
     owner.handle(Input::Listed(listing(Vec::new(), Revision(12))), begin);
     let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
     assert_eq!(at, Revision(0));

@@ -70,8 +70,8 @@ pub(super) struct Chances {
     pub(super) is_before: bool,
 }
 
-/// A key that was written, and its revision.
-type Changed = Option<(String, u64)>;
+/// A key that was written, and the hint of that.
+type Changed = Option<(String, Input)>;
 
 impl Bucket {
     pub(super) fn new(id: u64) -> Bucket {
@@ -147,11 +147,13 @@ impl Bucket {
         }
         self.last += 1;
         let (revision, number) = (self.last, number.map_or(self.last, |number| number.0));
+        let hint = if ticket.is_some() { Input::Renewed } else { Input::Ended };
+        let changed = Some((key.to_owned(), hint(Some(Revision(revision)))));
         let (stored_at, superseded, removed_at) = (self.now, None, None);
         let entry =
             Entry { revision, number, ticket, stored_at, superseded, removed_at, is_restored };
         self.entries.insert(key.to_owned(), entry);
-        (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
+        (Written::Stored(Revision(revision)), changed)
     }
 
     fn end(&mut self, key: &str, at: Revision, lifetime: Duration) -> (Written, Changed) {

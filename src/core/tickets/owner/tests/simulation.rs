@@ -37,7 +37,7 @@ enum Event {
     Cut(usize, u64),
     /// The command ends by itself, or is killed.
     CommandOver(usize, u32),
-    Hint(usize, u64),
+    Hint(usize, Input),
     /// The client notices that its bucket is lost.
     Gone(usize),
     Wipe,
@@ -311,18 +311,18 @@ impl Simulation {
         let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
         let chances = Chances { is_old, is_before };
         let (answer, changed) = self.bucket.answer(step, element, chances);
-        let Some((key, revision)) = changed else { return answer };
+        let Some((key, hint)) = changed else { return answer };
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
-        watchers.into_iter().for_each(|watcher| self.hint(watcher, revision));
+        watchers.into_iter().for_each(|watcher| self.hint(watcher, hint.clone()));
         answer
     }
 
     /// Tells a client of a change; some hints are lost.
-    fn hint(&mut self, client: usize, revision: u64) {
+    fn hint(&mut self, client: usize, hint: Input) {
         if !self.random.one_in(5) {
             let delay = self.random.below(R / 10);
-            self.at(self.now + delay, Event::Hint(client, revision));
+            self.at(self.now + delay, Event::Hint(client, hint));
         }
     }
 
@@ -372,9 +372,7 @@ impl Simulation {
                     self.tell(client, Input::Done);
                 }
             }
-            Event::Hint(client, revision) => {
-                self.tell(client, Input::Hint(Some(Revision(revision))));
-            }
+            Event::Hint(client, hint) => self.tell(client, hint),
             Event::Gone(client) => self.tell(client, Input::Gone("another bucket".to_owned())),
             Event::Wipe => {
                 self.show(format_args!("wipe"));

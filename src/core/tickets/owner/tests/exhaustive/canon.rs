@@ -405,8 +405,8 @@ impl Form<'_> {
                 self.add(5);
                 self.option(listed.as_ref().ok(), Self::listing);
             }
-            Input::Hint(revision) => {
-                self.add(6);
+            Input::Renewed(revision) | Input::Ended(revision) => {
+                self.add(if matches!(input, Input::Renewed(_)) { 6 } else { 12 });
                 self.option(*revision, Self::hinted);
             }
             Input::Subscribed => self.add(7),

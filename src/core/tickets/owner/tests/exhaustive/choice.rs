@@ -139,7 +139,7 @@ impl State {
         }
         if !client.events.is_empty() {
             due.push(Choice::Event(at));
-            if let Some(Input::Hint(_)) = client.events.front() {
+            if let Some(Input::Renewed(_) | Input::Ended(_)) = client.events.front() {
                 faults.push(Choice::HintLost(at));
             }
         }

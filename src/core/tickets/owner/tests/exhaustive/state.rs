@@ -245,7 +245,7 @@ impl State {
             self.past.insert(0, Rc::new(listing));
             self.past.truncate(LISTINGS);
         }
-        if let Some((key, revision)) = changed {
+        if let Some((key, hint)) = changed {
             if let Step::Write(..) | Step::WriteAndList(..) = request.step {
                 self.client(client).stored_sent = Some(request.sent);
             }
@@ -253,8 +253,7 @@ impl State {
             for watcher in 0..self.clients.len() {
                 let it = &self.clients[watcher];
                 if it.watched.contains(&key) && !it.is_gone() {
-                    let hint = Input::Hint(Some(Revision(revision)));
-                    self.client(watcher).events.push_back(hint);
+                    self.client(watcher).events.push_back(hint.clone());
                 }
             }
         }

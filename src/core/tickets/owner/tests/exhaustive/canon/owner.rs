@@ -10,7 +10,7 @@ impl Form<'_> {
         let TicketOwner { timing: _, ticket, nonce: _, asker: _, began, goal, phase, .. } = owner;
         let TicketOwner { bucket, missing_mark, own, write, last, stood_at, .. } = owner;
         let TicketOwner { hinted, watched, quiet_since, seen, noted: _, last_message, .. } = owner;
-        let TicketOwner { why_unrenewed: _, messages, .. } = owner;
+        let TicketOwner { list_at, renews_alone, why_unrenewed: _, messages, .. } = owner;
         assert!(messages.is_empty(), "they were taken");
         assert_eq!(*stood_at, None, "no script is searched");
         self.ticket(ticket);
@@ -45,6 +45,8 @@ impl Form<'_> {
         self.option(asker.soft.map(|_| *last), Self::revision);
         self.hinted(*hinted);
         self.keys(watched);
+        self.instant(*list_at.max(&self.now));
+        self.add(i64::from(*renews_alone));
         self.option(*quiet_since, Self::instant);
         self.seen(seen);
         self.message(last_message.as_ref());
