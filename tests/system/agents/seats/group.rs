@@ -123,9 +123,12 @@ impl Group {
             .args(["agent", "--nats", &format!("nats://127.0.0.1:{}", host.proxy.port())])
             .args(["--key", "web", "--token", &format!("host-{number}")])
             .args(["--seats", &self.seats.to_string(), "--priority", host.priority])
-            .args(["--start", START, "--stop", STOP, "-r", "600ms", "-f", "3", "-c", "1"])
+            .args(["--start", START, "--stop", STOP, "-r", "600ms", "-c", "1"])
             .args(&self.flags)
             .env("D", host.sandbox.text());
+        if !self.flags.iter().any(|flag| flag == "-f") {
+            command.args(["-f", "3"]);
+        }
         command
     }
 
