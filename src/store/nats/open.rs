@@ -153,21 +153,31 @@ impl NatsStore {
     /// domain of the connected server.
     pub(super) fn hazards(&self, replicas: u32, cluster: Option<&String>) -> Vec<String> {
         let NatsSettings { bucket, api, .. } = &self.settings;
-        let alone = cluster.filter(|_| replicas == 1).map(|cluster| {
+        let Some(ServerInfo { address, name, domain, .. }) = self.client.server() else {
+            return Vec::new();
+        };
+        // A leaf node that is in no cluster names one, by the name that its configuration gives it.
+        let is_leaf = cluster == Some(name);
+        let alone = cluster.filter(|_| replicas == 1 && !is_leaf).map(|cluster| {
             format!(
                 "bucket {bucket}: one copy on cluster {cluster}: while its server is down, nobody \
                  has the lock; see --replicas"
             )
         });
-        let domain = self.client.server().filter(|_| api == API).and_then(|server| {
-            let ServerInfo { address, domain, .. } = server;
-            let domain = domain.as_ref()?;
-            Some(format!(
-                "bucket {bucket}: server {address} is in JetStream domain {domain}: agents at \
-                 servers of another domain have another bucket, and all run; see --js-domain"
-            ))
-        });
-        alone.into_iter().chain(domain).collect()
+        let others = match domain {
+            Some(domain) => Some(format!(
+                "is in JetStream domain {domain}: agents at servers of another domain have another \
+                 bucket, and all run; see --js-domain"
+            )),
+            None => is_leaf.then(|| {
+                "is a leaf node without a JetStream domain: agents at its hub have another bucket, \
+                 and all run; give it a domain, and see --js-domain"
+                    .to_owned()
+            }),
+        };
+        let others = others.filter(|_| api == API);
+        let others = others.map(|text| format!("bucket {bucket}: server {address} {text}"));
+        alone.into_iter().chain(others).collect()
     }
 
     /// Returns the bucket, and whether this call created it.

@@ -336,3 +336,19 @@ fn a_condition_that_the_servers_may_not_check_is_refused() {
         }
     }
 }
+
+/// A leaf node without a cluster has its own name in the place of the cluster's.
+#[test]
+fn a_leaf_node_is_told_from_a_server_of_a_cluster() {
+    for (cluster, expected) in [
+        (Some("fake"), Some("is a leaf node without a JetStream domain")),
+        (Some("c"), Some("one copy on cluster c")),
+        (None, None),
+    ] {
+        let cluster = cluster.map(str::to_owned);
+        let told = with_answers(&[], |store, _| store.hazards(1, cluster.as_ref()));
+        let has = |expected| told.iter().any(|text| text.contains(expected));
+        assert_eq!(told.len(), usize::from(expected.is_some()), "{told:?}");
+        assert!(expected.is_none_or(has), "{told:?}");
+    }
+}

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::server::{self, old_config, on_servers, soon};
 use super::{open, plain, watch, write};
-use crate::support::server::Server;
+use crate::support::server::{Server, free_port};
 
 fn refusal(store: &mut LockKey) -> String {
     let opened = store.open(soon());
@@ -170,6 +170,28 @@ fn a_domain_is_told_unless_it_is_asked_for() {
             let opened = LockKey::new(Box::new(bucket), "web").open(soon()).expect("opened");
             let text = format!("{:?}", opened.bucket.remarks);
             assert_eq!(text.contains(" is in JetStream domain hub: "), is_told, "{text}");
+        }
+    });
+}
+
+/// Agents at a hub and at its leaf node would make a bucket in each, and both run. A leaf node
+/// without a name cannot be told.
+#[test]
+fn a_leaf_node_without_a_domain_is_told() {
+    on_servers(|binary| {
+        let port = free_port();
+        let lines = format!("leafnodes {{ listen: \"127.0.0.1:{port}\" }}");
+        let hub = Server::start(binary, &lines);
+        let remotes = format!("remotes: [{{ url: \"nats://127.0.0.1:{port}\" }}]");
+        let leaf = Server::start(binary, &format!("server_name: leaf\nleafnodes {{ {remotes} }}"));
+        for (server, is_leaf) in [(&hub, false), (&leaf, true)] {
+            let (_, opened) = open(server, "locks");
+            let text = format!("{:?}", opened.bucket.remarks);
+            assert_eq!(
+                text.contains(" is a leaf node without a JetStream domain"),
+                is_leaf,
+                "{text}"
+            );
         }
     });
 }
