@@ -81,7 +81,7 @@ fn a_script_that_has_released_its_lock_waits_behind_the_next_one_after_a_kill() 
 #[test]
 fn a_ticket_of_a_script_that_is_restored_is_no_ticket_of_it_any_more() {
     let Some(site) = Site::on_server(&QUICK) else { return };
-    let short = |who| script(&site, &["grab", "--as", who, "--for", "1s", "n"]);
+    let short = |who| script(&site, &["grab", "--as", who, "--for", "5s", "n"]);
     let first = short("a");
     assert_eq!(script(&site, &["release", "--as", "a", "n"]).status, Some(0));
     let marked = keys(&site, "lock");
