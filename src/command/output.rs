@@ -52,12 +52,12 @@ impl OutputPipe {
     }
 
     /// Passes on the output that is there, whole lines of it, but at most `READ_MAX` bytes. Returns
-    /// whether there may be more.
+    /// whether there was some.
     pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) -> bool {
         let before = self.partial.len();
         // What was read before the pipe was empty is kept.
         let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
-        let may_have_more = (self.partial.len() - before) as u64 == READ_MAX;
+        let was_some = self.partial.len() > before;
         let mut rest = self.partial.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             line(self.command, &rest[..end]);
@@ -69,7 +69,7 @@ impl OutputPipe {
         }
         let left = rest.len();
         self.partial.drain(..self.partial.len() - left);
-        may_have_more
+        was_some
     }
 
     /// The command has ended: passes on what is left in the pipe.

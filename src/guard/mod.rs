@@ -12,6 +12,7 @@
 //! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note`, `note_thread` | what a guard notes for the next guard |
 //! | `service_command` | a command: its runner, its output, what is noted of it |
+//! | `output_rest` | how long its output rests after some was read |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |
 //!
@@ -25,6 +26,7 @@ mod finish;
 mod instance_dir;
 pub(crate) mod note;
 mod note_thread;
+mod output_rest;
 mod private_file;
 mod process;
 pub mod protocol;

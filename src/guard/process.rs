@@ -18,6 +18,7 @@ use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
 use super::note::{Fact, Note, Service};
 use super::note_thread::NoteThread;
+use super::output_rest::OutputRest;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::service_command::ServiceCommand;
 use super::socket::{receive, send};
@@ -27,7 +28,7 @@ use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run, SLACK,
     Timing, ToGuard,
 };
-use crate::log::{LogQueue, OncePerSecond};
+use crate::log::{LogQueue, OncePerSecond, command_output};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -35,10 +36,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long to wait until the kernel may have memory for a report.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
-
-/// How long the rest of a command's output waits: the guard comes first on its processor, which a
-/// command that writes without end would take from the agent.
-const READ_PAUSE: Duration = Duration::from_millis(10);
 
 /// How ready the kernel is to kill this process when memory runs out.
 pub(super) const OOM_SCORE: &str = "/proc/self/oom_score_adj";
@@ -49,6 +46,7 @@ pub(super) struct GuardProcess {
     commands: Commands,
     /// Start, stop, last resort.
     runners: [ServiceCommand; 3],
+    output_rest: OutputRest,
     /// Is woken when a command was spawned, and when a start that does not succeed has ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
@@ -136,6 +134,7 @@ impl GuardProcess {
             guard: guard.recall(previous.times()),
             commands: settings.commands.clone(),
             runners: [start, runner(Command::Stop, None)?, runner(Command::LastResort, None)?],
+            output_rest: OutputRest::default(),
             waker,
             cgroups,
             cgroup_entry: CgroupEntry::default(),
@@ -160,9 +159,8 @@ impl GuardProcess {
         self.send_report();
         let deadline = self.guard.deadline();
         let send_at = self.unsent.is_some().then(|| sys::now().after(SEND_PAUSE));
-        let has_more_output = self.runners.iter().any(|command| command.has_more_output);
-        let read_at = has_more_output.then(|| sys::now().after(READ_PAUSE));
-        let until = [deadline, self.give_up_at, send_at, read_at].into_iter().flatten().min();
+        let until = [deadline, self.give_up_at, send_at, self.output_rest.until];
+        let until = until.into_iter().flatten().min();
         // If that fails, nothing but the deadlines is left.
         if let Err(error) = self.wait(until)
             && self.cannot_wait.is_due(sys::now())
@@ -190,7 +188,8 @@ impl GuardProcess {
     /// Waits until something has happened or the deadline has come.
     fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
         let sockets = self.agent.iter().chain(&self.listener).map(AsFd::as_fd);
-        let commands = self.runners.iter().flat_map(ServiceCommand::events).flatten();
+        let reads_output = self.output_rest.until.is_none();
+        let commands = self.runners.iter().flat_map(|it| it.events(reads_output)).flatten();
         let readable = iter::once(self.waker.as_fd()).chain(sockets).chain(commands);
         let readable = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let cgroups = self.cgroups.iter().filter(|_| self.emptying);
@@ -207,8 +206,8 @@ impl GuardProcess {
                 self.handle(input);
             }
         }
+        self.pass_output_on();
         for at in 0..self.runners.len() {
-            self.runners[at].pass_on();
             if let Some(ended) = self.runners[at].take_ended() {
                 if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
@@ -219,6 +218,17 @@ impl GuardProcess {
             }
         }
         self.check_cgroup_empty();
+    }
+
+    /// Passes on what the commands have written, but not all of it at once.
+    fn pass_output_on(&mut self) {
+        let began = sys::now();
+        if self.output_rest.is_over(began) {
+            let pass_on = |it: &mut ServiceCommand| it.output.pass_on(&mut command_output);
+            let was_some =
+                self.runners.iter_mut().map(pass_on).fold(false, |some, more| some | more);
+            self.output_rest.begin(was_some, began, sys::now());
+        }
     }
 
     fn check_cgroup_empty(&mut self) {

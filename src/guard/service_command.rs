@@ -18,8 +18,6 @@ use crate::sys::Waker;
 pub(super) struct ServiceCommand {
     command: Command,
     pub(super) output: OutputPipe,
-    /// More was in the pipe than is read at once.
-    pub(super) has_more_output: bool,
     pub(super) runner: Runner,
     notes: NoteThread,
 }
@@ -52,7 +50,7 @@ impl ServiceCommand {
             own_notes.write(fact(command, process))
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, has_more_output: false, runner, notes })
+        Ok(ServiceCommand { command, output, runner, notes })
     }
 
     /// Returns what became of the spawning since the last call.
@@ -68,15 +66,9 @@ impl ServiceCommand {
     }
 
     /// Returns what becomes readable when the command has ended, if it runs, and when it has
-    /// written something, unless the rest of its output waits.
-    pub(super) fn events(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        let output = Some(self.output.as_fd()).filter(|_| !self.has_more_output);
-        [self.runner.exit(), output]
-    }
-
-    /// Passes on what the command has written, but not all of it at once.
-    pub(super) fn pass_on(&mut self) {
-        self.has_more_output = self.output.pass_on(&mut command_output);
+    /// written something, if its output is to be read.
+    pub(super) fn events(&self, reads_output: bool) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.runner.exit(), reads_output.then(|| self.output.as_fd())]
     }
 
     /// Returns, once, that the command has ended, and passes on what is left of what it has

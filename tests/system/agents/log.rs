@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, until_true, wait_until};
-use crate::support::process::has_signal;
+use crate::support::process::{has_signal, proc_sum};
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
 
@@ -111,6 +111,29 @@ fn a_stop_that_writes_without_end_costs_no_line_of_the_guard() {
     assert!(log.contains("Z putex: web: stop: y\n"), "stop has written nothing");
     assert!(log.contains("the agent is gone: the guard stops the service"), "it is missing");
     assert!(log.contains("the service is down"), "it is missing");
+}
+
+/// Each line woke the guard, which comes first on its processor: the agent had the rest of it.
+#[test]
+fn a_start_that_writes_line_by_line_does_not_wake_the_guard_for_each() {
+    let sandbox = Sandbox::new("lines");
+    // On one processor the guard has read a line before the next one is written.
+    let one = "one=$(taskset -cp $$ | sed 's/.* //; s/[-,].*//'); \
+               taskset -cp $one $PPID && taskset -cp $one $$";
+    let count = "i=0; while [ $i -lt 100000 ]; do echo $i; i=$((i + 1)); done";
+    let start_script = format!("test -e $D/up || {{ {one} && {count} && echo >$D/up; }}").leak();
+    let scripts = Scripts { check: "true", start: start_script, stop: "rm -f $D/up" };
+    let began = now();
+    let _agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    let guard = sandbox.guard("web").as_raw_pid().cast_unsigned();
+    let waits = proc_sum(guard, "status", &["voluntary_ctxt_switches:"]).expect("it lives");
+    // A guard that rests for 2 ms after each line that it has read waits twice in that time: for
+    // the end of the rest, and for the next line.
+    let most = u64::try_from((now() - began).as_millis()).expect("it fits") + 500;
+    assert!(waits <= most, "{waits} waits, at most {most} expected");
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    assert!(log.contains("Z putex: web: start: 1\n"), "start has written nothing");
 }
 
 #[test]
