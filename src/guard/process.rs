@@ -232,9 +232,7 @@ impl GuardProcess {
     }
 
     fn check_cgroup_empty(&mut self) {
-        let mut cgroups = self.cgroups.iter();
-        let is_empty = |cgroup: &ServiceCgroup| !cgroup.is_populated().unwrap_or(true);
-        if self.emptying && cgroups.all(is_empty) {
+        if self.emptying && ServiceCgroup::are_empty(&self.cgroups) {
             self.emptying = false;
             // Only this guard's own is used again.
             self.cgroups.truncate(1);
@@ -357,8 +355,7 @@ impl GuardProcess {
     }
 
     fn empty_cgroup(&mut self) {
-        let mut cgroups = self.cgroups.iter();
-        if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
+        if !ServiceCgroup::are_empty(&self.cgroups) {
             log::warn!("stop has left processes of the service behind: they are killed");
             self.kill_cgroup();
         }

@@ -177,6 +177,12 @@ impl ServiceCgroup {
         Ok(!lines.any(|line| line == b"populated 0"))
     }
 
+    /// Returns whether nothing lives in any of these. Each is looked at: poll(2) tells again and
+    /// again of a change of one that was not.
+    pub fn are_empty(all: &[ServiceCgroup]) -> bool {
+        all.iter().filter(|it| it.is_populated().unwrap_or(true)).count() == 0
+    }
+
     /// Removes it if it is empty and nobody else uses it. A service that runs on keeps it.
     pub fn remove(self) {
         prune(&self.dir, &self.users);

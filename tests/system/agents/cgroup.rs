@@ -16,6 +16,7 @@ use crate::support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
 use crate::support::folder::Folder;
 use crate::support::sandbox::Sandbox;
 use putex::guard::cgroup::{REMOVAL_WITHIN, ServiceCgroup};
+use putex::sys::{self, PollFlags};
 use rustix::fs::{FlockOperation, XattrFlags, flock};
 
 /// Names the folder where the hierarchy is mounted, in the process that is in the
@@ -250,6 +251,31 @@ fn the_agent_stays_above_its_commands() {
     end(child);
     other.remove();
     assert!(ServiceCgroup::open(&dir).is_err(), "it is gone");
+}
+
+/// A guard whose own control group did not get empty was woken by the other one for ever.
+#[test]
+fn a_control_group_behind_one_that_is_not_empty_is_looked_at() {
+    let Some(room) = Room::enter("a_control_group_behind_one_that_is_not_empty_is_looked_at")
+    else {
+        return;
+    };
+    let both = [made("putex-1"), made("putex-2")];
+    let children = both.each_ref().map(|cgroup| {
+        let child = prepare(cgroup, "exec sleep 1000").spawn().expect("it runs");
+        until_true("the command is inside", || cgroup.is_populated().expect("it tells"));
+        child
+    });
+    both[1].kill().expect("killed");
+    let tells = || sys::is_ready_for(&both[1].events, PollFlags::PRI);
+    until_true("the kernel tells of its end", tells);
+    assert!(!ServiceCgroup::are_empty(&both));
+    assert!(!tells(), "it tells again of what was not looked at");
+    both[0].kill().expect("killed");
+    children.into_iter().for_each(end);
+    until_true("the end of both", || ServiceCgroup::are_empty(&both));
+    both.into_iter().for_each(ServiceCgroup::remove);
+    drop(room);
 }
 
 /// Two guards of an agent meet there when the private directory was removed between them.
