@@ -149,19 +149,17 @@ impl Children {
         // A copy of this process has another list. In another PID namespace there is none.
         let own = rustix::process::getpid();
         self.list = File::open(format!("/proc/self/task/{own}/children")).ok();
-        self.older = self.listed();
+        self.older = self.listed().unwrap_or_default();
     }
 
-    /// Returns the children, but for older ones.
-    fn listed(&mut self) -> Vec<Pid> {
+    /// Returns the children, but for older ones; `None` if they are not known.
+    fn listed(&mut self) -> Option<Vec<Pid>> {
         let mut text = String::new();
-        if let Some(list) = &mut self.list {
-            // What is not listed now is listed the next time.
-            let _ = list.rewind().and_then(|()| list.read_to_string(&mut text));
-        }
+        let list = self.list.as_mut()?;
+        list.rewind().and_then(|()| list.read_to_string(&mut text)).ok()?;
         let numbers = text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?));
         let is_new = |child: &Pid| !self.older.contains(child) && is_child(*child);
-        numbers.filter(is_new).collect()
+        Some(numbers.filter(is_new).collect())
     }
 
     /// Reaps what has ended or was stopped, and sends the others the signals that are due.
@@ -173,7 +171,7 @@ impl Children {
                 Ok(Some(child)) => heard.push(child),
                 Ok(None) => break true,
                 Err(Errno::INTR) => {}
-                Err(_) => break false,
+                Err(error) => break error != Errno::CHILD,
             }
         };
         let have_ended = heard.iter().filter(|(_, status)| !status.stopped());
@@ -185,7 +183,7 @@ impl Children {
     }
 
     fn has_only_older(&mut self) -> bool {
-        !self.older.is_empty() && self.list.is_some() && self.listed().is_empty()
+        !self.older.is_empty() && self.listed().is_some_and(|children| children.is_empty())
     }
 
     /// Returns whether none was left when they were reaped last.
@@ -210,7 +208,8 @@ impl Children {
         if self.sent_term.is_none() && self.renewers_until.is_none() {
             return;
         }
-        let children = self.listed();
+        // Those that are not known now are sent it the next time.
+        let Some(children) = self.listed() else { return };
         // One that has ended is reaped next.
         let kill = |child: Pid, signal| {
             let _ = rustix::process::kill_process(child, signal);

@@ -23,6 +23,10 @@ fn run(script: &str) -> Pid {
     spawn(&words, &[], None, None).expect("a shell")
 }
 
+fn listed(children: &mut Children) -> Vec<Pid> {
+    children.listed().expect("there is a list")
+}
+
 #[test]
 fn it_is_heard_when_the_leader_stops_and_ends_and_when_nothing_is_left() {
     apart(|mut children| {
@@ -51,7 +55,7 @@ fn children_from_before_are_neither_waited_for_nor_ended() {
         let older = run("exec sleep 1000");
         children.note_older();
         let group = run("trap '' TERM; setsid sleep 1000 & sleep 1000");
-        wait_until("its child", || children.listed().len() == 1 && !is_empty(group));
+        wait_until("its child", || listed(&mut children).len() == 1 && !is_empty(group));
         children.kill(sys::now());
         wait_until("the end of all", || {
             send(group, libc::SIGKILL);
@@ -64,6 +68,24 @@ fn children_from_before_are_neither_waited_for_nor_ended() {
         send(older, libc::SIGKILL);
         wait_until("its end", || !children.reap().is_empty());
         assert!(children.are_none());
+    });
+}
+
+/// The lock was released while its command was at work.
+#[test]
+fn a_list_that_cannot_be_read_does_not_tell_that_there_are_none() {
+    apart(|mut children| {
+        let all = [(); 2].map(|()| run("exec sleep 1000"));
+        children.note_older();
+        children.older.pop();
+        children.list = Some(File::open("/proc").expect("it is there"));
+        assert!(children.reap().is_empty());
+        assert!(!children.are_none());
+        all.into_iter().for_each(|child| send(child, libc::SIGKILL));
+        wait_until("the end of all", || {
+            children.reap();
+            children.are_none()
+        });
     });
 }
 
@@ -90,7 +112,7 @@ fn a_renewer_of_a_lock_inside_is_killed_only_when_it_takes_long() {
     apart(|mut children| {
         children.note_older();
         run("printf putex-renewer >/proc/$$/comm; while :; do sleep 0.01; done");
-        wait_until("its name", || children.listed().first().is_some_and(|it| is_renewer(*it)));
+        wait_until("its name", || listed(&mut children).iter().any(|it| is_renewer(*it)));
         let until = sys::now().after(std::time::Duration::from_millis(300));
         children.kill(until);
         wait_until("the end of all", || {
