@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::support::agent::Agent;
 use crate::support::clock::{now, observe_for, until_true};
 use crate::support::programs;
-use crate::support::sandbox::Sandbox;
+use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
 
 /// Writes the numbers of the descriptors of a command into `$D/fds-$1`, as ls(1) has them: with one
@@ -67,6 +67,31 @@ fn the_commands_of_agent_and_guard_have_no_descriptor_of_these() {
     fs::write(sandbox.join("hang"), "").expect("there is room");
     agent.kill();
     assert_eq!(descriptors(&sandbox, "resort"), given);
+}
+
+/// The guard and its stop come first, where that is permitted. The service does not: what is left
+/// of a start that did would take the host from all others.
+#[test]
+fn a_service_has_the_priority_of_its_agent() {
+    let sandbox = Sandbox::new("priority");
+    let nice = |words: &[&str]| {
+        let Run { shown, .. } = sandbox.run(sandbox.command("nice").args(words));
+        shown.trim().to_owned()
+    };
+    let of_agent = nice(&["-n", "3", "nice"]);
+    let may_come_first = nice(&["-n", "-40", "nice"]) == "-20";
+    let agent = sandbox.agent("nice >$D/new; mv $D/new $D/start", "nice >$D/stop");
+    let mut command = sandbox.command("nice");
+    command.args(["-n", "3"]).arg(agent.get_program()).args(agent.get_args());
+    command.args(["-r", "200ms", "-c", "1"]).env("D", sandbox.text());
+    let mut agent = Agent::start(&mut command);
+    until_true("the service", || sandbox.join("start").exists());
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    let of = |command: &str| fs::read_to_string(sandbox.join(command)).expect("it has run");
+    assert_eq!(of("start").trim(), of_agent);
+    assert_eq!(of("stop").trim(), if may_come_first { "-20" } else { &of_agent });
 }
 
 /// As with flock(1), the command has what its caller has opened. In a directory the lock is that of
