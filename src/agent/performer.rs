@@ -161,7 +161,7 @@ impl Performer<'_> {
         }
     }
 
-    /// Tells how this agent is now to whoever is told without a request.
+    /// Updates the service manager and the metrics file.
     pub(super) fn show_status(&mut self, pump: &Pump, now: Instant) {
         let service = pump.service();
         if self.since.service.0 != service {

@@ -136,7 +136,7 @@ impl Observed {
         self.writes.entry(BUCKET).or_insert(SeenWrite { attempt: 0, bounds }).bounds.not_after
     }
 
-    /// What has shown this revision was old.
+    /// Forgets a revision: the read that has shown it was old.
     pub fn forget(&mut self, revision: Revision) {
         self.writes.remove(&revision);
     }

@@ -203,7 +203,7 @@ impl StopProcedure {
         let late = self.overdue || now >= self.order.dead_by;
         self.phase = Phase::Waiting(match outcome {
             _ if start_has_ended => now,
-            // That one has had its time, or had none while this process did not run.
+            // It has used its time, or this process was suspended meanwhile: stop is run again now.
             Outcome::Overran if late => now,
             Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran if late => now.after(r),
             Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran => now.after(r / 4),

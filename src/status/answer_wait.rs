@@ -7,9 +7,9 @@
 //!     |<----------- 2 · took, at least 120 ms ------>|
 //! ```
 //!
-//! Agents that are known have R to answer: an agent that needs longer loses its lock, too. Others
-//! have a time that those or the store have needed twice. If the command would say then that
-//! somebody is missing, all have R.
+//! Known agents have R to answer: an agent that needs longer loses its lock, too. Unknown agents
+//! have twice the time of the slowest known answer, or of the read of the store; R if the command
+//! would report a missing agent otherwise.
 //!
 //! Time in which this process did not run though it was due does not count: the agents of a host
 //! that stood still had no time either.

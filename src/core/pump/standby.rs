@@ -1,8 +1,8 @@
 //! The lock is another's, or nobody's yet: assert stop, check, watch the keys of all seats.
 //!
-//! Each key is read every R, but a stroke, with its two commands, takes T as in the
-//! flowchart: what they tell is needed when the lock may be had, and that is T
-//! after something was seen at the earliest. The guard runs stop until it succeeds.
+//! Each key is read every R. A round of stop and health check begins every T, as in the flowchart:
+//! their results are needed when the lock may be taken, which is T after a change at the earliest.
+//! The guard runs stop until it succeeds.
 
 use std::time::Duration;
 

@@ -254,8 +254,8 @@ impl Stopping {
         }
     }
 
-    /// Without a guard that acts, nobody but this agent can end the service, and that in one
-    /// way only. A guard acts when it says that the service is overdue.
+    /// Without a guard that acts, only this agent can end the service, and only by killing the
+    /// control group. A guard acts when it says that the service is overdue.
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
         let guard_acts = guard_acts(context);
         let at = self.overdue_at(context);

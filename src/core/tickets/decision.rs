@@ -48,8 +48,8 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     };
     let sharers: Vec<_> = earlier.iter().filter(shares).copied().collect();
     if sharers.len() >= count as usize {
-        // Each of the holders may be the first to end. Who waits further back hears of the
-        // ticket before it: of its end, and of the slot that it gets.
+        // Each of the holders may be the first to end. A later ticket watches only the ticket before
+        // its own: the end of that, and the slot that it gets.
         let watched =
             &sharers[if sharers.len() == count as usize { 0 } else { sharers.len() - 1 }..];
         return wait(&sharers, watched);
@@ -68,7 +68,7 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
 }
 
 /// Returns whether the last of these tickets, which come first, waits for all others of them
-/// itself. As long as it is renewed, nobody else need care for those.
+/// itself. As long as that one is renewed, the other blockers need not be read.
 pub fn last_waits_for_all(blockers: &[StoredTicket]) -> bool {
     let Some((last, others)) = blockers.split_last() else { return false };
     let waits =

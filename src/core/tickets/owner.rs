@@ -106,8 +106,8 @@ enum Goal {
 enum Phase {
     /// The bucket is to be opened.
     Closed,
-    /// The mark is written that the bucket lacks. Whatever becomes of it, the mark that stands
-    /// counts: the bucket is opened again.
+    /// The mark is written that the bucket lacks. After that write, stored or not, the bucket is
+    /// opened again, and its mark is read.
     WritingMark(Mark),
     /// The own ticket is written or renewed.
     Writing,

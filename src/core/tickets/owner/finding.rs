@@ -40,8 +40,8 @@ impl TicketOwner {
         }
     }
 
-    /// There is no own ticket yet. These of the requester stand, the first one first; those have
-    /// run out.
+    /// There is no own ticket yet. `mine` are the tickets of the requester that stand, the oldest
+    /// first, and `run_out` those that have run out.
     pub(super) fn find(&mut self, mine: Vec<StoredTicket>, run_out: &[StoredTicket], now: Instant) {
         if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
             return self.end(End::Overlaps(of_requester(other)), now);

@@ -124,7 +124,7 @@ impl TicketOwner {
         }
     }
 
-    /// More is known of the write of the own ticket.
+    /// Handles the outcome of the pending write of the own ticket.
     fn learned(&mut self, outcome: Outcome, now: Instant) {
         match outcome {
             Outcome::Held { revision, .. } if revision <= self.last => {

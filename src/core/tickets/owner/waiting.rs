@@ -88,7 +88,7 @@ impl TicketOwner {
         }
     }
 
-    /// These come first, and the missing mark. Those that are dead are removed.
+    /// Waits for `blockers`, and for the missing mark. Dead blockers are removed.
     pub(super) fn wait_for(
         &mut self,
         blockers: &[StoredTicket],
