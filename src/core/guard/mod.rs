@@ -311,8 +311,8 @@ impl Guard {
 
     /// Stops the service, by the earliest instant that is known.
     fn stop(&mut self, order: StopOrder, now: Instant) {
-        // Only an agent that had the lock knows when the service must be down. The order of an agent
-        // without it does not cut a running stop short.
+        // Only an agent that had the lock knows when the service must be down. The order of an
+        // agent without it does not cut a running stop short.
         let known = match order.stake {
             Stake::Lock => Some(order.dead_by),
             Stake::Assurance => None,

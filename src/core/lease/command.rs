@@ -34,8 +34,8 @@ enum Phase {
     Reading,
     WritingMark(Mark),
     Writing(Option<LeaseEntry>),
-    /// The last read is to be confirmed. Once it is, the command ends so; with `None` it goes on with
-    /// that read, and without the notes.
+    /// The last read is to be confirmed. Once it is, the command ends so; with `None` it goes on
+    /// with that read, and without the notes.
     Confirming(Option<LeaseEnd>),
     /// Nothing is done until then.
     Resting(Instant),

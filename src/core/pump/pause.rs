@@ -1,8 +1,8 @@
 //! A pause of all agents of a key: no agent starts, stops or takes over the service.
 //!
 //! The holder renews its lock as ever, and stops the service when the lock runs out, when the agent
-//! is told to end, and when its watchdog device fails: a pause does not change the promise of a lock.
-//! So nothing depends on which agents have learnt of a pause, or of its end.
+//! is told to end, and when its watchdog device fails: a pause does not change the promise of a
+//! lock. So nothing depends on which agents have learnt of a pause, or of its end.
 //!
 //! How long a pause lasts still is read by the clock of the store, which may go back. So an agent
 //! observes a pause once, until the end that it has read first: the number of one that has ended is

@@ -48,8 +48,8 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     };
     let sharers: Vec<_> = earlier.iter().filter(shares).copied().collect();
     if sharers.len() >= count as usize {
-        // Each of the holders may be the first to end. A later ticket watches only the ticket before
-        // its own: the end of that, and the slot that it gets.
+        // Each of the holders may be the first to end. A later ticket watches only the ticket
+        // before its own: the end of that, and the slot that it gets.
         let watched =
             &sharers[if sharers.len() == count as usize { 0 } else { sharers.len() - 1 }..];
         return wait(&sharers, watched);

@@ -1,5 +1,5 @@
-//! A control group for the start command, so that one write kills all processes that start has left,
-//! also those that have left its process group.
+//! A control group for the start command, so that one write kills all processes that start has
+//! left, also those that have left its process group.
 //!
 //! Nothing else of the operator's is in it. To enter takes a lock of the whole host
 //! and then 10 to 60 ms, in which every fork and exit on the host waits: a stop,
