@@ -53,7 +53,8 @@
 //! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
 //!    and relies on what the one before has said. Nor is that of a new ticket shorter than those of
 //!    the ones that have run out and stand still: the store may have another clock by now.
-//! 6. Another process of the same requester is the same requester. What it writes is taken over.
+//! 6. Another process of the same requester is the same requester. What it writes is taken over. So
+//!    a process whose own V has passed does not end the ticket: it looks for it again.
 
 mod finding;
 mod results;

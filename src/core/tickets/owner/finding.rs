@@ -55,10 +55,10 @@ impl TicketOwner {
         else {
             return;
         };
-        // Until then no server restores it if it ends, and a write finds it only if it stands.
-        // Then no process of the requester relies on it any more, and it may be ended. The store
-        // counts from the listing, which may have been on its way for long: V is never later than
-        // the time by which the renewal has to be stored.
+        // Until then no server restores it if it ends, and a write finds it only if it stands. The
+        // store counts from the listing, which may have been on its way for long: V is never later
+        // than the time by which the renewal has to be stored. Another process of the requester may
+        // rely on the ticket for longer.
         let validity = self.timing.validity_of(ticket.lifetime);
         self.own = Some(Own {
             element: key.rsplit('.').next().unwrap_or_default().to_owned(),

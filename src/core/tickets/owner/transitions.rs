@@ -78,6 +78,16 @@ impl TicketOwner {
         }
     }
 
+    /// The own ticket that waits has run out by the clock of this process. A script looks for it
+    /// again: another process of the requester may have it, by a later write or by an earlier
+    /// answer to this one.
+    pub(super) fn has_run_out_waiting(&mut self, now: Instant) {
+        match self.asker {
+            Asker::Command(_) => self.phase = Phase::Ending,
+            Asker::Script { .. } => self.gone("its ticket has run out", now),
+        }
+    }
+
     /// A request had no result: it is made again after a pause.
     pub(super) fn failed(&mut self, why: String, then: Phase, now: Instant) {
         if let Goal::Get(_) = self.goal {
@@ -116,7 +126,7 @@ impl TicketOwner {
         }
         if self.phase == Phase::Writing && self.has_run_out(now) {
             match (&self.goal, &self.own, &self.write) {
-                (Goal::Get(_), Some(_), None) => self.phase = Phase::Ending,
+                (Goal::Get(_), Some(_), None) => self.has_run_out_waiting(now),
                 (Goal::Get(_), None, Some(_)) => self.take_new_key(),
                 (_, _, _) => {}
             }
