@@ -16,7 +16,6 @@ use crate::sys::Waker;
 
 /// One command.
 pub(super) struct ServiceCommand {
-    command: Command,
     pub(super) output: OutputPipe,
     pub(super) runner: Runner,
     notes: NoteThread,
@@ -50,12 +49,12 @@ impl ServiceCommand {
             own_notes.write(fact(command, process))
         };
         let runner = Runner::start(command, output.writer(), waker, prepare)?;
-        Ok(ServiceCommand { command, output, runner, notes })
+        Ok(ServiceCommand { output, runner, notes })
     }
 
     /// Returns what became of the spawning since the last call.
     pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
-        let command = self.command;
+        let command = self.output.command;
         if let Err(error) = self.runner.take_spawned()? {
             return Some(self.ended(not_run(&error)));
         }
@@ -80,10 +79,11 @@ impl ServiceCommand {
     }
 
     fn ended(&self, outcome: Outcome) -> GuardInput {
-        if self.command == Command::Start {
+        let command = self.output.command;
+        if command == Command::Start {
             self.notes.order(Fact::StartEnded);
         }
-        GuardInput::Ended(self.command, outcome)
+        GuardInput::Ended(command, outcome)
     }
 }
 

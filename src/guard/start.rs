@@ -47,7 +47,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     };
     #[cfg(target_env = "gnu")]
     sys::raw::share_heap();
-    // It fails where the agent made the guard the leader of a group already.
+    // It does not fail: what an agent has started leads no group.
     let _ = rustix::process::setsid();
     // The scheduler shares the processors among sessions first.
     let _ = fs::write("/proc/self/autogroup", sys::NICE_MIN.to_string());
