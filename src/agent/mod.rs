@@ -358,8 +358,8 @@ fn wait_for_events(
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
         let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), program.fd()];
-        // A kernel that refuses to wait leaves only to look again: the deadline ends that.
-        let ready = inbox.wait(fds, until).unwrap_or_default();
+        // A kernel that refuses to wait leaves only to look at all, again and again.
+        let ready = inbox.wait(fds, until).unwrap_or([true; 4]);
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;
         let now = sys::now();
         let mut arrived = VecDeque::new();

@@ -210,6 +210,22 @@ fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service()
     assert!(!host.is_up());
 }
 
+/// It read no signal then, and no answer of its guard, which it killed and could not replace.
+#[test]
+fn an_agent_that_cannot_wait_looks_all_the_same() {
+    let host = Host::new("wait");
+    let mut agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let few = Rlimit { current: Some(2), maximum: Some(1024) };
+    prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!host.is_up() && !said.contains("did not answer"), "{said}");
+    wait_for_end(guard);
+}
+
 /// poll(2) takes no more descriptors than the process may have.
 #[test]
 fn a_guard_that_cannot_wait_does_not_fill_the_log() {
