@@ -6,7 +6,8 @@
 //!
 //! How long a pause lasts still is read by the clock of the store, which may go back. So an agent
 //! observes a pause once, until the end that it has read first: the number of one that has ended is
-//! remembered.
+//! remembered. One that was replaced has not ended: it is written again, with its number, where not
+//! all acknowledge the longer one.
 
 use super::deadline::{Timer, Timers};
 use super::effects::Effects;
@@ -42,18 +43,16 @@ impl Pauses {
         if known == pause.map(|pause| pause.revision) {
             return;
         }
-        if let Some(known) = &self.present
-            && pause.is_none_or(|pause| pause.number != known.number)
-        {
-            self.ended = Some(known.number);
-        }
         effects.report(match pause {
             Some(Pause { until, by, reason, .. }) => {
                 let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
                 let by = sanitize_field(&format!("{by}{reason}"));
                 Report::Paused(Ms(until.since(now)), by)
             }
-            None => Report::Resumed,
+            None => {
+                self.ended = self.present.as_ref().map(|known| known.number);
+                Report::Resumed
+            }
         });
         self.present = pause.cloned();
     }

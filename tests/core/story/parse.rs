@@ -169,7 +169,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             let revision = revision()?.ok_or("no revision")?;
             let until = Instant::from_boot(words.duration("until", 0)?);
             let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
-            let number = revision.0;
+            let number = words.number("number", revision.0)?;
             Event::PauseRead(Some(Pause { revision, number, until, by, reason }))
         }
         "resumed" => Event::PauseRead(None),

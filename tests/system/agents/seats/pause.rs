@@ -149,9 +149,14 @@ fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
     // One that is to be longer leaves the one before, on which somebody relies.
     site.pause(&["--for", "1h", "--reason", "first"]);
+    let since = now();
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
     let longer = site.run(&["pause", "--for", "2h", "-w", "1", "web"]);
     assert!(longer.status == Some(75) && longer.said.ends_with("the pause before stands\n"));
+    // The other agent has observed the longer one. It took that for the end of the one before.
+    site.group.wait_for_line(1 - holder, ": first", since);
+    let log = site.group.hosts[1 - holder].log.since(since);
+    assert!(!log.iter().any(|line| line.contains("the pause was ended")), "{log:?}");
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
     let shown = site.run(&["status", "web"]).shown;
     assert!(shown.contains("for 59m") && shown.contains(": first"), "{shown}");
