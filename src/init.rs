@@ -31,8 +31,7 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String
                 missing.map(|missing| mark::to_content(&missing)).ok_or(())
             })
         };
-        // A mark has no number by which it is known again: the one that stands counts. Without a
-        // missing mark nothing is written.
+        // The mark that stands counts, whoever has written it.
         while mark_it()? == WriteEnd::Replaced {}
     }
     let mut lines = info.remarks;

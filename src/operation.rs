@@ -11,7 +11,9 @@ use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
-use crate::store::{Bucket, Content, Entry, Expected, Stays, open_existing};
+use crate::store::{
+    Bucket, Content, Entry, Expected, Stays, StoreError, StoreResult, open_existing,
+};
 use crate::sys::{self, Alarm};
 
 /// Why nothing is done with a key.
@@ -20,6 +22,9 @@ pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none 
 
 /// What is printed, and the exit status.
 pub type Ended = (String, u8);
+
+/// The number of each write, which is known by its content: an end is one by whomever it is.
+const ATTEMPT: u64 = 0;
 
 /// How often what the agents say is read again.
 const READ_EVERY: Duration = Duration::from_millis(100);
@@ -129,22 +134,29 @@ pub(crate) fn write<Why>(
 ) -> Result<WriteEnd<Why>, Refusal> {
     let until = sys::now().after(within);
     let mut under_way: Option<(PendingWrite, Content)> = None;
-    let mut last = String::new();
+    let mut last_read = Revision(0);
+    let mut last = failure("");
     while sys::now() < until {
         let by = sys::now().after(ANSWER_MAX);
-        let entry = match read_with_age(bucket, key, by) {
+        let entry = match read_after(last_read, bucket, key, by) {
             Ok(found) => found,
-            Err(error) if error.kind != StoreErrorKind::Unreachable => return Err(error.into()),
             // What was read last may have closed the store.
-            Err(error) => {
-                last = error.text;
+            Err(error) if error.kind == StoreErrorKind::Unreachable => {
+                last = error;
                 open_again(bucket, until)?;
                 continue;
             }
+            Err(error) => {
+                last = error;
+                break;
+            }
         };
         let at = entry.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
-        let attempt = entry.as_ref().and_then(|(entry, _)| entry.content.attempt());
-        match under_way.as_ref().map(|(write, _)| write.read(at, attempt)) {
+        last_read = at;
+        let stands =
+            |content: &Content| entry.as_ref().is_some_and(|(it, _)| it.content == *content);
+        let is_own = |content: &Content| stands(content).then_some(ATTEMPT);
+        match under_way.as_ref().map(|(write, content)| write.read(at, is_own(content))) {
             Some(Outcome::Held { revision, .. }) => return Ok(WriteEnd::Stands(revision)),
             Some(Outcome::Replaced) => return Ok(WriteEnd::Replaced),
             Some(_) | None => {}
@@ -152,10 +164,7 @@ pub(crate) fn write<Why>(
         let (write, content) = match &mut under_way {
             Some(under_way) => under_way,
             none => match judge(entry.as_ref().map(|(entry, age)| (entry, *age))) {
-                Ok(content) => {
-                    let attempt = content.attempt().unwrap_or_default();
-                    none.insert((PendingWrite::send(at, attempt, sys::now()), content))
-                }
+                Ok(content) => none.insert((PendingWrite::send(at, ATTEMPT, sys::now()), content)),
                 Err(why) => return Ok(WriteEnd::NotWritten(why)),
             },
         };
@@ -164,19 +173,39 @@ pub(crate) fn write<Why>(
         match write.answered(written) {
             Outcome::Held { revision, .. } => return Ok(WriteEnd::Stands(revision)),
             Outcome::Lost => {
-                last = "others have written it at the same time".to_owned();
+                last = failure("others have written it at the same time");
                 under_way = None;
             }
             Outcome::Read | Outcome::Replaced => {}
             Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
             Outcome::Repeat(why) => {
-                last = why;
+                last = failure(&why);
                 open_again(bucket, until)?;
             }
         }
     }
-    let text = if under_way.is_some() { format!("{may}: {last}") } else { last };
-    Err(StoreErrorKind::Unreachable.error(text).into())
+    if under_way.is_some() {
+        last.text = format!("{may}: {}", last.text);
+    }
+    Err(last.into())
+}
+
+/// Reads an entry, and how old it is, when it stands at this revision at least: a server that was
+/// the leader before answers with what it has.
+fn read_after(
+    least: Revision,
+    bucket: &mut dyn Bucket,
+    key: &str,
+    by: Instant,
+) -> StoreResult<Option<(Entry, Duration)>> {
+    let found = read_with_age(bucket, key, by)?;
+    let at = found.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
+    let is_old = at < least;
+    if is_old { Err(failure("what is read is old")) } else { Ok(found) }
+}
+
+fn failure(text: &str) -> StoreError {
+    StoreErrorKind::Unreachable.error(text.to_owned())
 }
 
 /// Opens the bucket again after a pause: a server that is out of reach refuses at once.

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use super::*;
 use crate::core::{BucketId, REACH_MAX, Written};
+use crate::exit::Exit;
 use crate::store::{
     BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, Stays,
     StoreResult,
@@ -26,6 +27,10 @@ enum Fate {
     CutIn(u64),
     /// It is stored, and replaced by a tombstone of another; the answer is lost.
     EndedByAnother,
+    /// It is stored, and the answer is lost. The next read shows the entry before the last.
+    ReadOld,
+    /// It may be stored, and the user may not read any more.
+    LoginLost,
     /// The server refuses it.
     Denied,
 }
@@ -43,12 +48,16 @@ struct Lossy {
     sent: Vec<u64>,
     /// After a write without an answer the bucket is opened again first.
     is_open: bool,
+    /// What the next read shows that a leader of before answers.
+    old: Option<Vec<Entry>>,
+    may_read: bool,
 }
 
 impl Lossy {
     fn of(fates: &[Fate]) -> Lossy {
         let fates = fates.iter().copied().collect();
-        Lossy { entry: None, fates, then: Fate::Answered, sent: vec![], is_open: true }
+        let (then, may_read) = (Fate::Answered, true);
+        Lossy { entry: None, fates, then, sent: vec![], is_open: true, old: None, may_read }
     }
 
     fn at(&self) -> Revision {
@@ -79,6 +88,11 @@ impl Lossy {
     }
 }
 
+/// Returns an entry of another at this revision.
+fn standing(revision: u64) -> Option<Entry> {
+    Some(Entry { key: KEY.to_owned(), revision: Revision(revision), content: content_of(3) })
+}
+
 fn content_of(number: u64) -> Content {
     Content::new([("Putex-Nonce", number.to_string())], b"")
 }
@@ -105,7 +119,10 @@ impl Bucket for Lossy {
         if !self.is_open {
             return Err(StoreErrorKind::Unreachable.error("the store is not open".to_owned()));
         }
-        let entries = Vec::from_iter(self.entry.clone());
+        if !self.may_read {
+            return Err(StoreErrorKind::Credentials.error("no permission".to_owned()));
+        }
+        let entries = self.old.take().unwrap_or_else(|| Vec::from_iter(self.entry.clone()));
         Ok(Listing { ages: vec![None; entries.len()], entries, at: None, last: self.at() })
     }
 
@@ -117,24 +134,30 @@ impl Bucket for Lossy {
         _stays: Stays,
         _deadline: Instant,
     ) -> Written {
-        self.sent.push(content.attempt().expect("a number"));
+        self.sent.extend(content.attempt());
         let fate = self.fates.pop_front().unwrap_or(self.then);
         if let Fate::CutIn(number) = fate {
             self.store(&content_of(number));
         }
         let written = match fate {
             Fate::Denied => return Written::Denied("no permission".to_owned()),
-            Fate::WriteLost => None,
-            Fate::Answered | Fate::AnswerLost | Fate::CutIn(_) | Fate::EndedByAnother => {
-                Some(match expected.revision() == self.at() {
-                    true => Written::Stored(self.store(content)),
-                    false => Written::Moved(Some(self.at())),
-                })
-            }
+            Fate::WriteLost | Fate::LoginLost => None,
+            Fate::Answered
+            | Fate::AnswerLost
+            | Fate::CutIn(_)
+            | Fate::EndedByAnother
+            | Fate::ReadOld => Some(match expected.revision() == self.at() {
+                true => Written::Stored(self.store(content)),
+                false => Written::Moved(Some(self.at())),
+            }),
         };
         if let Fate::EndedByAnother = fate {
             self.store(&Content::tombstone());
         }
+        if let Fate::ReadOld = fate {
+            self.old = Some(Vec::new());
+        }
+        self.may_read = !matches!(fate, Fate::LoginLost);
         match (fate, written) {
             (Fate::Answered | Fate::CutIn(_), Some(written)) => written,
             (_, _) => {
@@ -162,6 +185,25 @@ impl Bucket for Lossy {
 fn a_write_that_was_stored_without_an_answer_is_known_again() {
     let mut bucket = Lossy::of(&[Fate::AnswerLost]);
     assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.sent, [1]);
+}
+
+/// `putex resume` took its own end of a pause for that of others.
+#[test]
+fn an_end_without_an_answer_is_known_again() {
+    let mut bucket = Lossy { entry: standing(5), ..Lossy::of(&[Fate::AnswerLost]) };
+    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |found| {
+        let stands = found.is_some_and(|(entry, _)| !entry.content.is_tombstone());
+        stands.then(Content::tombstone).ok_or(())
+    });
+    assert_eq!(ended.expect("it is known"), WriteEnd::Stands(Revision(6)));
+}
+
+/// The request stood there, and the command said that others had replaced it.
+#[test]
+fn what_a_leader_of_before_answers_is_no_answer() {
+    let mut bucket = Lossy { entry: standing(5), ..Lossy::of(&[Fate::ReadOld]) };
+    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(6)));
     assert_eq!(bucket.sent, [1]);
 }
 
@@ -215,6 +257,8 @@ fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
     let Refusal { text, .. } =
         always(Fate::WriteLost).run_within(PATIENCE).expect_err("it is not known");
     assert_eq!(text, "it may be written: no answer");
+    let Refusal { text, exit } = Lossy::of(&[Fate::LoginLost]).run().expect_err("it is not known");
+    assert_eq!((&*text, exit), ("it may be written: no permission", Exit::Credentials));
     let Refusal { text, .. } = always(Fate::Denied).run().expect_err("it is refused");
     assert_eq!(text, "no permission");
     let others = always(Fate::CutIn(50)).run_within(PATIENCE);
