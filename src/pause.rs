@@ -14,9 +14,9 @@ use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
-use crate::status::{ANSWER_MAX, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, CurrentPause, StoredPause};
-use crate::store::{Bucket, Content};
+use crate::store::{Bucket, Content, Entry};
 use crate::sys;
 
 /// What is asked for.
@@ -119,30 +119,31 @@ impl Process<'_> {
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
-        let last = match replaced {
-            // Somebody relies on the pause before.
-            Some(CurrentPause { pause: before, left, .. }) => {
-                let lasts = left.saturating_sub(sys::now().since(written_at));
-                self.replace(at, Some(&StoredPause { lasts, ..before }))?;
-                "it is not made longer; the pause before stands".to_owned()
-            }
-            None => {
-                self.replace(at, None)?;
-                "the pause is withdrawn".to_owned()
-            }
-        };
-        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
+        // Somebody relies on the pause before.
+        let before = replaced.map(|CurrentPause { pause, left, .. }| {
+            let lasts = left.saturating_sub(sys::now().since(written_at));
+            StoredPause { lasts, ..pause }
+        });
+        let last = self.withdraw(own, before.as_ref())?;
+        Ok(self.operation.refuse(&[lacking, vec![last.to_owned()]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
-        let by = sys::now().after(ANSWER_MAX);
-        let bucket = &mut *self.operation.bucket;
-        let Some(standing) = stored::find(bucket, &self.request.key, by)? else {
-            self.operation.tell(Level::Warn, "no pause stands");
-            return Ok((String::new(), 0));
+        let ended = loop {
+            let ended = self.write_end(|found| {
+                let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
+                standing.map(|_| Content::tombstone())
+            })?;
+            match ended {
+                WriteEnd::Stands(at) => break at,
+                WriteEnd::NotWritten(()) => {
+                    self.operation.tell(Level::Warn, "no pause stands");
+                    return Ok((String::new(), 0));
+                }
+                WriteEnd::Replaced => {}
+            }
         };
-        self.replace(standing.revision, None)?;
-        let lacking = self.wait_for(still_paused)?;
+        let lacking = self.wait_for(|status, agents| still_paused(status, agents, ended))?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
@@ -207,20 +208,47 @@ impl Process<'_> {
         })
     }
 
-    /// Writes in the place of the pause that stands at this revision: the pause before, or its end.
-    /// Somebody else may have ended or replaced it.
-    fn replace(&mut self, at: Revision, before: Option<&StoredPause>) -> Result<(), Refusal> {
-        let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
-        let written = write(bucket, &key, "its end may be written", REACH_MAX, |found| {
-            let stands = found.is_some_and(|(entry, _)| entry.revision == at);
-            let content = || before.map_or_else(Content::tombstone, stored::to_content);
-            stands.then(content).ok_or(())
-        });
-        let stands = "the pause may stand until it ends by itself";
-        written
-            .map(drop)
-            .map_err(|refusal| Refusal { text: format!("{stands}: {}", refusal.text), ..refusal })
+    /// Writes in the place of the own pause: the pause before, or its end. Returns what has become
+    /// of it.
+    fn withdraw(
+        &mut self,
+        own: &StoredPause,
+        before: Option<&StoredPause>,
+    ) -> Result<&'static str, Refusal> {
+        let ended =
+            self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, before))?;
+        Ok(match (ended, before) {
+            (WriteEnd::Stands(_), Some(_)) => "it is not made longer; the pause before stands",
+            (WriteEnd::Stands(_), None) => "the pause is withdrawn",
+            (WriteEnd::NotWritten(()) | WriteEnd::Replaced, _) => {
+                "others have ended or replaced it: putex status shows what stands"
+            }
+        })
     }
+
+    /// Writes what ends a pause, unless `judge` returns none for what stands.
+    fn write_end(
+        &mut self,
+        mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Option<Content>,
+    ) -> Result<WriteEnd<()>, Refusal> {
+        let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
+        let may = "its end may be written";
+        let ended = write(bucket, &key, may, REACH_MAX, |found| judge(found).ok_or(()));
+        let stands = "the pause may stand until it ends by itself";
+        ended.map_err(|refusal| Refusal { text: format!("{stands}: {}", refusal.text), ..refusal })
+    }
+}
+
+/// Returns what is written in the place of the own pause, if that stands: the pause before, or its
+/// end. Another operator, whose longer pause was not acknowledged, may have written it again.
+fn withdrawal(
+    standing: Option<&Entry>,
+    own: &StoredPause,
+    before: Option<&StoredPause>,
+) -> Option<Content> {
+    let standing = stored::from_content(&standing?.content)?;
+    let content = || before.map_or_else(Content::tombstone, stored::to_content);
+    (standing.number == own.number).then(content)
 }
 
 fn is_answered(status: Option<&KeyStatus>) -> bool {
@@ -286,9 +314,11 @@ fn silent_holders<'a>(
     })
 }
 
-/// Returns what is lacking until nobody observes a pause any more, a line for each agent.
-fn still_paused(status: Option<&KeyStatus>, agents: &Agents) -> Vec<String> {
-    let paused = agents.iter().filter(|(_, (pause, _))| pause.is_some());
+/// Returns what is lacking until nobody observes a pause any more that was written before this
+/// revision, a line for each agent.
+fn still_paused(status: Option<&KeyStatus>, agents: &Agents, ended: Revision) -> Vec<String> {
+    let is_before = |pause: &Option<u64>| pause.is_some_and(|at| at < ended.0);
+    let paused = agents.iter().filter(|(_, (pause, _))| is_before(pause));
     let paused = paused.map(|((token, _), _)| format!("{token}: has not acknowledged the end"));
     let of_holder = |holder: &Holder| {
         let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));

@@ -42,10 +42,43 @@ fn a_holder_of_another_version_is_not_paused() {
 #[test]
 fn the_end_of_a_pause_is_acknowledged_by_all_too() {
     let held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
+    let lacking = |agents: &Agents| still_paused(Some(&held), agents, AT);
     let none = agents(&[("h1", None, AgentState::Active), ("h2", None, AgentState::Standby)]);
-    assert_eq!(still_paused(Some(&held), &none), Vec::<String>::new());
-    let one = agents(&[("h1", Some(9), AgentState::Active), ("h2", None, AgentState::Standby)]);
-    assert_eq!(still_paused(Some(&held), &one), ["h1: has not acknowledged the end"]);
-    let silent = still_paused(Some(&held), &agents(&[("h2", None, AgentState::Standby)]));
+    assert_eq!(lacking(&none), Vec::<String>::new());
+    let one = agents(&[("h1", Some(8), AgentState::Active), ("h2", None, AgentState::Standby)]);
+    assert_eq!(lacking(&one), ["h1: has not acknowledged the end"]);
+    let silent = lacking(&agents(&[("h2", None, AgentState::Standby)]));
     assert_eq!(silent, ["h1: does not answer"]);
+}
+
+/// Another operator has paused them since: it was said that they would go on later.
+#[test]
+fn agents_that_observe_a_later_pause_have_acknowledged_the_end_of_the_one_before() {
+    let later = agents(&[("h1", Some(10), AgentState::Active)]);
+    assert_eq!(still_paused(None, &later, AT), Vec::<String>::new());
+}
+
+fn pause(number: u64) -> StoredPause {
+    let (lasts, by) = (Duration::from_secs(3600), "root@h3".to_owned());
+    StoredPause { lasts, by, reason: String::new(), number }
+}
+
+/// Another operator had replaced it by a longer one that was not acknowledged, and had written it
+/// again: it was said to be withdrawn, and stood.
+#[test]
+fn a_pause_is_withdrawn_that_another_operator_has_written_again() {
+    let (own, before) = (pause(1), pause(2));
+    let entry = |content: Content| {
+        let key = stored::key_of("web");
+        Entry { key, revision: AT, content }
+    };
+    let again = stored::to_content(&StoredPause { lasts: Duration::from_secs(9), ..own.clone() });
+    let again = entry(again);
+    assert_eq!(withdrawal(Some(&again), &own, None), Some(Content::tombstone()));
+    let written = withdrawal(Some(&again), &own, Some(&before));
+    assert_eq!(written, Some(stored::to_content(&before)));
+    for of_others in [stored::to_content(&before), Content::tombstone()].map(entry) {
+        assert_eq!(withdrawal(Some(&of_others), &own, None), None);
+    }
+    assert_eq!(withdrawal(None, &own, None), None);
 }

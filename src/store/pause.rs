@@ -86,20 +86,6 @@ pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<CurrentPause> {
     Some(CurrentPause { revision: entry.revision, pause, left })
 }
 
-/// Reads the pause of the agents of a key.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub(crate) fn find(
-    bucket: &mut dyn Bucket,
-    key: &str,
-    deadline: Instant,
-) -> StoreResult<Option<CurrentPause>> {
-    let found = read_with_age(bucket, &key_of(key), deadline)?;
-    Ok(found.and_then(|(entry, age)| standing(&entry, age)))
-}
-
 /// Reads the pause of the agents of a key as they are to observe it.
 ///
 /// # Errors
@@ -112,8 +98,8 @@ pub(crate) fn read(
 ) -> StoreResult<Option<Pause>> {
     // The end of the pause is never too late.
     let began = sys::now();
-    let found = find(bucket, key, deadline)?;
-    Ok(found.map(
+    let found = read_with_age(bucket, &key_of(key), deadline)?;
+    Ok(found.and_then(|(entry, age)| standing(&entry, age)).map(
         |CurrentPause { revision, pause: StoredPause { number, by, reason, .. }, left }| Pause {
             revision,
             number,
