@@ -201,6 +201,11 @@ impl Run {
         }
     }
 
+    /// Waits until the front can read that nothing of the command is left.
+    pub(super) fn nothing_left(&self) {
+        while self.take_heard() != Heard::Command(Event::NothingLeft) {}
+    }
+
     pub(super) fn wait_for_end_of(&self, leader: Pid) {
         wait_until_so("the end of the command", || {
             let stat = fs::read_to_string(format!("/proc/{leader}/stat")).unwrap_or_default();

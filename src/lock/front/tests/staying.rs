@@ -32,6 +32,25 @@ fn a_signal_ends_the_stay_and_the_status_is_that_of_the_command() {
     }
 }
 
+/// The command had ended, and the front had not heard of that yet: the lock was held on.
+#[test]
+fn a_signal_that_is_read_with_the_end_of_the_command_ends_the_stay() {
+    let goes_on = file("goes-on");
+    let script = format!("until test -e {}; do sleep 0.01; done; exit 5", goes_on.display());
+    let mut run = Run::begin_holding(&["sh", "-c", &script], HOLD);
+    run.grant(LONG);
+    run.started();
+    run.signal(Signal::STOP);
+    rig::wait_until_so("the stop", || rig::state_of(run.process) == "T");
+    fs::write(&goes_on, "").expect("a file");
+    run.nothing_left();
+    run.signal(Signal::TERM);
+    run.signal(Signal::CONT);
+    assert_eq!(run.next(), ToRenewer::Ended);
+    assert_eq!(run.expect_done(), 5);
+    fs::remove_file(goes_on).expect("it is there");
+}
+
 #[test]
 fn a_loss_after_the_command_is_said_and_changes_no_status() {
     let lost = ToFront::Lost("removed by beta".to_owned());
