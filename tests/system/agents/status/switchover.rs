@@ -135,3 +135,38 @@ fn after_a_second_signal_it_says_that_the_result_is_not_known() {
     assert_eq!(ended, Some(69));
     first.signal(Signal::CONT);
 }
+
+/// The first signal had come before the new agent had the lock, the second one ends the wait.
+#[test]
+fn a_second_signal_during_start_ends_the_wait_for_it() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let [slow, stops, starts] = ["slow", "stops", "starts"].map(|name| site.sandbox.join(name));
+    let waits =
+        |file: &std::path::Path| format!("while test -e {}; do sleep 0.02; done", file.display());
+    let stop =
+        format!("! test -e {} || touch {}; {}", slow.display(), stops.display(), waits(&slow));
+    let agent = |commands: [&str; 2], token: &str| {
+        site.agent_of_r("3s", commands, token, &["--key", "web"])
+    };
+    let first = agent(["true", &stop], "h1");
+    first.wait_for_any(&["the service runs here"]);
+    let second = agent([&waits(&starts), "true"], "h2");
+    second.wait_for_any(&["the lock is held by h1"]);
+    for file in [&slow, &starts] {
+        std::fs::write(file, "").expect("a file");
+    }
+    let (mut child, said) = begin_switchover(&site);
+    let mut said = said.map(|line| line.expect("it is text"));
+    let mut line_with = |text: &str| said.find(|line| line.contains(text)).expect("a line");
+    until_true("stop", || stops.exists());
+    signal(child.id(), Signal::INT);
+    line_with("the request is withdrawn");
+    std::fs::remove_file(&slow).expect("a file");
+    line_with("h2 has it; waiting for start to succeed");
+    signal(child.id(), Signal::INT);
+    line_with("h2 has it; ended by a signal, before start has succeeded");
+    let ended = wait_exit(&mut child, now() + PATIENCE).and_then(|it| it.code());
+    assert_eq!(ended, Some(75));
+    std::fs::remove_file(&starts).expect("a file");
+}
