@@ -3,6 +3,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+
 use super::*;
 
 const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
@@ -90,11 +92,8 @@ fn passwords_and_tokens_are_read_anew() {
 
 #[test]
 fn damaged_files_are_refused_without_showing_them() {
-    let other = jwt(r#"{"sub":"UBOTHER"}"#);
     let good = jwt(&format!(r#"{{"sub":"{PUBLIC}"}}"#));
     for (text, says) in [
-        (creds(&other, SEED), "another nkey"),
-        (creds("ey.secret", SEED), "its JWT is damaged"),
         (creds("", SEED), "no NATS USER JWT"),
         (creds(&good, ""), "no USER NKEY SEED"),
         (creds(&good, &SEED.replace("SSL3", "SSL4")), "checksum"),
@@ -122,13 +121,4 @@ fn no_secret_is_shown() {
     let pair = KeyPair::from_seed(SEED).expect("a seed");
     let jwt = Credentials { fields: vec![("jwt", "secret".to_owned())], key: Some(pair) };
     assert!(!jwt.refusal_hint().contains("secret"));
-}
-
-#[test]
-fn the_claims_of_a_jwt_have_one_spelling() {
-    let claims_of = |coded: &str| claims(&format!("a.{coded}.b"));
-    assert_eq!(claims_of("e30"), Some(json!({})));
-    for damaged in ["e31", "e30=", "e3", "e", "e3 0", "e30\u{e9}"] {
-        assert_eq!(claims_of(damaged), None, "{damaged}");
-    }
 }
