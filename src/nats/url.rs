@@ -87,14 +87,8 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.is_empty() {
         return Err("it is empty; leave the comma off");
     }
-    if entry.contains(char::is_whitespace) {
-        return Err("a blank is in it; there is a comma between two servers");
-    }
-    if entry.contains(';') {
-        return Err("a ; is in it; there is a comma between two servers");
-    }
-    if entry.contains(['"', '\'']) {
-        return Err("a quote is in it; leave it off");
+    if entry.contains(|letter: char| letter.is_whitespace() || ";\"'".contains(letter)) {
+        return Err("a blank, a ; or a quote is in it; there is a comma between two servers");
     }
     let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
     let tls = scheme.eq_ignore_ascii_case("tls");
@@ -106,12 +100,6 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         Some((user_info, location)) => (parse_user_info(user_info)?, location),
         None => (Login::None, rest),
     };
-    if location.contains('?') {
-        return Err("a ? is in it; write nats://TOKEN@HOST:PORT for a token");
-    }
-    if location.contains('/') {
-        return Err("a / is in it; write nats://HOST:PORT");
-    }
     let (host, port) = parse_host_port(location)?;
     Ok(Server { tls_name: host.clone(), host, port, login, tls })
 }
@@ -145,9 +133,6 @@ pub(crate) fn percent_decode(text: &str) -> Result<String, &'static str> {
 fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
     if let Some(rest) = location.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
-        if host.contains('%') {
-            return Err("an address with a zone, behind %, is not supported");
-        }
         let address: Ipv6Addr = host.parse().map_err(|_| "no IPv6 address is in the brackets")?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse_port(port)?,
@@ -161,12 +146,11 @@ fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
         Some((host, port)) => (host, parse_port(port)?),
         None => (location, PORT_DEFAULT),
     };
-    if host.is_empty() {
-        return Err("it names no host; write nats://HOST:4222");
-    }
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    if !host.bytes().all(known) {
-        return Err("a host name has letters, digits, dots and hyphens only");
+    if host.is_empty() || !host.bytes().all(known) {
+        return Err(
+            "a host name has letters, digits, dots and hyphens only; write nats://HOST:4222",
+        );
     }
     Ok((host.to_owned(), port))
 }
@@ -243,7 +227,8 @@ mod tests {
             ("::1", "'' is not a server address: an IPv6 address needs brackets"),
             (
                 "nats://",
-                "'nats://' is not a server address: it names no host; write nats://HOST:4222",
+                "'nats://' is not a server address: a host name has letters, digits, dots and \
+                 hyphens only; write nats://HOST:4222",
             ),
             (
                 "nats://a,token@b",
@@ -251,27 +236,17 @@ mod tests {
                  has nats:// or tls:// before it; a comma in a password is written %2C",
             ),
             (
-                "nats://h:4222/foo",
-                "'nats://h' is not a server address: a / is in it; write nats://HOST:PORT",
-            ),
-            (
-                "a,nats://h:1/?token=x",
-                "entry 2 of the list is not a server address: a ? is in it; write \
-                 nats://TOKEN@HOST:PORT for a token",
-            ),
-            (
                 "h;i",
-                "'h;i' is not a server address: a ; is in it; there is a comma between two servers",
+                "'h;i' is not a server address: a blank, a ; or a quote is in it; there is a comma \
+                 between two servers",
             ),
-            ("nats:/h", "'nats' is not a server address: a / is in it; write nats://HOST:PORT"),
-            ("'h'", r"'\'h\'' is not a server address: a quote is in it; leave it off"),
-            ("\"h\"", r#"'\"h\"' is not a server address: a quote is in it; leave it off"#),
         ] {
             assert_eq!(refusal(text), message);
         }
         for text in [
             "h:", "h:+1", "h:65536", "h:1x", ":1", "[::1", "[::1]x", "[h]", "a b", "a/b", "h\nx",
-            "@h", ":p@h", "%4@h", "%zz@h", "%ff@h", "u:%@h", "h?tls", "\u{e9}",
+            "'h'", "\"h\"", "nats:/h", "nats://h:4222/x", "[fe80::1%0]", "@h", ":p@h", "%4@h",
+            "%zz@h", "%ff@h", "u:%@h", "h?tls", "\u{e9}",
         ] {
             assert!(Server::parse_list(text).is_err(), "{text:?}");
         }
