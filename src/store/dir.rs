@@ -39,7 +39,6 @@ pub mod tickets;
 pub(crate) mod watch;
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -101,8 +100,6 @@ impl DirStore {
         let path = self.base.join(&self.bucket).join(EPOCH);
         match path.try_exists() {
             Ok(exists) => Ok(exists),
-            // What is wrong with a file in the place of a directory is told by who opens it.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(true),
             Err(error) => {
                 let text = format!("cannot open {}: {error}", path.display());
                 Err(kind_of(&error).error(text))

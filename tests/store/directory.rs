@@ -245,11 +245,11 @@ fn a_folder_that_others_can_write_is_refused() {
 fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
     let (base, elsewhere) = (Base::new(), Base::new());
     symlink(&*elsewhere.0, base.0.join("b")).expect("a link");
-    assert!(unsafe_reason(&mut base.store("web")).contains("symbolic link"));
+    assert!(unsafe_reason(&mut base.store("web")).contains("Not a directory"));
     assert_eq!(fs::read_dir(&*elsewhere.0).expect("it is there").count(), 0);
     fs::remove_file(base.0.join("b")).expect("to remove it");
     fs::write(base.0.join("b"), "").expect("a file");
-    assert!(unsafe_reason(&mut base.store("web")).contains("is not a folder"));
+    assert!(unsafe_reason(&mut base.store("web")).contains("Not a directory"));
     let below = &mut LockKey::new(Box::new(DirStore::new(base.0.join("b"), "b")), "web");
     assert!(unsafe_reason(below).contains("/b"));
 }

@@ -171,17 +171,17 @@ impl Folder {
                 Ok(()) => return Ok(held()),
                 Err(Errno::WOULDBLOCK) if in_time() => std::thread::yield_now(),
                 Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(self.no_lock("", error)),
+                Err(error) => return Err(self.failed("lock", "", error)),
             }
         }
         let Some(until) = until else {
             let lock = || rustix::fs::flock(&self.dir, FlockOperation::LockExclusive);
-            rustix::io::retry_on_intr(lock).map_err(|error| self.no_lock("", error))?;
+            rustix::io::retry_on_intr(lock).map_err(|error| self.failed("lock", "", error))?;
             return Ok(held());
         };
         let (how, within) = (FlockOperation::NonBlockingLockExclusive, until.since(sys::now()));
         let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
-        let locked = locked.map_err(|error| self.no_lock("", error))?;
+        let locked = locked.map_err(|error| self.failed("lock", "", error))?;
         Ok(if locked { held() } else { None })
     }
 
@@ -197,18 +197,6 @@ impl Folder {
         let is_new = found.is_none();
         let id = found.map_or_else(|| self.create(), Ok)?;
         Ok((self.id.get_or_init(|| id), is_new))
-    }
-
-    /// Returns the error of a system call that locks a file, or the folder itself if `name` is
-    /// empty.
-    pub(super) fn no_lock(&self, name: &str, error: impl Into<io::Error>) -> StoreError {
-        let error = error.into();
-        let has_none = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS];
-        if error.raw_os_error().is_some_and(|number| has_none.contains(&number)) {
-            let why = "is on a file system without locks of open files; use another directory";
-            return self.damaged(name, why);
-        }
-        self.failed("lock", name, error)
     }
 
     /// Checks that the path still names this folder, and that the epoch is the same.
@@ -354,15 +342,10 @@ impl Folder {
     }
 
     /// Returns the error of operation `what` on the file `name`, or on the folder itself if
-    /// `name` is empty. What is no file of this program is damage.
+    /// `name` is empty.
     pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
         let error = error.into();
-        match Errno::from_io_error(&error) {
-            Some(Errno::ISDIR) => self.damaged(name, "is a folder, not a file"),
-            Some(Errno::LOOP) => self.damaged(name, "is a symbolic link"),
-            Some(Errno::NAMETOOLONG) => self.damaged(name, "is too long a name of a file"),
-            _ => kind_of(&error).error(format!("cannot {what} {}: {error}", self.file_path(name))),
-        }
+        kind_of(&error).error(format!("cannot {what} {}: {error}", self.file_path(name)))
     }
 
     pub(super) fn damaged(&self, name: &str, what: &str) -> StoreError {
@@ -405,10 +388,13 @@ fn id_of(body: &[u8]) -> Option<BucketId> {
     Some(BucketId { epoch, created: created.to_owned() })
 }
 
-/// Returns the kind of the error of a system call.
+/// Returns the kind of the error of a system call. What is no file or folder of this program, or on
+/// a file system without locks, stays so until a person changes it.
 pub(super) fn kind_of(error: &io::Error) -> StoreErrorKind {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
+        Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)
+        | Some(Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => StoreErrorKind::Unsafe,
         _ => StoreErrorKind::Unreachable,
     }
 }

@@ -43,8 +43,6 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
         Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
         Unusable::Failed(at, error) => refused("make or check", &at, &error),
     })?;
-    let shown = path.display();
-    let refuse = |what: String| Err(StoreErrorKind::Unsafe.error(format!("{shown} {what}")));
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let opened = match open() {
@@ -56,14 +54,7 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
         },
         opened => opened,
     };
-    let dir = match opened.map_err(|error| (error, fs::symlink_metadata(path))) {
-        Ok(dir) => dir,
-        Err((_, Ok(at))) if at.is_symlink() => {
-            return refuse("is a symbolic link, not a folder".to_owned());
-        }
-        Err((_, Ok(at))) if !at.is_dir() => return refuse("is not a folder".to_owned()),
-        Err((error, _)) => return Err(refused("open", path, &error)),
-    };
+    let dir = opened.map_err(|error| refused("open", path, &error))?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     sys::check_own(path, &at, 0o022).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     let system = rustix::fs::fstatfs(&dir);
@@ -71,21 +62,17 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     // The numbers have 32 bits, but their type is signed on some architectures.
     let number = system.f_type as u64 & 0xffff_ffff;
     if !LOCAL_FILE_SYSTEMS.contains(&number) {
-        return refuse(format!(
-            "is on a file system that other hosts may share (type {number:#x}), and this store is \
-             for one; take a directory on another one, such as /run"
-        ));
+        return Err(StoreErrorKind::Unsafe.error(format!(
+            "{} is on a file system that other hosts may share (type {number:#x}), and this store \
+             is for one; take a directory on another one, such as /run",
+            path.display()
+        )));
     }
     Ok(dir)
 }
 
 fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
-    let text = format!("cannot {what} {}: {error}", path.display());
-    // There is a file where the folder should be: another attempt would fail as well.
-    if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
-        return StoreErrorKind::Unsafe.error(text);
-    }
-    kind_of(error).error(text)
+    kind_of(error).error(format!("cannot {what} {}: {error}", path.display()))
 }
 
 #[cfg(test)]

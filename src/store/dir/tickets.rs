@@ -100,7 +100,7 @@ impl Folder {
         let Some(file) = self.open_file(&name, OFlags::RDONLY)? else { return Ok(None) };
         if kind == Kind::Held {
             let is_held = raw::is_shared_by_others(&file);
-            if !is_held.map_err(|error| self.no_lock(&name, error))? {
+            if !is_held.map_err(|error| self.failed("lock", &name, error))? {
                 return Ok(None);
             }
         }
@@ -140,7 +140,7 @@ impl Folder {
         match raw::try_lock_file(file, FileLock::Shared) {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.damaged(name, "is locked by another program")),
-            Err(error) => Err(self.no_lock(name, error)),
+            Err(error) => Err(self.failed("lock", name, error)),
         }
     }
 

@@ -53,7 +53,7 @@ fn a_damaged_file_grants_nothing_beside_a_holder() {
         // What has the name of a ticket and is none.
         let place = site.folder().join("lock.y.1000.held");
         fs::create_dir(&place).expect("a folder");
-        assert_refused(site, "lock.y.1000.held is a folder, not a file");
+        assert_refused(site, "lock.y.1000.held: Is a directory");
         fs::remove_dir(&place).expect("it is empty");
         holder.end();
         next.begun();
