@@ -34,8 +34,6 @@ pub(super) struct MetricsHandle {
     /// How often the file is written at least.
     every: Duration,
     due: Instant,
-    /// Since when the thread has taken no order, and whether that was logged.
-    stuck: Option<(Instant, bool)>,
 }
 
 impl MetricsHandle {
@@ -55,7 +53,7 @@ impl MetricsHandle {
         let work = move || serve(&file, &ordered);
         sys::start_thread("putex-metrics", work)?;
         let (every, due) = (renewal.max(EVERY_MIN), sys::now());
-        Ok(MetricsHandle { metrics, orders, every, due, stuck: None })
+        Ok(MetricsHandle { metrics, orders, every, due })
     }
 
     /// Takes in an event of the pump.
@@ -74,19 +72,8 @@ impl MetricsHandle {
         let valid = pump.valid_until().map_or(Duration::ZERO, |at| at.since(now));
         if self.metrics.update(pump.status(since, now), valid) || now >= self.due {
             self.due = now.after(self.every);
-            let replaced = self.orders.send(Order::Write(Box::new(self.metrics.clone())));
-            self.report_stuck(replaced.is_some(), now);
+            self.orders.send(Order::Write(Box::new(self.metrics.clone())));
         }
-    }
-
-    /// Logs once that the thread takes no more orders.
-    fn report_stuck(&mut self, is_stuck: bool, now: Instant) {
-        let (since, logged) = self.stuck.filter(|_| is_stuck).unwrap_or((now, false));
-        let is_long = now.since(since) >= EVERY_MIN;
-        if is_long && !logged {
-            log::warn!("the metrics cannot be written: the disk does not answer");
-        }
-        self.stuck = is_stuck.then_some((since, logged || is_long));
     }
 
     /// Returns when [`MetricsHandle::update`] has something to do.
