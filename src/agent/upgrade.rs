@@ -135,24 +135,17 @@ fn check_of(path: &Path, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Returns whether the settings are still of the same agent; logs what is not the same. An identity
-/// that only the new program can tell counts as the same.
+/// Returns whether the settings are still of the same agent; logs if not. An identity that only the
+/// new program can tell counts as the same.
 fn is_same(own: &Identity, now: Option<&Identity>) -> bool {
-    let Some(now) = now.filter(|now| *now != own) else { return true };
-    let parts = [
-        ("the place of the lock", now.location != own.location),
-        ("--bucket", now.bucket != own.bucket),
-        ("--key", now.key != own.key),
-        ("--token", now.token != own.token),
-    ];
-    let changed = parts.into_iter().filter(|(_, has_changed)| *has_changed);
-    let changed: Vec<_> = changed.map(|(name, _)| name).collect();
-    log::error!(
-        "upgrade: another agent by its settings: {} changed; this instance goes on; end it and \
-         start it again for that",
-        changed.join(", ")
-    );
-    false
+    let is_same = now.is_none_or(|now| now == own);
+    if !is_same {
+        log::error!(
+            "upgrade: another agent by its settings: the place of the lock, --bucket, --key or \
+             --token changed; this instance goes on; end it and start it again for that"
+        );
+    }
+    is_same
 }
 
 /// Returns whether a check has passed; logs why not, in one line.
