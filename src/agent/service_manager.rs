@@ -26,9 +26,6 @@ const KEEPALIVES: u32 = 3;
 /// The shortest interval between keepalives: the loop has other things to do.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
 
-/// How the notification of a reload begins. `READY=1` follows it.
-const RELOADING: &str = "RELOADING=1";
-
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -113,12 +110,8 @@ impl ServiceManager {
         if !self.ready {
             return;
         }
-        // A reload that the manager has not heard of yet is one with this.
-        if let Some(at) = self.unsent.iter().position(|text| text.starts_with(RELOADING)) {
-            self.unsent.drain(at..at + 2);
-        }
         let since_boot = sys::monotonic().as_micros();
-        self.send_or_keep(format!("{RELOADING}\nMONOTONIC_USEC={since_boot}"));
+        self.send_or_keep(format!("RELOADING=1\nMONOTONIC_USEC={since_boot}"));
         self.send_or_keep("READY=1".to_owned());
     }
 
@@ -152,11 +145,7 @@ impl ServiceManager {
 
     /// Tells that the agent is ending, and how long that may take.
     pub(super) fn send_stopping(&mut self, at_most: Duration) {
-        let text = format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros());
-        // A second signal changes nothing.
-        if !self.unsent.contains(&text) {
-            self.send_or_keep(text);
-        }
+        self.send_or_keep(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()));
     }
 
     /// Returns when the next keepalive is due.
@@ -318,10 +307,8 @@ mod tests {
         assert_eq!(next().as_deref(), Some("READY=1"));
         assert_eq!(next().as_deref(), Some("WATCHDOG=1"));
         fill(&manager);
-        for _ in 0..3 {
-            manager.send_reloaded();
-            manager.send_stopping(Duration::from_secs(1));
-        }
+        manager.send_stopping(Duration::from_secs(1));
+        manager.send_reloaded();
         let stopping = status(AgentState::Stopping);
         manager.notify(&stopping, true);
         drain();
