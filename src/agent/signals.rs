@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::log::OncePerSecond;
 use crate::sys::{self, raw};
 
 /// What a signal tells the agent to do.
@@ -26,7 +25,6 @@ pub(super) enum Order {
 pub struct Signals {
     descriptor: OwnedFd,
     on_terminal: bool,
-    usr1_line: OncePerSecond,
 }
 
 impl Signals {
@@ -40,8 +38,7 @@ impl Signals {
         let mut taken = vec![SIGTERM, SIGUSR1, SIGUSR2];
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
-        let on_terminal = io::stdin().is_terminal();
-        Ok(Signals { descriptor, on_terminal, usr1_line: OncePerSecond::default() })
+        Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
     }
 
     /// Reads the next signal; returns its order, if there is one.
@@ -50,12 +47,7 @@ impl Signals {
             SIGUSR2 => Some(Order::Upgrade),
             SIGTERM => Some(Order::End("SIGTERM")),
             SIGINT => Some(Order::End("SIGINT")),
-            SIGUSR1 => {
-                if self.usr1_line.is_due(sys::now()) {
-                    log::info!("SIGUSR1: it has no effect");
-                }
-                None
-            }
+            SIGUSR1 => None,
             // Nobody is there any more who could press Control-C.
             _ if self.on_terminal => Some(Order::End("SIGHUP")),
             _ => Some(Order::Upgrade),
