@@ -21,9 +21,9 @@ use crate::core::tickets::Name;
 use crate::core::{Instant, Ms, Observed, StoreError, sanitize_field};
 use crate::exit::{LockExit, Refusal};
 use crate::log::Destination;
-use crate::store::Bucket;
 use crate::store::leases::{Leases, NotesFolder};
 use crate::store::pace::Pace;
+use crate::store::{Bucket, mark};
 use crate::sys::{self, Alarm};
 
 pub use self::put::{Put, run as run_put};
@@ -171,7 +171,7 @@ impl Process<'_> {
             })),
             LeaseStep::Read(by) => LeaseInput::Read(self.leases.read(name, by).map_err(text)),
             LeaseStep::WriteMark(mark, by) => {
-                LeaseInput::Written(self.leases.write_mark(&mark, by))
+                LeaseInput::Written(mark::write(self.leases.bucket(), &mark, by))
             }
             LeaseStep::Write(at, lease, by) => {
                 let by_whom = (attempt, &*self.request.who);

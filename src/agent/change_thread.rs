@@ -17,7 +17,7 @@ use crate::sys::{self, Alarm, PollFlags, Waker};
 const CHANGES_MAX: usize = 16;
 
 /// How long one run may take.
-const RUN_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const RUN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the run that is under way may go on when the agent ends, and then the last one.
 const LAST_RUN_WITHIN: Duration = Duration::from_secs(1);
@@ -50,16 +50,12 @@ struct ChangeThread {
 }
 
 impl ChangeHandle {
-    /// Starts the thread.
+    /// Starts the thread. One run may take the time `within`.
     ///
     /// # Errors
     ///
     /// When the system has no pipe, descriptor or thread to give.
-    pub(super) fn start(commands: Commands) -> io::Result<ChangeHandle> {
-        ChangeHandle::start_with(commands, RUN_WITHIN)
-    }
-
-    fn start_with(commands: Commands, within: Duration) -> io::Result<ChangeHandle> {
+    pub(super) fn start(commands: Commands, within: Duration) -> io::Result<ChangeHandle> {
         let (own, changes) = newest_inbox(CHANGES_MAX)?;
         let shared = Arc::new(Shared { ends: AtomicBool::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
@@ -173,7 +169,7 @@ mod tests {
         fs::write(&file, "").expect("room");
         let on_change = Some(format!("F={}; {script}", file.display()));
         let commands = Commands { on_change, ..Commands::sample() };
-        let handle = ChangeHandle::start_with(commands, within).expect("a thread");
+        let handle = ChangeHandle::start(commands, within).expect("a thread");
         (handle, file)
     }
 

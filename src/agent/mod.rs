@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use rustix::process::WaitOptions;
 
-use self::change_thread::ChangeHandle;
+use self::change_thread::{ChangeHandle, RUN_WITHIN};
 use self::file_thread::FileHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
@@ -139,7 +139,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir = HeldDir::new(dir, agent_lock)?;
     let commands = setup.guard.commands.clone();
     let on_change = match commands.on_change {
-        Some(_) => Some(ChangeHandle::start(commands.clone())?),
+        Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
         None => None,
     };
     let check = HealthCheck::new(commands, events.clone())?;

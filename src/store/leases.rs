@@ -150,11 +150,6 @@ impl Leases {
         Ok(to_stored(entry))
     }
 
-    /// Writes a mark in the place of its revision.
-    pub fn write_mark(&mut self, mark: &Mark, by: Instant) -> Written {
-        mark::write(&mut *self.bucket, mark, by)
-    }
-
     /// Writes a lease in the place of this revision, by the command of this number; `None`: it is
     /// expired, by this host.
     pub fn write(
