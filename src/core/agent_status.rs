@@ -11,7 +11,7 @@ use crate::core::seat::SEATS_MAX;
 use crate::core::text::sanitize_field;
 
 /// The state of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentState {
     /// The key has not been read yet.

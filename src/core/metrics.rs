@@ -1,5 +1,6 @@
 //! The metrics of an agent, as text for Prometheus: text format 0.0.4.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -14,6 +15,25 @@ use crate::core::time::Instant;
 /// What became of a renewal: stored; refused, since another revision stands there; denied, as by
 /// a full disk; unknown.
 const RESULTS: [&str; 4] = ["stored", "refused", "denied", "unknown"];
+
+/// A metric that is 1 if a status has something, else 0: its name, its help, and what that is.
+type FlagMetric = (&'static str, &'static str, fn(&AgentStatus) -> bool);
+
+const FLAGS: [FlagMetric; 5] = [
+    (
+        "putex_candidate",
+        "1 if the agent holds the lock or takes it when it is free.",
+        AgentStatus::is_candidate,
+    ),
+    ("putex_paused", "1 if the agent knows of a pause of the service.", |it| it.pause.is_some()),
+    ("putex_store_up", "1 if the agent has the bucket open.", |it| it.store_up),
+    ("putex_guard_up", "1 if the guard of the agent answers.", |it| it.guard_up),
+    (
+        "putex_start_failing",
+        "1 if the last start that has ended under the lock has failed.",
+        |it| it.start_failure.is_some(),
+    ),
+];
 
 /// The metrics of one agent. Counters begin at zero with each instance of it.
 #[derive(Clone, Debug)]
@@ -31,7 +51,8 @@ pub struct Metrics {
     renewals: [u64; RESULTS.len()],
     /// Of the stored ones.
     renewal_time: Duration,
-    transitions: Vec<(AgentState, AgentState, u64)>,
+    /// By the state before and the new one.
+    transitions: BTreeMap<(AgentState, AgentState), u64>,
     last_renewal: Option<Duration>,
     /// The write that is under way: when it was sent, and whether it is a renewal.
     sent: Option<(Instant, bool)>,
@@ -50,7 +71,7 @@ impl Metrics {
             is_overdue: false,
             renewals: [0; RESULTS.len()],
             renewal_time: Duration::ZERO,
-            transitions: Vec::new(),
+            transitions: BTreeMap::new(),
             last_renewal: None,
             sent: None,
         }
@@ -94,7 +115,7 @@ impl Metrics {
             // Such a report is of no change: it stands before the change that follows.
             && *why != Reason::TriedAgain
         {
-            self.count_transition(*from, *to);
+            *self.transitions.entry((*from, *to)).or_default() += 1;
             if let Reason::Down(left) = why {
                 self.note_margin(seconds(left.0));
             } else if let Reason::DownLate(late) = why
@@ -104,14 +125,6 @@ impl Metrics {
                 self.note_margin(-seconds(late.0));
             }
             self.is_overdue = false;
-        }
-    }
-
-    fn count_transition(&mut self, from: AgentState, to: AgentState) {
-        let known = self.transitions.iter_mut().find(|known| (known.0, known.1) == (from, to));
-        match known {
-            Some((_, _, count)) => *count += 1,
-            None => self.transitions.push((from, to, 1)),
         }
     }
 
@@ -158,18 +171,10 @@ impl Metrics {
             let label = if self.seats > 1 { label("seat", seat) } else { String::new() };
             file.add("", &label, u8::from(held == Some(seat)));
         }
-        let is_candidate = status.is_some_and(AgentStatus::is_candidate);
-        let help = "1 if the agent holds the lock or takes it when it is free.";
-        file.add_flag("putex_candidate", help, is_candidate);
-        let is_paused = status.is_some_and(|status| status.pause.is_some());
-        file.add_flag("putex_paused", "1 if the agent knows of a pause of the service.", is_paused);
-        let store_up = status.is_some_and(|status| status.store_up);
-        file.add_flag("putex_store_up", "1 if the agent has the bucket open.", store_up);
-        let guard_up = status.is_some_and(|status| status.guard_up);
-        file.add_flag("putex_guard_up", "1 if the guard of the agent answers.", guard_up);
-        let is_failing = status.is_some_and(|status| status.start_failure.is_some());
-        let help = "1 if the last start that has ended under the lock has failed.";
-        file.add_flag("putex_start_failing", help, is_failing);
+        for (name, help, is_set) in FLAGS {
+            file.begin(name, "gauge", help);
+            file.add("", "", u8::from(status.is_some_and(is_set)));
+        }
     }
 
     fn add_times_and_counts(&self, file: &mut MetricsText<'_>) {
@@ -189,7 +194,7 @@ impl Metrics {
         file.add("_sum", "", self.renewal_time.as_secs_f64());
         file.add("_count", "", self.renewals[0]);
         file.begin("putex_transitions_total", "counter", "Changes of state.");
-        for (from, new, count) in &self.transitions {
+        for ((from, new), count) in &self.transitions {
             file.add("", &format!("{}{}", label("from", from), label("to", new)), count);
         }
         let help = "Unix time of the last acknowledged take or renewal.";
@@ -218,11 +223,6 @@ impl MetricsText<'_> {
     fn add(&mut self, suffix: &str, more: &str, value: impl fmt::Display) {
         let MetricsText { text, labels, name } = self;
         let _ = writeln!(text, "{name}{suffix}{{{labels}{more}}} {value}");
-    }
-
-    fn add_flag(&mut self, name: &'static str, help: &str, is_set: bool) {
-        self.begin(name, "gauge", help);
-        self.add("", "", u8::from(is_set));
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         );
         metrics.handle_effect(&moved(AgentState::Standby, AgentState::Taking, Reason::Open), at(0));
         let counted = samples(&metrics, "putex_transitions_total");
-        let ends = [r#"from="stopping",to="standby"} 3"#, r#"from="standby",to="taking"} 1"#];
+        let ends = [r#"from="standby",to="taking"} 1"#, r#"from="stopping",to="standby"} 3"#];
         assert_eq!(counted.len(), 2);
         assert!(counted.iter().zip(ends).all(|(line, end)| line.ends_with(end)), "{counted:?}");
     }
@@ -358,7 +358,7 @@ mod tests {
         let mut metrics = metrics(1, None);
         metrics.last_renewal = Some(Duration::ZERO);
         metrics.note_margin(0.0);
-        metrics.count_transition(AgentState::Looking, AgentState::Standby);
+        metrics.transitions.insert((AgentState::Looking, AgentState::Standby), 1);
         let states = samples(&metrics, "putex_state{");
         let is = |line: &&String| line.ends_with("1");
         let is_one: Vec<_> = states.iter().filter(is).collect();
