@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use self::agents::Answers;
-pub use self::answer::{Field, Question};
+pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
 use self::model::Status;
@@ -93,7 +93,10 @@ pub fn run(
     let text = match &request.form {
         Form::Table => text::table(&status, &request.keys),
         Form::Json => json(&status)?,
-        Form::Print(field) => field.text(of_first()),
+        Form::Print((_, value)) => {
+            let holders = of_first().map_or(&[][..], |status| &status.holders);
+            holders.iter().filter_map(value).map(|value| value + "\n").collect()
+        }
         Form::Exit(question) => {
             let answer = if question.answer(of_first()) { 0 } else { NO };
             return Ok((String::new(), answer));

@@ -156,7 +156,7 @@ complete -c putex -n '__putex_runs lease' -l as -x -d 'claim, extend: the holder
 complete -c putex -n '__putex_runs lease' -s w -l timeout -l wait -x -d 'expire: wait for so long at most until the lease has run out'
 complete -c putex -n '__putex_runs status doctor' -l json -d 'print an object of JSON'
 complete -c putex -n '__putex_runs status' -s e -l is -x -d 'exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN'
-complete -c putex -n '__putex_runs status' -l print -x -d 'print one value only: holder, host, state or term'
+complete -c putex -n '__putex_runs status' -l print -x -d 'print one value only: holder, host or term'
 complete -c putex -n '__putex_runs switchover' -l from -x -d 'agent that gives its lock up; needed if several have one'
 complete -c putex -n '__putex_runs switchover' -l to -x -d 'agent that the service moves to'
 complete -c putex -n '__putex_runs switchover' -s w -l timeout -l wait -x -d 'withdraw it if the holder has not begun after so long'

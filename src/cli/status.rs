@@ -4,7 +4,7 @@ use super::line::Line;
 use super::table::{Name, nearest};
 use super::usage;
 use crate::exit::Refusal;
-use crate::status::{Field, Form, Question, Request};
+use crate::status::{FIELDS, Form, Question, Request};
 use crate::store::name::valid_key;
 
 /// Returns what the line asks for.
@@ -42,10 +42,9 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
     }
     if form == Name::Print {
         let field = |text: &str| {
-            let names = Field::ALL.map(|field| field.name().to_owned());
-            let field = Field::ALL.into_iter().find(|field| field.name() == text);
-            let why = || format!("write holder, host, state or term{}", nearest(text, names));
-            field.ok_or_else(why)
+            let names = FIELDS.map(|(name, _)| name.to_owned());
+            let why = || format!("write holder, host or term{}", nearest(text, names));
+            FIELDS.into_iter().find(|(name, _)| *name == text).ok_or_else(why)
         };
         return settings.value(form, "", field).map(Form::Print);
     }

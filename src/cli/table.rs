@@ -217,7 +217,7 @@ flags! {
     [Status] {
         Is: "is" { short: Some('e'), value: "question" }
             "exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN";
-        Print: "print" { value: "field" } "print one value only: holder, host, state or term";
+        Print: "print" { value: "field" } "print one value only: holder, host or term";
     }
     [Switchover] {
         From: "from" { value: "who" } "agent that gives its lock up; needed if several have one";

@@ -39,47 +39,12 @@ impl Question {
     }
 }
 
-/// A value of one name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The token of each holder.
-    Holder,
-    /// The host of each holder.
-    Host,
-    /// The term of each holder.
-    Term,
-    /// Whether it is held or free.
-    State,
-}
+/// What `--print` prints of a holder: the name of the value on the command line, and the value.
+pub type Field = (&'static str, fn(&Holder) -> Option<String>);
 
-impl Field {
-    /// All of them.
-    pub const ALL: [Field; 4] = [Field::Holder, Field::Host, Field::State, Field::Term];
-
-    /// Returns its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Field::Holder => "holder",
-            Field::Host => "host",
-            Field::Term => "term",
-            Field::State => "state",
-        }
-    }
-
-    /// Returns what is printed, a line for each value.
-    pub fn text(self, status: Option<&KeyStatus>) -> String {
-        let Some(status) = status else {
-            return if self == Field::State { "free\n".to_owned() } else { String::new() };
-        };
-        let value = |holder: &Holder| match self {
-            Field::Holder => Some(holder.token.clone()),
-            Field::Host => holder.host.clone(),
-            Field::Term => holder.term.map(|term| term.to_string()),
-            Field::State => None,
-        };
-        if self == Field::State {
-            return format!("{}\n", status.state);
-        }
-        status.holders.iter().filter_map(value).map(|value| value + "\n").collect()
-    }
-}
+/// All values that are printed.
+pub const FIELDS: [Field; 3] = [
+    ("holder", |holder| Some(holder.token.clone())),
+    ("host", |holder| holder.host.clone()),
+    ("term", |holder| holder.term.map(|term| term.to_string())),
+];

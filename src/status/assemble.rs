@@ -7,7 +7,7 @@ use super::agents::Said;
 use super::answer_wait::Known;
 use super::model::{
     Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, SwitchoverStatus,
-    TimingStatus, Waiter, WaiterState,
+    TimingStatus,
 };
 use crate::core::agent_status::seconds;
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease};
@@ -15,8 +15,8 @@ use crate::core::observed::WriteBounds;
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, Ms, RecordState, Revision, Seat,
-    Timing, sanitize_field,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, Ms, RecordState, Seat, Timing,
+    sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::tickets::entry::standing;
@@ -94,36 +94,31 @@ pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, t
         if left.is_zero() {
             continue;
         }
-        let paused = Some(PauseStatus {
+        of_agents(keys, key).paused = Some(PauseStatus {
             until: humantime::format_rfc3339_seconds(time + left).to_string(),
             expires_in_seconds: seconds(left),
             by: standing.by,
             reason: standing.reason,
             revision: entry.revision.0,
         });
-        match keys.iter_mut().find(|known| known.kind == Kind::Agent && known.key == key) {
-            Some(known) => known.paused = paused,
-            None => {
-                let new = key_status(key.to_owned(), Kind::Agent, Vec::new(), Vec::new());
-                keys.push(KeyStatus { paused, ..new });
-            }
-        }
     }
+}
+
+/// Returns the status of the agents of a key, which is added if it is not there.
+fn of_agents<'a>(keys: &'a mut Vec<KeyStatus>, key: &str) -> &'a mut KeyStatus {
+    let is_of = |status: &KeyStatus| status.kind == Kind::Agent && status.key == key;
+    let at = keys.iter().position(is_of).unwrap_or(keys.len());
+    if at == keys.len() {
+        keys.push(key_status(key.to_owned(), Kind::Agent, Vec::new(), Vec::new()));
+    }
+    &mut keys[at]
 }
 
 /// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
 /// is added for them.
 pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: &Said) {
     for ((key, _), status) in said {
-        let (key, status) = (key.clone(), status.clone());
-        let is_of = |known: &&mut KeyStatus| known.kind == Kind::Agent && known.key == key;
-        match keys.iter_mut().find(is_of) {
-            Some(known) => known.agents.push(status),
-            None => {
-                let new = key_status(key, Kind::Agent, Vec::new(), Vec::new());
-                keys.push(KeyStatus { agents: vec![status], ..new });
-            }
-        }
+        of_agents(keys, key).agents.push(status.clone());
     }
     for known in keys.iter_mut() {
         let order = |it: &AgentStatus| {
@@ -162,7 +157,7 @@ pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
     })
 }
 
-fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Waiter>) -> KeyStatus {
+fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Holder>) -> KeyStatus {
     // Where somebody waits, nobody else gets it.
     let is_free = holders.is_empty() && waiters.is_empty();
     let state = if is_free { KeyState::Free } else { KeyState::Held };
@@ -228,9 +223,6 @@ pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
     entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
 }
 
-/// Waiters, each with the number of its ticket.
-type Queue = Vec<(Revision, Waiter)>;
-
 /// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
 /// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
 /// `wanted`: the names that are asked for, or none for all.
@@ -247,7 +239,7 @@ pub(super) fn locks(
     };
     let live = tickets.iter().filter(|aged| !is_over(aged));
     let live: Vec<StoredTicket> = live.map(|(ticket, _)| ticket.clone()).collect();
-    let mut found: BTreeMap<Name, (Vec<Holder>, Queue)> = BTreeMap::new();
+    let mut found: BTreeMap<Name, (Vec<Holder>, Vec<Holder>)> = BTreeMap::new();
     let mut unreadable = Vec::new();
     for aged in tickets {
         let (stored, age) = aged;
@@ -282,13 +274,17 @@ pub(super) fn locks(
         let holder = lock_holder(stored, ticket, *age, is_over);
         match blockers {
             None => holders.push(holder),
-            Some(place) => waiters.push((stored.number, waiter(stored, ticket, place, holder))),
+            Some((ahead, why)) => waiters.push(Holder {
+                ahead: Some(ahead),
+                state: if is_over { HolderState::Overdue } else { HolderState::Waiting },
+                remark: Some(why),
+                ..holder
+            }),
         }
     }
-    let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Queue))| {
+    let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Vec<Holder>))| {
         holders.sort_by_key(|holder| (holder.slot, holder.term));
-        waiters.sort_by_key(|(number, _)| *number);
-        let waiters: Vec<_> = waiters.into_iter().map(|(_, waiter)| waiter).collect();
+        waiters.sort_by_key(|waiter| waiter.term);
         let is_over = |holder: &Holder| holder.state == HolderState::Overdue;
         let is_free = waiters.is_empty() && holders.iter().all(is_over);
         let status = key_status(name.to_string(), Kind::Lock, holders, waiters);
@@ -358,29 +354,6 @@ fn lock_holder(
         term: Some(stored.number.0),
         remark: left,
         ..holder(&ticket.token, state, age, lock)
-    }
-}
-
-fn waiter(
-    stored: &StoredTicket,
-    ticket: &Ticket,
-    (ahead, why): (usize, String),
-    holder: Holder,
-) -> Waiter {
-    let Holder { token, state, renewed_age_seconds, expires_in_seconds, .. } = holder;
-    let state = match state {
-        HolderState::Overdue => WaiterState::Overdue,
-        HolderState::Taking | HolderState::Active | HolderState::Unreadable => WaiterState::Waiting,
-    };
-    Waiter {
-        token,
-        mode: ticket.mode.name(),
-        ahead,
-        term: stored.number.0,
-        state,
-        renewed_age_seconds,
-        expires_in_seconds,
-        why,
     }
 }
 

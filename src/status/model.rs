@@ -62,7 +62,7 @@ pub struct KeyStatus {
     /// Who holds it.
     pub holders: Vec<Holder>,
     /// Who waits for it, in the order in which they get it.
-    pub waiters: Vec<Waiter>,
+    pub waiters: Vec<Holder>,
     /// What the agents of this key say of themselves.
     pub agents: Vec<AgentStatus>,
     /// The request that stands to move the service.
@@ -170,7 +170,7 @@ pub enum KeyState {
     Free,
 }
 
-/// How far a holder has got.
+/// How far a holder, or a ticket that waits, has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderState {
@@ -179,16 +179,18 @@ pub enum HolderState {
     /// An agent holds the lock, and runs the service; or somebody has a lock or a lease.
     #[default]
     Active,
-    /// It was not renewed for so long that others may have it: the holder seems to be gone.
+    /// A ticket waits for a lock.
+    Waiting,
+    /// It was not renewed for so long that others may have it: its owner seems to be gone.
     Overdue,
     /// The entry cannot be read: it is damaged, or was written by something else.
     Unreadable,
 }
 
-/// Who holds a name.
+/// Who holds a name, or waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Holder {
-    /// The token of an agent, or who has a lock or a lease.
+    /// The token of an agent, or who has a lock or a lease, or waits for it.
     pub token: String,
     /// The host of an agent.
     pub host: Option<String>,
@@ -200,17 +202,21 @@ pub struct Holder {
     pub mode: Option<&'static str>,
     /// The slot of a lock that has slots, from 0.
     pub slot: Option<u32>,
+    /// How many come before a ticket that waits.
+    #[serde(rename = "place")]
+    pub ahead: Option<usize>,
     /// How far it has got.
     pub state: HolderState,
     /// The number of its take, grant or claim.
     pub term: Option<u64>,
     /// How long ago it was written last, by the clock of the store.
     pub renewed_age_seconds: Option<f64>,
-    /// When others may have it unless it is written again, by the clock of the store.
+    /// When others may have it, or remove the ticket that waits, unless it is written again, by
+    /// the clock of the store.
     pub expires_in_seconds: Option<Bounds>,
     /// R, F and C of an agent.
     pub timing: Option<TimingStatus>,
-    /// What is wrong with the entry.
+    /// What is wrong with the entry, or what a ticket waits for.
     pub remark: Option<String>,
 }
 
@@ -242,38 +248,6 @@ impl TimingStatus {
     }
 }
 
-/// Who waits for a name.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Waiter {
-    /// Who waits.
-    pub token: String,
-    /// The mode of the lock that is waited for.
-    pub mode: &'static str,
-    /// How many come first.
-    #[serde(rename = "place")]
-    pub ahead: usize,
-    /// The number of its ticket.
-    pub term: u64,
-    /// Whether its owner seems to be there.
-    pub state: WaiterState,
-    /// How long ago its ticket was written last, by the clock of the store.
-    pub renewed_age_seconds: Option<f64>,
-    /// When others may remove its ticket unless it is written again, by the clock of the store.
-    pub expires_in_seconds: Option<Bounds>,
-    /// What it waits for.
-    pub why: String,
-}
-
-/// Whether the owner of a ticket that waits seems to be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WaiterState {
-    /// It does.
-    Waiting,
-    /// It does not: the ticket was not written for so long that others may remove it.
-    Overdue,
-}
-
 /// Writes enums for people as in JSON.
 macro_rules! display_as_json {
     ($($type:ty)*) => {
@@ -285,4 +259,4 @@ macro_rules! display_as_json {
     };
 }
 
-display_as_json! { Kind KeyState HolderState WaiterState }
+display_as_json! { Kind KeyState HolderState }

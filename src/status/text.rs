@@ -113,145 +113,91 @@ fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
     agent.token == holder.token && (is_of_term || agent.state == AgentState::Stopping)
 }
 
+/// The columns of all names. One that says nothing of a name is left out.
+const COLUMNS: [&str; 10] =
+    ["SEAT", "PRIO", "PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "SINCE", "WRITTEN"];
+
 /// Returns the rows of a name, the first of them with the names of the columns.
 fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
-    let rows = match status.kind {
-        Kind::Agent => agent_rows(status),
-        Kind::Lock => lock_rows(status),
-        Kind::Lease => {
-            status.holders.iter().map(|holder| cells_of(holder, Unrenewed::Free).to_vec()).collect()
-        }
+    // Of a holder that answers, its agent says more than the record.
+    let is_silent = |holder: &&Holder| !status.agents.iter().any(|agent| is_of(agent, holder));
+    let of_holders = status.holders.iter().filter(is_silent).chain(&status.waiters);
+    let of_holders = of_holders.map(|holder| holder_row(holder, status));
+    let rows: Vec<_> = of_holders.chain(status.agents.iter().map(agent_row)).collect();
+    let says_much = |at: &usize| rows.iter().any(|(cells, _)| cells[*at] != "-");
+    let shown: Vec<usize> = (0..COLUMNS.len()).filter(says_much).collect();
+    let row = |cells: &[String], why: String| {
+        shown.iter().map(|at| cells[*at].clone()).chain([why]).collect()
     };
-    if rows.is_empty() {
-        return rows;
-    }
-    let names: &[&str] = match status.kind {
-        Kind::Agent => &["SEAT", "PRIO", "TOKEN", "STATE", "TERM", "SINCE", "WHY"],
-        Kind::Lock => &["PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "WRITTEN", "WHY"],
-        Kind::Lease => &["TOKEN", "STATE", "TERM", "WRITTEN", "WHY"],
-    };
-    let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let mut rows: Vec<Vec<String>> = [names].into_iter().chain(rows).collect();
-    // A column that says nothing is left out.
-    for name in ["SEAT", "SLOT"] {
-        let at = rows[0].iter().position(|cell| cell == name);
-        if let Some(at) = at.filter(|at| rows[1..].iter().all(|row| row[*at] == "-")) {
-            rows.iter_mut().for_each(|row| drop(row.remove(at)));
-        }
-    }
-    rows
+    let names = row(&COLUMNS.map(str::to_owned), "WHY".to_owned());
+    let names = Some(names).filter(|_| !rows.is_empty());
+    names.into_iter().chain(rows.iter().map(|(cells, why)| row(cells, why.clone()))).collect()
 }
 
-/// Returns the rows of the holders that say nothing of themselves, and of the agents that do.
-fn agent_rows(status: &KeyStatus) -> Vec<Vec<String>> {
-    let silent = |holder: &&Holder| !status.agents.iter().any(|agent| is_of(agent, holder));
-    let unrenewed = match status.paused {
-        Some(_) => Unrenewed::Kept,
-        None => Unrenewed::TakenOver,
-    };
-    let of_record = status.holders.iter().filter(silent).map(|holder| {
-        let [token, state, term, written, why] = cells_of(holder, unrenewed);
-        // One that has taken the lock anew since the record was read does say something.
-        let answers = status.agents.iter().any(|agent| agent.token == holder.token);
-        let silent = (!answers).then(|| "does not answer".to_owned());
-        let texts = [Some(format!("written {written}")), Some(why), silent];
-        let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
-        let why = texts.collect::<Vec<_>>().join("; ");
-        vec![cell(holder.seat), cell(holder.priority.as_ref()), token, state, term, dash(), why]
-    });
-    let of_agents = status.agents.iter().map(|agent| {
-        let host = Some(&agent.host).filter(|host| **host != agent.token);
-        let host = host.map(|host| format!("on host {host}"));
-        vec![
-            cell(agent.seat),
-            agent.priority.clone(),
-            agent.token.clone(),
-            agent.state.to_string(),
-            cell(agent.term),
-            brief(agent.state_seconds),
-            [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "),
-        ]
-    });
-    of_record.chain(of_agents).collect()
-}
+/// The cells of a row, and what else is known.
+type Row = ([String; COLUMNS.len()], String);
 
-fn lock_rows(status: &KeyStatus) -> Vec<Vec<String>> {
-    let of_holders = status.holders.iter().map(|holder| {
-        let first = vec![dash(), cell(holder.mode), cell(holder.slot)];
-        [first, cells_of(holder, Unrenewed::Free).to_vec()].concat()
-    });
-    let of_waiters = status.waiters.iter().map(|waiter| {
-        vec![
-            waiter.ahead.to_string(),
-            waiter.mode.to_owned(),
-            dash(),
-            waiter.token.clone(),
-            waiter.state.to_string(),
-            waiter.term.to_string(),
-            ago(waiter.renewed_age_seconds),
-            waiter.why.clone(),
-        ]
-    });
-    of_holders.chain(of_waiters).collect()
-}
-
-/// What becomes of a lock that is not renewed.
-#[derive(Clone, Copy)]
-enum Unrenewed {
-    /// Another agent takes it over.
-    TakenOver,
-    /// The name is free.
-    Free,
-    /// Nobody has it before a pause is over.
-    Kept,
-}
-
-/// Returns the token, the state, the term, the age and the rest.
-fn cells_of(holder: &Holder, unrenewed: Unrenewed) -> [String; 5] {
-    [
+/// Returns the row of a holder that says nothing of itself, or of a ticket that waits.
+fn holder_row(holder: &Holder, status: &KeyStatus) -> Row {
+    let cells = [
+        cell(holder.seat),
+        cell(holder.priority.as_ref()),
+        cell(holder.ahead),
+        cell(holder.mode),
+        cell(holder.slot),
         holder.token.clone(),
         holder.state.to_string(),
         cell(holder.term),
-        ago(holder.renewed_age_seconds),
-        why(holder, unrenewed),
-    ]
+        cell(None::<&str>),
+        cell(holder.renewed_age_seconds.map(|age| format!("{} ago", brief(age)))),
+    ];
+    (cells, why(holder, status))
+}
+
+fn agent_row(agent: &AgentStatus) -> Row {
+    let host = Some(&agent.host).filter(|host| **host != agent.token);
+    let host = host.map(|host| format!("on host {host}"));
+    let none = || cell(None::<&str>);
+    let cells = [
+        cell(agent.seat),
+        agent.priority.clone(),
+        none(),
+        none(),
+        none(),
+        agent.token.clone(),
+        agent.state.to_string(),
+        cell(agent.term),
+        brief(agent.state_seconds),
+        none(),
+    ];
+    (cells, [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 /// Returns a value, or what stands for none.
 fn cell(value: Option<impl ToString>) -> String {
-    value.map_or_else(dash, |value| value.to_string())
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn ago(seconds: Option<f64>) -> String {
-    cell(seconds.map(|seconds| format!("{} ago", brief(seconds))))
-}
-
-/// Returns what else is known of a holder.
-fn why(holder: &Holder, unrenewed: Unrenewed) -> String {
-    let mut texts = Vec::new();
-    if let Some(host) = holder.host.as_ref().filter(|host| **host != holder.token) {
-        texts.push(format!("on host {host}"));
-    }
+/// Returns what else is known of a holder, or of a ticket that waits.
+fn why(holder: &Holder, status: &KeyStatus) -> String {
+    let (is_agent, is_paused) = (status.kind == Kind::Agent, status.paused.is_some());
+    let host = holder.host.as_ref().filter(|host| **host != holder.token);
     let left = holder.expires_in_seconds.map(|Bounds { min, .. }| brief(min));
-    texts.extend(match (holder.state, unrenewed, left) {
-        (HolderState::Overdue, Unrenewed::Kept, _) => {
+    let expiry = match (holder.state, left) {
+        (HolderState::Overdue, _) if is_paused => {
             Some("not renewed; nobody takes it over before the pause is over".to_owned())
         }
-        (HolderState::Overdue, Unrenewed::TakenOver | Unrenewed::Free, _) => {
-            Some("not renewed: others may have it".to_owned())
-        }
-        (_, Unrenewed::Free, Some(left)) => Some(format!("runs out in {left}")),
-        (_, Unrenewed::TakenOver, Some(left)) => {
-            Some(format!("taken over in {left} unless renewed"))
-        }
-        (_, Unrenewed::Kept, Some(_)) | (_, _, None) => None,
-    });
-    texts.extend(holder.remark.clone());
-    texts.join("; ")
+        (HolderState::Overdue, _) => Some("not renewed: others may have it".to_owned()),
+        (HolderState::Waiting, _) | (_, None) => None,
+        (_, Some(left)) if !is_agent => Some(format!("runs out in {left}")),
+        (_, Some(left)) => (!is_paused).then(|| format!("taken over in {left} unless renewed")),
+    };
+    // One that has taken the lock anew since the record was read does say something.
+    let answers = status.agents.iter().any(|agent| agent.token == holder.token);
+    let silent = (is_agent && !answers).then(|| "does not answer".to_owned());
+    let host = host.map(|host| format!("on host {host}"));
+    let texts = [host, expiry, holder.remark.clone(), silent];
+    texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Returns a number of seconds as a person reads it: two units at the most.

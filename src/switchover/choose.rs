@@ -75,7 +75,8 @@ pub(super) fn choose(
             Some("does not renew its lock: others take it over when the pause is over")
         }
         HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
-        HolderState::Unreadable => Some("has a record that cannot be read"),
+        // A ticket of a lock waits, and no agent.
+        HolderState::Unreadable | HolderState::Waiting => Some("has a record that cannot be read"),
     };
     let timing = holder.timing.and_then(TimingStatus::timing);
     let (term, timing) = match (why, holder.term, timing) {

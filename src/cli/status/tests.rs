@@ -30,8 +30,8 @@ fn what_is_asked_for_is_what_the_page_says() {
         ("-e mine --as me web", holder("me")),
         ("-e holder=h2 web", holder("h2")),
         ("-e active web", Form::Exit(Question::Active("alpha".to_owned()))),
-        ("web --print holder", Form::Print(Field::Holder)),
-        ("web --print=term", Form::Print(Field::Term)),
+        ("web --print holder", Form::Print(FIELDS[0])),
+        ("web --print=term", Form::Print(FIELDS[2])),
     ] {
         let (bucket, Request { form: found, keys }) = parsed(words);
         assert_eq!((found, &keys[..]), (form, &["web".to_owned()][..]), "{words}");
@@ -50,10 +50,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--print host", "--print: write one KEY with it"),
         ("-e maybe web", "-e: maybe: write held, free, mine, active, paused or holder=TOKEN"),
         ("-e holder= web", "-e: holder=: write held, free, mine, active, paused or holder=TOKEN"),
-        (
-            "--print hostt web",
-            "--print: hostt: write holder, host, state or term; the nearest is host",
-        ),
+        ("--print hostt web", "--print: hostt: write holder, host or term; the nearest is host"),
         ("-e held --json web", "-e: cannot be with --json; write one of them"),
         ("--print term --json web", "--print: cannot be with --json; write one of them"),
         ("--as me web", "--as: says who asks -e mine or -e active; write holder=TOKEN instead"),

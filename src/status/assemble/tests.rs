@@ -1,6 +1,7 @@
 //! What the entries of a bucket mean.
 
 use super::*;
+use crate::core::Revision;
 use crate::core::tickets::Mode;
 use crate::core::{Incarnation, Priority, Record};
 use crate::store::Content;
@@ -138,16 +139,17 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
     assert!(all[0].holders.is_empty());
     let holders: Vec<_> = all[1].holders.iter().map(|it| (&*it.token, it.mode)).collect();
     assert_eq!(holders, [("h1", Some("shared")), ("h2", Some("shared"))]);
-    let waiters =
-        |at: usize| -> Vec<_> { all[at].waiters.iter().map(|it| (&*it.token, it.ahead)).collect() };
+    let waiters = |at: usize| -> Vec<_> {
+        all[at].waiters.iter().map(|it| (&*it.token, it.ahead.unwrap_or(0))).collect()
+    };
     assert_eq!((waiters(0), waiters(1)), (vec![("h4", 3)], vec![("h3", 2)]));
     assert_eq!(all[1].holders[0].expires_in_seconds, Some(Bounds { min: 14.0, max: 14.15 }));
     // In a bucket that is too young nobody has a lock.
     let young = locks(&tickets_of(entries), 14 * SECOND, &[]);
     assert!(young.iter().all(|status| status.holders.is_empty()), "{young:?}");
     let first = &young[1].waiters[0];
-    assert_eq!((&*first.token, first.ahead), ("h1", 1));
-    assert!(first.why.contains("new or was lost"), "{first:?}");
+    assert_eq!((&*first.token, first.ahead), ("h1", Some(1)));
+    assert!(first.remark.as_ref().is_some_and(|why| why.contains("new or was lost")), "{first:?}");
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
     let all = locks(&tickets_of(vec![unreadable.clone(), other]), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     assert_eq!(all[0].holders[0].state, HolderState::Unreadable);
-    assert_eq!(all[0].waiters[0].ahead, 1);
+    assert_eq!(all[0].waiters[0].ahead, Some(1));
     // So is every name that it blocks.
     let wanted = ["db/x".to_owned(), "web".to_owned()];
     let all = locks(&tickets_of(vec![unreadable]), 15 * SECOND, &wanted);
@@ -205,11 +207,11 @@ fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
 fn who_waits_says_for_whom_and_whether_it_is_still_there() {
     let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
     let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, "db/x");
-    for (age, state) in [(14_000, WaiterState::Waiting), (16_000, WaiterState::Overdue)] {
+    for (age, state) in [(14_000, HolderState::Waiting), (16_000, HolderState::Overdue)] {
         let all =
             locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND, &[]);
         let [waiter] = &all[1].waiters[..] else { panic!("{all:?}") };
-        assert_eq!((waiter.state, &*waiter.why), (state, "behind h1"));
+        assert_eq!((waiter.state, waiter.remark.as_deref()), (state, Some("behind h1")));
     }
 }
 
@@ -231,7 +233,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     let all = locks(&tickets_of(late().into_iter().chain([third]).collect()), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     let [waiter] = &all[0].waiters[..] else { panic!("{all:?}") };
-    assert_eq!((&*waiter.token, waiter.ahead), ("h3", 2));
+    assert_eq!((&*waiter.token, waiter.ahead), ("h3", Some(2)));
     // Unless it has been granted the lock before they were restored.
     let (entry, age) = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let mut granted = entry;
