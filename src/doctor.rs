@@ -31,11 +31,10 @@ use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
 use crate::cli::connect::StoreSettings;
 use crate::cli::{DoctorArgs, Location, connect};
-use crate::core::agent_status::seconds;
 use crate::core::{AgentStatus, REACH_MAX, Timing};
 use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
-use crate::status::{self, ANSWER_MAX, KeyStatus, Kind};
+use crate::status::{self, ANSWER_MAX, KeyStatus, Kind, TimingStatus};
 use crate::store::dir::DirStore;
 use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
@@ -86,13 +85,8 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     findings.sort_by_key(place);
     findings.extend(of_agents(args, keys));
     findings.extend(host::judge(timing, args.device.as_ref()));
-    let timing = TimingUsed {
-        renewal_seconds: seconds(timing.renewal()),
-        failures: timing.failures(),
-        confirmations: timing.confirmations(),
-        drift_ppm: timing.drift_ppm(),
-        from,
-    };
+    let drift_ppm = timing.drift_ppm();
+    let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm, from };
     Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored, args.is_strict))
 }
 

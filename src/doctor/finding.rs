@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::status::TimingStatus;
+
 /// How a finding is judged. Only what is critical makes a cluster unfit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -127,12 +129,9 @@ pub struct Report {
 /// R, F and C by which all is judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TimingUsed {
-    /// R.
-    pub(super) renewal_seconds: f64,
-    /// F.
-    pub(super) failures: u32,
-    /// C.
-    pub(super) confirmations: u32,
+    /// R, F and C.
+    #[serde(flatten)]
+    pub(super) timing: TimingStatus,
     /// The bound of clock rates, in parts per million.
     pub(super) drift_ppm: u32,
     /// Where R, F and C are from.

@@ -279,9 +279,7 @@ fn a_clock_that_is_corrected_faster_than_drift_is_told() {
 
 fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
     let timing = TimingUsed {
-        renewal_seconds: 1.0,
-        failures: 3,
-        confirmations: 2,
+        timing: TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 2 },
         drift_ppm: 10_000,
         from: TimingOrigin::Defaults,
     };

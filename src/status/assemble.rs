@@ -188,11 +188,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
         seat: seat.map(|Seat(number)| number),
         priority: lease.and_then(|lease| lease.priority).map(|priority| priority.to_string()),
         term: lease.map(|lease| lease.term.unwrap_or(number).0),
-        timing: timing.map(|timing| TimingStatus {
-            renewal_seconds: seconds(timing.renewal()),
-            failures: timing.failures(),
-            confirmations: timing.confirmations(),
-        }),
+        timing: timing.map(TimingStatus::of),
         remark: lease.is_none().then(|| "not written by putex 0.3 or later".to_owned()),
         ..holder(&record.token, state, age, lock)
     })

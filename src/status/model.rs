@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::core::agent_status::seconds;
 use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
@@ -241,6 +242,15 @@ pub struct TimingStatus {
 }
 
 impl TimingStatus {
+    /// Returns those of a timing.
+    pub(crate) fn of(timing: Timing) -> TimingStatus {
+        TimingStatus {
+            renewal_seconds: seconds(timing.renewal()),
+            failures: timing.failures(),
+            confirmations: timing.confirmations(),
+        }
+    }
+
     /// Returns them with the default drift, if they can be those of an agent.
     pub(crate) fn timing(self) -> Option<Timing> {
         let renewal = Duration::from_secs_f64(self.renewal_seconds);
