@@ -66,6 +66,7 @@
 //! | When is the lock written? | `advance` | `src/core/pump/write.rs` |
 //! | Has the agent lost its lock? | `receive` | `src/core/pump/hold.rs` |
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
+//! | What ends processes that stop has left? | `empty_cgroup` | `src/guard/process.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
 //! | Is a ticket begun anew? | `has_run_out` | `src/core/tickets/owner.rs` |
@@ -73,7 +74,9 @@
 //! | Does a ticket in a directory stand? | `ticket` | `src/store/dir/tickets.rs` |
 //! | Is a script told that it has a lock? | `come_first` | `src/core/tickets/owner/waiting.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
+//! | When is it killed after a loss? | `kill_times_after_loss` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
+//! | Is the write into a directory conditional? | `compare_and_set` | `src/store/dir/entries.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
 //! | When is a server left? | `unanswered` | `src/nats/pool.rs` |
 //! | Is there room for a line of the log? | `has_room` | `src/log/queue.rs` |
