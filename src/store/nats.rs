@@ -242,8 +242,10 @@ impl NatsStore {
         // The last listing may have shown this change.
         let is_listed = self.listed.get(&key).is_some_and(|listed| revision <= *listed);
         let is_new = !is_listed && self.subscribed.contains(&key);
-        let is_end = answer::content(&message.headers, &message.payload).is_tombstone();
-        is_new.then_some(Hint::Changed { key, revision: Some(revision), is_end })
+        is_new.then(|| {
+            let is_end = answer::content(&message.headers, &message.payload).is_tombstone();
+            Hint::Changed { key, revision: Some(revision), is_end }
+        })
     }
 }
 
