@@ -69,11 +69,10 @@ fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
 fn answers(status: &KeyStatus) -> Finding {
     let KeyStatus { holders, agents, .. } = status;
     let (count, warning) = (agents.len() as u32, Level::Warning);
-    let answers = |holder: &&Holder| agents.iter().any(|agent| agent.token == holder.token);
     let overdue = holders.iter().filter(|holder| holder.state == HolderState::Overdue);
     let overdue = joined(overdue.map(|holder| &*holder.token));
     let is_paused = status.paused.is_some();
-    let silent = joined(holders.iter().filter(|it| !answers(it)).map(|it| &*it.token));
+    let silent = joined(holders.iter().filter(|it| !status.answers(it)).map(|it| &*it.token));
     if !overdue.is_empty() && is_paused {
         let text = format!(
             "{overdue} does not renew its lock, and nobody takes it over before the pause is over"

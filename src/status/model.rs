@@ -79,6 +79,11 @@ impl KeyStatus {
         (self.agents.len() < due as usize).then_some(due)
     }
 
+    /// Returns whether an agent with the token of this holder answers.
+    pub(crate) fn answers(&self, holder: &Holder) -> bool {
+        self.agents.iter().any(|agent| agent.token == holder.token)
+    }
+
     /// Returns what shows that more agents are active than there are seats: their tokens, or those
     /// of agents that have different buckets of one name.
     pub(crate) fn too_many(&self) -> Option<String> {

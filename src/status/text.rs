@@ -88,8 +88,7 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
         .agents_due()
         .map(|due| format!("WARNING: {} of {due} agents answer", status.agents.len()));
     let is_silent = |holder: &&Holder| {
-        let answers = status.agents.iter().any(|agent| agent.token == holder.token);
-        status.kind == Kind::Agent && !answers && holder.timing.is_some()
+        status.kind == Kind::Agent && !status.answers(holder) && holder.timing.is_some()
     };
     let silent = status.holders.iter().filter(is_silent).map(|holder| {
         let why = "its agent is dead or cut off, or may not answer, see putex help status";
@@ -193,8 +192,7 @@ fn why(holder: &Holder, status: &KeyStatus) -> String {
         (_, Some(left)) => (!is_paused).then(|| format!("taken over in {left} unless renewed")),
     };
     // One that has taken the lock anew since the record was read does say something.
-    let answers = status.agents.iter().any(|agent| agent.token == holder.token);
-    let silent = (is_agent && !answers).then(|| "does not answer".to_owned());
+    let silent = (is_agent && !status.answers(holder)).then(|| "does not answer".to_owned());
     let host = host.map(|host| format!("on host {host}"));
     let texts = [host, expiry, holder.remark.clone(), silent];
     texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
