@@ -153,10 +153,11 @@ pub(crate) fn write<Why>(
         };
         let at = entry.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
         last_read = at;
-        let stands =
-            |content: &Content| entry.as_ref().is_some_and(|(it, _)| it.content == *content);
-        let is_own = |content: &Content| stands(content).then_some(ATTEMPT);
-        match under_way.as_ref().map(|(write, content)| write.read(at, is_own(content))) {
+        let attempt = |own: &Content| {
+            let stands = entry.as_ref().is_some_and(|(it, _)| it.content == *own);
+            stands.then_some(ATTEMPT)
+        };
+        match under_way.as_ref().map(|(write, content)| write.read(at, attempt(content))) {
             Some(Outcome::Held { revision, .. }) => return Ok(WriteEnd::Stands(revision)),
             Some(Outcome::Replaced) => return Ok(WriteEnd::Replaced),
             Some(_) | None => {}
