@@ -434,11 +434,11 @@ impl TicketOwner {
             }
             // It may have got its slot.
             Input::Renewed(revision) if matches!(self.ticket.mode, Mode::Slots(_)) => {
-                self.hinted(revision, now);
+                self.hear_of_change(revision, now);
             }
             // Its owner lives: nobody else is listed before `list_at`.
             Input::Renewed(_) => self.renews_alone = true,
-            Input::Ended(revision) => self.hinted(revision, now),
+            Input::Ended(revision) => self.hear_of_change(revision, now),
             Input::Rested => self.rested(now),
             Input::Gone(_) => {
                 if !matches!(self.phase, Phase::Done) && !matches!(self.goal, Goal::Lost(_)) {
@@ -455,7 +455,7 @@ impl TicketOwner {
     }
 
     /// A ticket has changed in a way that may matter. A listing is to show that.
-    fn hinted(&mut self, revision: Option<Revision>, now: Instant) {
+    fn hear_of_change(&mut self, revision: Option<Revision>, now: Instant) {
         self.hinted = self.hinted.max(revision.unwrap_or(self.hinted));
         self.renews_alone = false;
         if let (Goal::Get(_), Phase::Resting(_, then)) = (&self.goal, &self.phase)

@@ -196,7 +196,7 @@ impl TicketOwner {
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);
         match self.goal {
-            Goal::Get(_) if has_run_out => self.has_run_out_waiting(now),
+            Goal::Get(_) if has_run_out => self.leave_run_out(now),
             Goal::Get(_) if self.ticket.is_granted => self.granted(),
             Goal::Get(_) if self.lists_later(now) => {
                 self.renews_alone = false;

@@ -58,7 +58,8 @@ impl TicketOwner {
     /// any owner knows of, wherever it is read.
     pub(super) fn take_new_key(&mut self) {
         (self.own, self.write, self.ticket.slot) = (None, None, None);
-        (self.ticket.is_granted, self.renews_alone) = (false, false);
+        self.ticket.is_granted = false;
+        self.renews_alone = false;
         self.nonce.1 += 1;
     }
 
@@ -78,10 +79,10 @@ impl TicketOwner {
         }
     }
 
-    /// The own ticket that waits has run out by the clock of this process. A script looks for it
-    /// again: another process of the requester may have it, by a later write or by an earlier
-    /// answer to this one.
-    pub(super) fn has_run_out_waiting(&mut self, now: Instant) {
+    /// The own ticket waits, and V has passed by the clock of this process. A command begins anew.
+    /// A script looks for the ticket again: another process of the requester may rely on it for
+    /// longer.
+    pub(super) fn leave_run_out(&mut self, now: Instant) {
         match self.asker {
             Asker::Command(_) => self.phase = Phase::Ending,
             Asker::Script { .. } => self.gone("its ticket has run out", now),
@@ -126,7 +127,7 @@ impl TicketOwner {
         }
         if self.phase == Phase::Writing && self.has_run_out(now) {
             match (&self.goal, &self.own, &self.write) {
-                (Goal::Get(_), Some(_), None) => self.has_run_out_waiting(now),
+                (Goal::Get(_), Some(_), None) => self.leave_run_out(now),
                 (Goal::Get(_), None, Some(_)) => self.take_new_key(),
                 (_, _, _) => {}
             }

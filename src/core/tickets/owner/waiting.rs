@@ -125,12 +125,12 @@ impl TicketOwner {
         let removals = blockers.iter().filter_map(|other| self.removal_at(other));
         let next_at = self.own.as_ref().map_or_else(|| self.probe_at(now), |own| own.renew_at);
         let due = removals.chain(believed_at).chain(limit).min().unwrap_or(next_at);
-        let until = due.min(next_at);
-        self.list_at = if last_waits_for_all(blockers) { due } else { until };
-        self.phase = match self.own.is_none() || watched.is_subset(&self.watched) {
-            true => Phase::Resting(until, Box::new(Phase::Listing)),
-            false => Phase::Watching(watched),
-        };
+        let only_last_counts = self.own.is_some() && last_waits_for_all(blockers);
+        self.list_at = if only_last_counts { due } else { due.min(next_at) };
+        match self.own.is_none() || watched.is_subset(&self.watched) {
+            true => self.rest_to_list(),
+            false => self.phase = Phase::Watching(watched),
+        }
         // Without a ticket there is no place.
         let ahead = if self.own.is_some() { blockers.len() as u64 } else { 0 };
         self.tell(ToFront::Waiting { ahead, why });
