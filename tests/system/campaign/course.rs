@@ -1,10 +1,11 @@
 //! The course of a campaign: rounds of faults, and after each the time in which the
-//! cluster and the agents have to be well again.
+//! cluster and the agents have to be well again. B and P are the bounds of the pages beside which
+//! times with nobody active are printed; a service that nobody runs for 3 B is a violation.
 //!
 //! ```text
 //!   faults          calm            recovered          active              probe
 //!   |--- round ------|--- cluster ---|--- rejoin ----- -|--- nothing ------|-- failover --|
-//!                       not judged       <= B              gaps <= P          <= P
+//!                                        B                 P                  P
 //! ```
 
 use std::path::Path;

@@ -18,7 +18,7 @@
 //!
 //! It needs root, `/dev/net/tun` and namespaces, and says so in one line when something is
 //! missing. `$NATS_SERVER` and `$PUTEX_UNDER_TEST` are as in the rig. The exit status is 1
-//! when services overlapped or somebody was missing for too long; then the logs, journals
+//! when services overlapped or nobody ran the service for 3 B ([`course`]); then the logs, journals
 //! and faults are kept in a folder that is named. It is 2 when the campaign itself failed,
 //! and 64 when the arguments make no sense.
 //!

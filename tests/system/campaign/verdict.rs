@@ -23,7 +23,7 @@ struct Span {
     set: u32,
 }
 
-/// A time with nobody active, judged.
+/// A time with nobody active, and the bound that the pages promise on a host that is not busy.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     at: At,
@@ -44,7 +44,7 @@ pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &
         wrong.push(format!("overlap {:.1} ms", ms(overlap)));
     }
     lockers::judge(&mut text, &mut wrong, folder);
-    judge_gaps(&mut text, &mut wrong, order, course, testbed, &spans);
+    measure_gaps(&mut text, order, course, testbed, &spans);
     for why in &wrong {
         let _ = writeln!(text, "  VIOLATED: {why}");
     }
@@ -201,10 +201,10 @@ fn own_overlap(testbed: &Testbed) -> Duration {
     sum
 }
 
-/// Judges every time with nobody active in which all was well.
-fn judge_gaps(
+/// Measures every time with nobody active in which all was well. How long it was is a figure: a
+/// busy host makes it longer. A service that nobody starts at all is a violation of the course.
+fn measure_gaps(
     text: &mut String,
-    wrong: &mut Vec<String>,
     order: &Order,
     course: &Course,
     testbed: &Testbed,
@@ -239,15 +239,15 @@ fn judge_gaps(
         ms(takeover),
         ms(rejoin)
     );
-    put_gaps(text, wrong, "after a host crashed (P)", &probes);
-    put_gaps(text, wrong, "from the cluster's recovery on (B)", &first);
-    put_gaps(text, wrong, "later (P)", &later);
+    put_gaps(text, "after a host crashed (P)", &probes);
+    put_gaps(text, "from the cluster's recovery on (B)", &first);
+    put_gaps(text, "later (P)", &later);
     let all = spans.iter().filter(|span| span.set == 0);
     let longest = all.map(|span| span.to - span.from).max().unwrap_or_default();
-    let _ = writeln!(text, "    during faults too, not judged: longest {:.0} ms", ms(longest));
+    let _ = writeln!(text, "    during faults too: longest {:.0} ms", ms(longest));
 }
 
-fn put_gaps(text: &mut String, wrong: &mut Vec<String>, name: &str, gaps: &[Gap]) {
+fn put_gaps(text: &mut String, name: &str, gaps: &[Gap]) {
     let Some(longest) = gaps.iter().max_by_key(|gap| gap.length) else {
         let _ = writeln!(text, "    {name}: never");
         return;
@@ -260,12 +260,13 @@ fn put_gaps(text: &mut String, wrong: &mut Vec<String>, name: &str, gaps: &[Gap]
         ms(longest.most)
     );
     for gap in gaps.iter().filter(|gap| gap.length > gap.most) {
-        wrong.push(format!(
-            "{name}: nobody active for {:.0} ms from {:.1} ms on, at most {:.0} ms",
+        let _ = writeln!(
+            text,
+            "      longer than the bound: {:.0} ms from {:.1} ms on, at most {:.0} ms",
             ms(gap.length),
             ms(gap.at),
             ms(gap.most)
-        ));
+        );
     }
 }
 
