@@ -159,7 +159,10 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
 
 fn no_argument(of: Subcommand, word: &str) -> Refusal {
     let is_timing = of == Subcommand::Timing;
-    let or = if is_timing { "" } else { ", or SERVER BUCKET KEY TOKEN and options" };
+    let or = match is_timing {
+        true => "",
+        false => ", as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
+    };
     unexpected(word, &format!("write options alone{or}"))
 }
 

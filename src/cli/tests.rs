@@ -398,8 +398,8 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
     for (line, says) in [
         (
             "agent nats://u:secret@h locks web --start up --stop down",
-            "nats://...@h: unexpected argument; write options alone, or SERVER BUCKET KEY TOKEN \
-             and options",
+            "nats://...@h: unexpected argument; write options alone, as in --key KEY, or SERVER \
+             BUCKET KEY TOKEN and options",
         ),
         ("nats://u:se@cret@h", "nats://...@h: no such command; see putex help"),
         ("nats://h?token=secret", "nats://h?... no such command; see putex help"),
