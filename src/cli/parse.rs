@@ -266,6 +266,17 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
                     "-r: not an option of putex init; did you mean --replicas?".to_owned(),
                 );
             }
+            (
+                Subcommand::Status
+                | Subcommand::Doctor
+                | Subcommand::Switchover
+                | Subcommand::Pause
+                | Subcommand::Resume,
+                "--key",
+            ) => {
+                let why = format!("not an option of putex {}", of.name());
+                return usage(format!("--key: {why}; write the key without it, as the argument"));
+            }
             _ => {}
         }
         if FLAGS.iter().any(|flag| flag.is_written(written)) {
