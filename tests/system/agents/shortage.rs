@@ -108,8 +108,6 @@ fn an_agent_acts_while_the_start_of_a_guard_hangs() {
     kill_process(guard, Signal::KILL).expect("it runs");
     let starting = || spawned_by(agent.id(), "putex-connect");
     let hanging = until("the start of another guard", starting);
-    agent.signal(Signal::USR1);
-    agent.wait_for_any(&["SIGUSR1"]);
     agent.wait_for_any(&["the guard did not answer"]);
     assert_eq!(starting(), Some(hanging), "{}", agent.log.text());
     let _ = (strace.kill(), strace.wait());
