@@ -5,10 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use crate::support::agent::Agent;
-use crate::support::clock::{PATIENCE, now, until_true, wait_until};
+use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::process::{has_signal, proc_sum};
 use crate::support::sandbox::Sandbox;
 use rustix::process::Signal;
@@ -238,24 +237,20 @@ fn lines_that_could_not_be_written_are_counted_when_there_is_room() {
     let path = sandbox.join("log");
     let mut command = sandbox.command("/bin/sh");
     let script = "ulimit -f 1; exec \"$0\" agent --key web --token one -r 300ms --dir $D/lock \
-                  --start 'echo >$D/up' --stop true";
+                  --start 'echo >>$D/up; echo again' --stop true";
     command.args(["-c", script]).arg(crate::support::programs::putex()).env("D", sandbox.text());
     let log = OpenOptions::new().append(true).create(true).open(&path);
     let agent = Agent::start_with_stderr(&mut command, log.expect("a file"));
-    let agent = agent.expect("the agent can be run");
+    let _agent = agent.expect("the agent can be run");
     until_true("the service", || sandbox.join("up").exists());
     let length = || fs::metadata(&path).expect("it is there").len();
-    // A shell counts in blocks of 512 or 1024 bytes.
-    until_true("a full file", || {
-        agent.signal(Signal::USR1);
-        [512, 1024].contains(&length())
-    });
-    agent.signal(Signal::USR1);
-    let until = now() + Duration::from_millis(100);
-    wait_until::<()>(until, || None);
+    // A shell counts in blocks of 512 or 1024 bytes. Each start writes a line.
+    until_true("a full file", || [512, 1024].contains(&length()));
+    let starts = || fs::metadata(sandbox.join("up")).expect("start wrote it").len();
+    let before = starts();
+    until_true("two more starts", || starts() >= before + 2);
     File::options().write(true).truncate(true).open(&path).expect("it is there");
     until_true("the count", || {
-        agent.signal(Signal::USR1);
         let log = fs::read_to_string(&path).expect("it is text");
         log.contains("log lines were dropped\n")
     });

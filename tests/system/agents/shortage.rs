@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::small_host::{Host, STOP, wait_for_end};
+use crate::small_host::{Host, START, STOP, wait_for_end};
 use crate::support::agent::Agent;
 use crate::support::clock::{now, until, until_true, wait_until};
 use crate::support::process::{children_of, is_traced};
@@ -157,17 +157,16 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
     let log = host.sandbox.join("log");
     let mut agent = host.sandbox.command("/bin/sh");
     agent.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]);
-    agent.arg(programs::putex()).args(host.words("agent", STOP));
-    agent.env("D", host.sandbox.text());
+    let start = format!("{START}; echo again");
+    let words = host.words_at(&host.sandbox.join("lock"), "agent", &start, STOP);
+    agent.arg(programs::putex()).args(words).env("D", host.sandbox.text());
     let file = OpenOptions::new().append(true).create(true).open(&log);
     let agent = Agent::start_with_stderr(&mut agent, file.expect("a file"));
     let agent = agent.expect("there is a shell");
     host.wait_until_up();
     let guard = host.guard();
-    let say = || agent.signal(Signal::USR1);
-    // A shell counts in blocks of 512 or 1024 bytes. Each of these is logged.
+    // A shell counts in blocks of 512 or 1024 bytes. Each start writes a line.
     until_true("a full log", || {
-        say();
         let length = fs::metadata(&log).expect("it is there").len();
         [512, 1024].contains(&length)
     });
@@ -175,7 +174,6 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
     let started = fs::metadata(&env).and_then(|file| file.modified());
     let started = started.expect("start wrote it");
     until_true("another start", || {
-        say();
         let file = fs::metadata(&env).expect("it is there");
         file.modified().expect("a time") > started
     });

@@ -42,7 +42,7 @@ impl Host {
         self.words_at(&self.sandbox.join("lock"), verb, START, stop)
     }
 
-    fn words_at(&self, dir: &Path, verb: &str, start: &str, stop: &str) -> Vec<String> {
+    pub(crate) fn words_at(&self, dir: &Path, verb: &str, start: &str, stop: &str) -> Vec<String> {
         let dir = dir.display().to_string();
         let key = format!("--key={}", self.key);
         let words = [verb, &key, "--token", "one", "-r", "500ms", "-f", "4", "-c", "2"];
