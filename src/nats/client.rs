@@ -50,7 +50,7 @@ pub struct Client {
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
-    /// What was logged of refusals that belonged to no request.
+    /// The logged refusals that belonged to no request.
     warned: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Client {
         self.link.as_ref().map(|link| &link.info)
     }
 
-    /// Returns what was logged of refusals that belonged to no request.
+    /// Returns the logged refusals that belonged to no request.
     pub fn warned(&self) -> &[String] {
         &self.warned
     }

@@ -63,7 +63,7 @@ impl Message {
     }
 }
 
-/// One operation of the server.
+/// An operation of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerOp {
     /// `INFO <json>[ ]\r\n`, the first operation, and again at any time.
@@ -210,7 +210,7 @@ impl Decoder {
         let newline = self.buffer[from..].iter().position(|&byte| byte == b'\n');
         let Some(newline) = newline.map(|at| from + at) else {
             self.searched = self.buffer.len();
-            // One more byte may be the carriage return of a line of the largest length.
+            // The byte after the limit may be the carriage return of a line of the largest length.
             if unread.len() > limit + 1 {
                 return Err(malformed(LINE_TOO_LONG));
             }

@@ -28,7 +28,7 @@ const ADDRESSES_MAX: usize = 8;
 /// Greatest age of a result, counted from the start of its attempt.
 const RESULT_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What the thread of a handshake and its owner tell each other.
+/// State that the thread of a handshake and its owner share.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
     /// The server has sent INFO.
@@ -37,7 +37,7 @@ pub(super) struct Handshake {
     pub(super) is_given_up: AtomicBool,
 }
 
-/// What an attempt leads to.
+/// The result of an attempt that succeeded.
 enum Reached {
     /// The addresses of a name.
     Addresses(Vec<IpAddr>),

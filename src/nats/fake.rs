@@ -14,7 +14,7 @@ use crate::sys::PATIENCE;
 pub(super) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
-/// One connection, as a script uses it.
+/// A connection, as a script uses it.
 pub(crate) struct Peer {
     stream: TcpStream,
     received: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Peer {
     pub(super) inbox: String,
 }
 
-/// One frame of the client: the words of its line, and its headers and payload.
+/// A frame of the client: the words of its line, and its headers and payload.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) words: Vec<String>,
@@ -62,7 +62,7 @@ impl FakeServer {
         FakeServer { port, thread }
     }
 
-    /// One connection, one script.
+    /// A server that accepts a single connection and runs this script for it.
     pub(crate) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> FakeServer {
         FakeServer::new(vec![Box::new(script)])
     }

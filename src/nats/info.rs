@@ -50,7 +50,7 @@ impl ServerInfo {
         if !value.is_object() {
             return Err("INFO is not a JSON object");
         }
-        // These texts are logged and must not begin lines of their own.
+        // The texts of INFO are logged and must not begin lines of their own.
         let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
         let max_payload = value["max_payload"].as_u64();

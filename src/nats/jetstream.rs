@@ -71,7 +71,7 @@ pub mod code {
 /// The reason why an answer has no result: an error of the server, or an unknown form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// One of [`code`], or another; 0 when the server gave none.
+    /// An error code of [`code`], or another one; 0 when the server gave none.
     pub err_code: u64,
     /// The server's text, or the fault in the form of the answer, for the operator.
     pub description: String,
@@ -205,7 +205,7 @@ fn late(cluster: &Value) -> Vec<String> {
     replicas.filter(is_late).map(name).collect()
 }
 
-/// One stored message, as MSG.GET returns it.
+/// A stored message, as MSG.GET returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its sequence in the stream.

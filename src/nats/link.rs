@@ -1,4 +1,4 @@
-//! One connection: handshake, frames in and out, liveness, and the messages that arrived
+//! A single connection: handshake, frames in and out, liveness, and the messages that arrived
 //! during a request.
 //!
 //! A link is opened once and dropped at its first failure, together with its buffers.
@@ -36,7 +36,7 @@ const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 /// all others.
 const QUEUE_MESSAGES_MAX: usize = 256;
 
-/// What the subjects of hints begin with. The bucket and the key follow.
+/// The beginning of the subjects of hints. The bucket and the key follow.
 pub(crate) const HINT_PREFIX: &str = "putex.hint.";
 
 /// Most memory of the queued messages, in bytes: two of the largest.

@@ -16,11 +16,11 @@ pub(crate) const PREFIX: &str = "$SRV.";
 /// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Which services there are.
+    /// Asks which services there are.
     Ping,
-    /// What they are.
+    /// Asks for the properties of the services.
     Info,
-    /// What they have done so far.
+    /// Asks for the statistics of the services.
     Stats,
 }
 
@@ -54,7 +54,7 @@ const ENDPOINT: &str = "status";
 pub struct Service {
     /// The name that all instances have: letters, digits, `-` and `_`.
     pub name: &'static str,
-    /// What tells it from the other instances: characters as of the name.
+    /// The text that tells this instance from the others: characters as of the name.
     pub id: String,
     /// The version of the program, as of semver.org.
     pub version: &'static str,
@@ -66,7 +66,7 @@ pub struct Service {
     pub started: SystemTime,
 }
 
-/// What the endpoint of a service has done so far.
+/// The statistics of the endpoint of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
     /// The number of requests that were answered, or will be. Others are not counted: they are no

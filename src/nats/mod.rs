@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`client`] | a connection to one of several servers, requests, hints |
 //! | `pool` | the servers: which one is tried next and beside which, when one is left |
-//! | `link` | one connection: handshake, frames in and out, liveness, queue |
+//! | `link` | a single connection: handshake, frames in and out, liveness, queue |
 //! | `connect_options` | the options of all connections |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |

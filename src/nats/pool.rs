@@ -97,7 +97,7 @@ pub(super) enum Failure {
     Slow,
 }
 
-/// What is to be done to get a connection.
+/// The next step towards a connection.
 #[derive(Debug)]
 pub(super) enum Next {
     /// To connect to this address, or to look this name up.
@@ -261,7 +261,7 @@ impl Candidates {
 
     /// Returns the candidate that is next.
     fn next_idle(&self, now: Instant) -> Option<&Candidate> {
-        // One that refuses connections may be back after each wait for another one.
+        // A server that refuses connections may be back after each wait for another server.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;
         let order = |it: &&Candidate| {
             let is_last = (it.was_in_vain(), !it.is_last_good);

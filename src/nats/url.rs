@@ -12,7 +12,7 @@ pub const PORT_DEFAULT: u16 = 4222;
 const SCHEME_WANTED: &str = "after a comma, a user or a token has nats:// or tls:// before it; a \
                              comma in a password is written %2C";
 
-/// One server: its address, and the login of its URL.
+/// A server: its address, and the login of its URL.
 ///
 /// Displayed as `host:port`, never with user, password or token.
 #[derive(Clone, Debug, PartialEq, Eq)]

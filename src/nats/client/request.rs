@@ -154,7 +154,7 @@ impl Client {
             Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                 link.enqueue(message);
             }
-            // One that is none of these is the late reply to an earlier request.
+            // A message for none of these requests is the late reply to an earlier one.
             Ok(Received::Op(ServerOp::Msg { message, .. })) => {
                 let replied = pending.iter_mut().find(|pending| pending.reply == message.subject);
                 if let Some(replied) = replied {

@@ -107,7 +107,8 @@ fn unanswered<T: fmt::Debug>(outcome: Result<T, RequestError>) -> String {
 /// The text of a request without a reply.
 const NO_REPLY: &str = "no reply before the deadline";
 
-/// Whoever had heard one reply to another client knew the subject of the next one, and answered it.
+/// A client that had heard one reply to another client knew the subject of the next reply, and
+/// forged it.
 #[test]
 fn no_reply_tells_where_the_next_one_is_expected() {
     let fake = FakeServer::once(|peer| {

@@ -281,7 +281,7 @@ fn a_server_that_is_cut_off_is_left() {
     );
     let took = network.all_served_by(seconds(60)).expect("served");
     assert!(took < R, "{took:?}");
-    // One that is alone is left too: a new connection may lead to another one.
+    // A server that is alone is left too: a new connection may lead to another one.
     let mut network = Network::new([(ADDRESSES[0], cut_off)], [candidates("10.0.0.1")]);
     network.run_until(seconds(60));
     let attempts = network.clients[0].attempts;
@@ -438,7 +438,7 @@ fn the_attempt_at_an_address_that_a_name_has_lost_goes_on() {
     policy.resolved(1, &[a], at(0));
     let attempt = begin(&mut policy, at(0));
     policy.resolved(1, &[b], at(6000));
-    // It still holds up the next.
+    // The attempt still holds up the next one.
     policy.reached(attempt.id, HandshakeStep::Hashing);
     assert_eq!(waits_until(&mut policy, at(6000)), None);
     policy.failed(attempt.id, Failure::Slow, String::new(), at(6000), 0);
@@ -478,11 +478,11 @@ fn a_server_that_was_given_up_gets_as_long_a_pause_as_it_was_waited_for() {
     let id = begin(&mut policy, at(0)).id;
     policy.gave_up(id, at(700));
     assert!(matches!(policy.next(at(701), at(701)), Next::Wait(Some(until)) if until == at(1400)));
-    // It has not failed.
+    // The server has not failed.
     assert_eq!(policy.faults(), "no server has answered yet");
 }
 
-/// What is under way at the deadline is in the text.
+/// The attempts under way at the deadline are in the text.
 #[test]
 fn the_text_names_what_has_not_answered() {
     let mut policy = candidates("nats.example,10.0.0.1,10.0.0.2");

@@ -15,7 +15,7 @@ use crate::sys;
 /// So little that a record never goes out at once.
 const BUFFER: usize = 4096;
 
-/// One end of ours, and one of a server that proves to be localhost.
+/// Our end of a connection, and the end of a server that proves to be localhost.
 struct Ends {
     stream: Stream,
     tls: ServerConnection,
@@ -25,7 +25,7 @@ struct Ends {
 impl Ends {
     fn new() -> Ends {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        // What is accepted has it too, and the kernel leaves it as it is.
+        // An accepted socket inherits this size, and the kernel leaves it as it is.
         sockopt::set_socket_recv_buffer_size(&listener, BUFFER).expect("an option");
         let place = listener.local_addr().expect("bound");
         let near = TcpStream::connect(place).expect("a connection");
@@ -73,7 +73,7 @@ impl Ends {
                 Err(error) => panic!("{error}"),
             }
         }
-        // What has left is on its way.
+        // Bytes that have left the stream are on their way.
         let end = sys::now().after(sys::PATIENCE);
         while received.len() < frame.len() && sys::now() < end {
             received.extend(self.serve());

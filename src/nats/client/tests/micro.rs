@@ -4,7 +4,7 @@ use super::*;
 
 const HINT: &str = "putex.hint.a";
 
-/// Whoever may publish below $SRV must not have an agent miss what happens to its lock.
+/// A user who may publish below $SRV must not have an agent miss a hint about its lock.
 #[test]
 fn requests_to_a_micro_service_displace_no_hint_during_a_request() {
     let fake = FakeServer::once(|peer| {

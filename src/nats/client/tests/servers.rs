@@ -25,7 +25,7 @@ fn wrong_password() {
     };
     let fake = FakeServer::once(refuse);
     let mut client = client_of(vec![fake.server_as("u:wrong@")], INTERVAL);
-    // It is not asked again: the script ends with its refusal.
+    // The server is not asked again: the script ends with its refusal.
     let Err(StoreError { kind: StoreErrorKind::Credentials, text }) = client.connect(give_up())
     else {
         panic!("not refused");
@@ -90,7 +90,7 @@ fn a_refused_inbox_is_a_matter_of_credentials() {
 
 #[test]
 fn no_server_answers_by_the_deadline() {
-    // It accepts, by the kernel's backlog, and says nothing.
+    // A server that accepts, by the kernel's backlog, and says nothing.
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = mute.local_addr().expect("bound").port();
     let servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
@@ -103,7 +103,7 @@ fn no_server_answers_by_the_deadline() {
     assert!(sys::now() >= deadline);
     assert!(text.contains("it sent no INFO in time"), "{text}");
     drop(mute);
-    // That attempt goes on until then.
+    // The attempt at that server went on until the listener was dropped.
     let reset = client.connect(give_up()).expect_err("nobody listens");
     assert!(reset.to_string().contains("connection reset by peer"), "{reset}");
     let refused = client.connect(give_up()).expect_err("nobody listens");
@@ -171,7 +171,7 @@ fn a_server_without_an_answer_is_left_and_connected_to_again() {
     let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
     let mut client = client_of(fake.beside_another(), INTERVAL);
     client.connect(give_up()).expect("let in");
-    // What was not answered before this connection does not count.
+    // Requests that were not answered before this connection do not count.
     let earlier = sys::now().before(2 * INTERVAL);
     client.note_answer(false, earlier);
     assert!(client.is_connected(), "not for too long yet");

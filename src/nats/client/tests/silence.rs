@@ -1,4 +1,4 @@
-//! What a client sends while it hears nothing, and when it leaves a silent server.
+//! The frames that a client sends while it hears nothing, and when it leaves a silent server.
 
 use super::*;
 
