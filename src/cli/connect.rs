@@ -91,7 +91,7 @@ pub fn identity(args: &AgentArgs) -> Identity {
 /// The part of R that a read may take which the agent does not wait for, as a divisor.
 const READ_SHARE: u32 = 2;
 
-/// What a store depends on besides its location.
+/// The settings of a store besides its location.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// The bucket.
@@ -100,7 +100,7 @@ pub struct StoreSettings {
     pub name: String,
     /// R: an answer that takes longer comes too late.
     pub renewal: Duration,
-    /// What clients of NATS micro services find; nothing of a command.
+    /// The agent as a service for clients of NATS micro services; `None` for a command.
     pub service: Option<Service>,
 }
 

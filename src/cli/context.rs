@@ -24,7 +24,7 @@ const FIELDS: [(&str, Name); 5] = [
     ("jetstream_api_prefix", Name::JsApiPrefix),
 ];
 
-/// Those that name files. Of a password or a token, a value that is no URI is the secret itself.
+/// Fields that name files. A value of `password` or `token` that is no URI is the secret itself.
 const FILES: [(&str, Name); 7] = [
     ("creds", Name::Creds),
     ("nkey", Name::Nkey),

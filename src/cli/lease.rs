@@ -17,7 +17,7 @@ use crate::exit::{Exit, Refusal};
 use crate::lease::{Put, Request, Task};
 use crate::store::name::{is_own, valid_key};
 
-/// What is done with leases: the names on the command line, in the order of the help text.
+/// The actions of `putex lease`, in the order of the help text.
 pub const ACTIONS: [&str; 5] = ["claim", "extend", "check", "expire", "list"];
 
 /// The shortest lease.

@@ -21,7 +21,7 @@ pub(super) struct Line<'a> {
     pub(super) words: Vec<String>,
     /// The words behind the name of a lock.
     pub(super) rest: Vec<OsString>,
-    /// What else its meaning depends on.
+    /// The environment, on which the meaning of the line depends too.
     pub(super) environment: &'a Environment<'a>,
 }
 

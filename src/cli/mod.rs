@@ -63,7 +63,7 @@ pub enum Invocation {
     Doctor {
         /// Whether an object of JSON is asked for.
         is_json: bool,
-        /// What is measured, or why nothing can be.
+        /// The arguments of the measurement, or why nothing can be measured.
         args: Box<Result<DoctorArgs, Refusal>>,
     },
     /// Run the guard of the agent that started this process.
@@ -72,7 +72,7 @@ pub enum Invocation {
     Print(String),
 }
 
-/// What is asked for, of a command that ends by itself.
+/// A request to a command that ends by itself.
 #[derive(Debug)]
 pub enum Request {
     /// Run a command while a lock is held.
@@ -109,7 +109,7 @@ pub struct CheckArgs {
 pub struct AgentArgs {
     /// The bucket.
     pub bucket: BucketArgs,
-    /// What the agent decides by.
+    /// The configuration by which the agent decides.
     pub config: Config,
     /// The path of the file with the metrics of the agent, if there is one.
     pub metrics_file: Option<String>,

@@ -33,7 +33,7 @@ pub fn parse(
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
             Arg::Short(short) => format!("-{short}"),
-            // What follows the name is the command's.
+            // All words that follow the name are the command's.
             Arg::Value(name) if subcommand == Some(Subcommand::Lock) => {
                 positionals.push(utf8("NAME", name)?);
                 rest = parser.raw_args()?.collect();
@@ -71,7 +71,7 @@ pub fn parse(
             "" => "yes".to_owned(),
             _ => value(&mut parser, flag, &written, of)?,
         };
-        // One value would be dropped, and the user meant both.
+        // Of two values, one would be dropped, and the user meant both.
         if !flag.value.is_empty() && settings.get(flag.name).is_some() {
             let once = flag.with_value(&written);
             return Err(usage(format!("{written}: is given twice; write it once: {once}")));

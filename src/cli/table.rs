@@ -4,8 +4,8 @@
 use self::Name::*;
 pub use super::subcommand::Subcommand;
 
-/// One flag. Two commands for which a letter or a long name means different things, or has
-/// another default, have a row each.
+/// A flag. Two commands for which a letter or a long name means different things, or has another
+/// default, have a row each.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Its name in the code.
@@ -24,7 +24,7 @@ pub struct Flag {
     pub env: &'static str,
     /// The commands that take it so.
     pub subcommands: &'static [Subcommand],
-    /// One line of help.
+    /// The line of help.
     pub help: &'static str,
 }
 

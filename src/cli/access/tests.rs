@@ -119,7 +119,7 @@ fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
     assert!(refusal.starts_with("--context: is for a server"), "{refusal}");
     let dir = location("--dir /d", &["NATS_CONTEXT=c", "NATS_USER=u"]);
     assert_eq!(dir, Ok(Location::Dir("/d".into())));
-    // One that cannot be read may say more than the servers.
+    // A context that cannot be read may have settings besides the servers.
     for (line, variable, says) in [
         ("", "NATS_CONTEXT=/c", "NATS_CONTEXT: /c: no such file or directory"),
         ("--context /c", "NATS_URL=h", "--context: /c: no such file or directory"),

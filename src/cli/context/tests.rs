@@ -93,7 +93,8 @@ fn the_order_of_ways_to_log_in() {
     assert_eq!(without(&["user", "creds", "nkey"]), Some(Login::Token(word("t"))));
     let file = parsed(&json!({"url": "h", "user": "u", "password": "file://~/p"}));
     assert_eq!(file.expect("a context").login, user(Secret::File("/home/a/p".into())));
-    // What comes before the context: as a whole, and its password is for its own user alone.
+    // A login of a higher precedence replaces that of the context as a whole, whose password is for
+    // its own user alone.
     let login = |line: &str, variables: &[(&str, &str)]| {
         with(&all, line, variables).expect("a context").login
     };

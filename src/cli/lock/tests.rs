@@ -177,7 +177,7 @@ fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
     assert_usage("-w", "-w: its value is missing; write -w SECONDS");
     assert_usage("-w --soft db true", "-w: --soft is an option and not its value; write -w");
     assert_usage("-w '' db true", "-w: is empty");
-    // It has taken a word that was meant for something else.
+    // The option has taken a word that was meant for something else.
     assert_usage("-w sh", "-w: sh: is not a time");
     assert_usage("-k db true", "-k: db: is not a time");
     assert_usage("-w 5 db", "COMMAND is missing");
