@@ -44,7 +44,7 @@ use crate::sys;
 /// How long the servers of a cluster are waited for, which are asked for their versions.
 const SERVERS_WAIT: Duration = Duration::from_millis(300);
 
-/// What to do about what could not be measured.
+/// The advice of a finding that could not be measured.
 const LATER: &str = "measure again when the findings above are ok";
 
 /// A bucket that was opened, and what is known of it.
@@ -98,7 +98,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
     let count = inspected.len();
     let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
-    // One that is connected to and does not answer for the bucket has been reached.
+    // A server that is connected to and does not answer for the bucket has been reached.
     let is_unreachable = |it: &Inspected| match &it.inspection {
         Err(error) => error.kind == StoreErrorKind::Unreachable && it.info.is_none(),
         Ok(_) => false,

@@ -10,11 +10,11 @@ use crate::store::nats::inspect::Inspection;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 
-/// What one server has.
+/// A server and its inspection.
 pub(crate) struct Inspected {
     /// The server as it is configured.
     pub(crate) server: Server,
-    /// What it says of itself, if there is a connection.
+    /// The INFO of the server, if there is a connection.
     pub(crate) info: Option<ServerInfo>,
     /// The bucket and the keys, or why an agent could not use them there.
     pub(crate) inspection: StoreResult<Inspection>,
@@ -80,7 +80,7 @@ fn why_silent(server: &Server, info: Option<&ServerInfo>, text: &str) -> String 
              most of its servers: {text}"
         ),
         Some(_) => format!("{server}: {text}"),
-        // It begins with the address.
+        // The text begins with the address.
         None => text.to_owned(),
     }
 }

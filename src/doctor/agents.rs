@@ -128,7 +128,7 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
         (0, []) if nobody && status.agents.is_empty() => {
             Finding { level, text: beginning.to_owned(), ..nobody_would() }
         }
-        // It has a lock that is overdue in the bucket, or not there.
+        // Each agent has a lock that is overdue in the bucket, or not there.
         (0, []) if nobody => {
             let tokens = joined(status.agents.iter().map(|agent| &*agent.token));
             let text = format!("by the bucket, nobody has the lock, not even {tokens}");
@@ -150,7 +150,7 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
             },
         ),
         (0, [_, ..]) => {
-            // One that is to be the holder is none that takes over.
+            // The only candidate is to be the holder, and does not take over.
             let beginning = match candidates.is_empty() {
                 true => beginning,
                 false => "no other agent would take the lock over",
@@ -235,7 +235,7 @@ fn trouble(agent: &AgentStatus) -> Option<(Level, String, &'static str)> {
         let text = format!("start of {token} fails: {how}");
         Some((Level::Critical, text, "see what it printed in the log of that agent"))
     } else {
-        // One that takes longer than T hangs, as a rule.
+        // A start that takes longer than T hangs, as a rule.
         let lock_time = agent.renewal_seconds * f64::from(agent.failures);
         let seconds = agent.start_runs_for()?.as_secs_f64();
         let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \

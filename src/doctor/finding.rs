@@ -10,13 +10,13 @@ use crate::status::TimingStatus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// It is fit.
+    /// The subject of the finding is fit.
     Ok,
-    /// It could not be measured.
+    /// The subject could not be measured.
     Unknown,
-    /// It works, and will cost the service one day.
+    /// The subject works, and will cost the service one day.
     Warning,
-    /// It does not work, or the promise of one active agent is in danger.
+    /// The subject does not work, or the promise of one active agent is in danger.
     Critical,
 }
 
@@ -51,10 +51,10 @@ pub(super) struct Figures {
     pub(super) unanswered: u32,
 }
 
-/// One finding.
+/// The judgement of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Finding {
-    /// What was looked at: a name that stays.
+    /// The name of the subject, which stays the same in all versions.
     pub(super) name: &'static str,
     /// The key of the agents that it is about.
     pub(super) key: Option<String>,
@@ -64,9 +64,9 @@ pub(super) struct Finding {
     pub(super) ignored: bool,
     /// How long it took, of requests.
     pub(super) figures: Option<Box<Figures>>,
-    /// What was found, in a line.
+    /// The finding, in a line.
     pub(super) text: String,
-    /// What to do, in a line, unless it is fit.
+    /// The advice to the user, in a line; `None` if the subject is fit.
     pub(super) advice: Option<String>,
 }
 

@@ -237,7 +237,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     let active = of(&[], vec![active]);
     assert_eq!(level_of(&active, "standby"), Level::Critical);
     assert_eq!(advice(&active), "see WHY in putex status");
-    // It takes the lock soon, unless it may not write.
+    // The agent takes the lock soon, unless it may not write.
     let fit = of(&[], vec![agent("h1", "a", true)]);
     assert_eq!(level_of(&fit, "standby"), Level::Warning);
     let due = "if that stays so, see WHY in putex status, and the log of h1";
@@ -337,7 +337,7 @@ fn more_active_agents_than_seats_and_two_buckets_of_one_name_are_critical() {
     assert_eq!(level(vec![active("h1", 1), active("h2", 1)]), Level::Critical);
     let other = AgentStatus { epoch: "f".to_owned(), ..AgentStatus::of_candidate("h2") };
     assert_eq!(level(vec![active("h1", 1), other.clone()]), Level::Critical);
-    // One that has not opened a bucket yet has none.
+    // An agent that has not opened a bucket yet has no epoch.
     let none = AgentStatus { epoch: String::new(), ..other };
     assert_eq!(level(vec![active("h1", 1), none]), Level::Ok);
 }
