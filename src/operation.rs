@@ -1,5 +1,5 @@
-//! What the requests of operators have in common: they are written into the bucket, and what the
-//! agents of a key have made of them is read from it.
+//! The common part of the requests of operators: they are written into the bucket, and their effect
+//! on the agents of a key is read from it.
 
 use std::time::Duration;
 
@@ -20,18 +20,19 @@ use crate::sys::{self, Alarm};
 pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
                                       and bucket right? putex status shows the keys of a bucket";
 
-/// What is printed, and the exit status.
+/// The text to print, and the exit status.
 pub type Ended = (String, u8);
 
-/// The number of each write, which is known by its content: an end is one by whomever it is.
+/// The number of every write: a write is known by its content, and an end is the same by any
+/// writer.
 const ATTEMPT: u64 = 0;
 
-/// How often what the agents say is read again.
+/// How often the status of the agents is read again.
 const READ_EVERY: Duration = Duration::from_millis(100);
 
-/// What was read of the agents of a key.
+/// The status of the agents of a key, as it was read.
 pub(crate) struct Heard {
-    /// It, as of [`Operation::read`].
+    /// The result of [`Operation::read`].
     pub(crate) status: Result<Option<KeyStatus>, Refusal>,
     /// When the read began.
     pub(crate) read_at: Instant,
@@ -106,25 +107,26 @@ impl Operation<'_> {
     }
 }
 
-/// What a write of an operator has come to.
+/// The end of a write of an operator.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WriteEnd<Why> {
-    /// It stands at this revision.
+    /// The write stands at this revision.
     Stands(Revision),
     /// Nothing is written, for this reason.
     NotWritten(Why),
-    /// It may have stood; others have written since. It is not written again: somebody else may
-    /// have ended it, and been told so.
+    /// The write may have stood; others have written since. It is not repeated: another operator
+    /// may have ended it, and been told so.
     Replaced,
 }
 
-/// Writes under a key until it is known what has become of that, `within` this time at most.
-/// `judge` says what is to replace the entry that stands there, which is so old, or why nothing is
+/// Writes under a key until the outcome of the write is known, `within` this time at most. `judge`
+/// gets the entry that stands there, and its age, and returns its replacement, or why nothing is
 /// written.
 ///
 /// # Errors
 ///
-/// Why nothing is written; or why that is not known, and then `may` is the case.
+/// The reason why nothing is written, or why the outcome is not known; the text of the latter
+/// begins with `may`.
 pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
@@ -140,7 +142,7 @@ pub(crate) fn write<Why>(
         let by = sys::now().after(ANSWER_MAX);
         let entry = match read_after(last_read, bucket, key, by) {
             Ok(found) => found,
-            // What was read last may have closed the store.
+            // The last read may have closed the store.
             Err(error) if error.kind == StoreErrorKind::Unreachable => {
                 last = error;
                 open_again(bucket, until)?;

@@ -19,7 +19,7 @@ use crate::store::pause::{self as stored, CurrentPause, StoredPause};
 use crate::store::{Bucket, Content, Entry};
 use crate::sys;
 
-/// What is asked for.
+/// The request of a user: a pause, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The key of the agents.
@@ -28,7 +28,7 @@ pub struct Request {
     pub action: Action,
     /// How long the agents are waited for.
     pub wait: Duration,
-    /// Who asks, for people.
+    /// The requester, for people.
     pub by: String,
     /// The lowest level that is logged.
     pub level: u64,
@@ -37,14 +37,14 @@ pub struct Request {
 /// Whether a pause begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It begins.
+    /// A pause begins.
     Pause {
         /// How long it lasts.
         lasts: Duration,
         /// The reason, for people.
         reason: String,
     },
-    /// It ends.
+    /// The pause ends.
     Resume,
 }
 
@@ -102,7 +102,7 @@ impl Process<'_> {
             Err(why) => return Ok(self.operation.refuse(&[why])),
         };
         let written_at = sys::now();
-        // It was written earlier: the store says until when it lasts.
+        // The pause was written earlier: the store has its exact end.
         let until = SystemTime::now() + own.lasts;
         let lacking = self.wait_for(|status, agents| lacking(status, agents, at))?;
         if lacking.is_empty() {

@@ -38,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often the agents are told again that there is a request.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What is asked for.
+/// The request of a user to move a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The key of the agents.
@@ -49,13 +49,13 @@ pub struct Request {
     pub to: Option<String>,
     /// For how long the holder may begin.
     pub wait: Duration,
-    /// Who asks, for people.
+    /// The requester, for people.
     pub by: String,
     /// The lowest level that is logged.
     pub level: u64,
 }
 
-/// What is printed when it has succeeded, or why it has not.
+/// The text to print after success, or why the switchover has not succeeded.
 type Followed = Result<String, String>;
 
 /// Does what is asked for. `signals` has those that end this command: the request is withdrawn
@@ -128,7 +128,7 @@ impl Process<'_> {
             Ok(at) => self.written = Some(at),
             Err(other) => return Ok(self.operation.refuse(&[other])),
         }
-        // It was written earlier: nobody begins after that.
+        // The request was written earlier: nobody begins to follow it after this instant.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
         let Chosen { from, to, .. } = chosen;
         let text = format!(
@@ -262,7 +262,7 @@ impl Process<'_> {
         };
         let Some(at) = self.written.take() else { return Err(unknown("a second signal")) };
         let (key, may) = (wanted::key_of(&self.request.key, *seat), "it may be withdrawn");
-        // One that others have replaced is over too.
+        // A request that others have replaced is over too.
         write(&mut *self.operation.bucket, &key, may, REACH_MAX, |found| {
             let stands = found.is_some_and(|(entry, _)| entry.revision == at);
             stands.then(Content::tombstone).ok_or(())

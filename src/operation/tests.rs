@@ -1,4 +1,4 @@
-//! What a write of an operator comes to when the store does not say what has become of a copy.
+//! The end of a write of an operator when the outcome of a copy is not known.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -14,22 +14,22 @@ use crate::store::{
 const KEY: &str = "putex.pause.web";
 const MAY: &str = "it may be written";
 
-/// What becomes of one write.
+/// The fate of a write.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// It is stored if its condition holds, and the answer comes.
+    /// The write is stored if its condition holds, and the answer comes.
     Answered,
     /// The same, but the answer is lost.
     AnswerLost,
-    /// It never arrives.
+    /// The write never arrives.
     WriteLost,
     /// The write of this number is stored before it.
     CutIn(u64),
-    /// It is stored, and replaced by a tombstone of another; the answer is lost.
+    /// The write is stored, and replaced by a tombstone of another; the answer is lost.
     EndedByAnother,
-    /// It is stored, and the answer is lost. The next read shows the entry before the last.
+    /// The write is stored, and the answer is lost. The next read shows no entry.
     ReadOld,
-    /// It may be stored, and the user may not read any more.
+    /// The write never arrives, and the user may not read any more.
     LoginLost,
     /// The server refuses it.
     Denied,
@@ -42,13 +42,13 @@ const PATIENCE: Duration = Duration::from_millis(300);
 struct Lossy {
     entry: Option<Entry>,
     fates: VecDeque<Fate>,
-    /// What becomes of all later writes.
+    /// The fate of all later writes.
     then: Fate,
     /// The numbers of the writes that were sent.
     sent: Vec<u64>,
     /// After a write without an answer the bucket is opened again first.
     is_open: bool,
-    /// What the next read shows that a leader of before answers.
+    /// The entries that a leader of before shows to the next read; `None` for those that stand.
     old: Option<Vec<Entry>>,
     may_read: bool,
 }

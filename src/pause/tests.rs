@@ -1,4 +1,4 @@
-//! Who has to acknowledge a pause, and its end.
+//! The agents that have to acknowledge a pause, and its end.
 
 use super::*;
 

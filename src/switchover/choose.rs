@@ -18,9 +18,9 @@ pub(super) struct Chosen {
 /// Why nothing is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unchosen {
-    /// It is as it should be.
+    /// The lock is where it should be.
     Done(String),
-    /// It cannot be done, by the record: why.
+    /// The switchover cannot be done, by the record: why.
     Refused(Vec<String>),
     /// No agent has answered that can have it, or says what is needed: why, a line for each host.
     Lacking(Vec<String>),

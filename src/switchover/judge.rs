@@ -1,4 +1,4 @@
-//! What has become of a lock that is to go from one agent to another, and of the service. Pure.
+//! The outcome for a lock that is to go from one agent to another, and for the service. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::core::{
     ServiceStatus, Timing, sanitize_field,
 };
 
-/// What stands under the key, as seen from the lock that is to go.
+/// The entry under the key, as seen from the lock that is to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The holder has it still; the record stands at this revision.
@@ -17,7 +17,7 @@ pub(super) enum Seen {
     Released { by_holder: bool },
     /// The agent that is to have it has taken it, and does not run the service yet.
     Taken,
-    /// It has it, and runs the service; the number of its take.
+    /// The agent that is to have it has it, and runs the service; the number of its take.
     Done(Revision),
     /// Another agent has it: its token.
     Elsewhere(String),
@@ -70,8 +70,8 @@ impl Renewals {
     }
 }
 
-/// What shows that a holder has released its lock, rather than lost it: a record that was released
-/// is replaced within milliseconds, as a rule before it is read.
+/// The evidence that a holder has released its lock, rather than lost it: a record that was
+/// released is replaced within milliseconds, as a rule before it is read.
 #[derive(Debug)]
 pub(super) struct Release {
     /// When a read was begun that showed the holder's record.
@@ -113,14 +113,14 @@ impl Release {
     }
 }
 
-/// What the agent that has the lock now says of start.
+/// The state of start, by the agent that has the lock now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StartSeen {
-    /// It has succeeded so long ago.
+    /// Start has succeeded so long ago.
     Succeeded(Duration),
-    /// It runs, or is about to.
+    /// Start runs, or is about to.
     Runs,
-    /// It will not be waited for: why.
+    /// Start is not waited for: why.
     Failed(String),
 }
 
@@ -193,7 +193,7 @@ mod tests {
             why
         };
         assert_eq!(says(seen(&failing)), "h2 is active: start fails: exit status 7; ");
-        // It lost the lock again, or took it anew.
+        // The agent lost the lock again, or took it anew.
         let lost = AgentStatus { term: None, state: AgentState::Stopping, ..up.clone() };
         assert_eq!(says(seen(&lost)), "h2 is stopping: ");
         assert!(matches!(seen(&AgentStatus { term: Some(8), ..up }), StartSeen::Failed(_)));
