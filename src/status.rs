@@ -52,7 +52,7 @@ pub struct Source {
     pub base: PathBuf,
 }
 
-/// What is asked for.
+/// The request of a user for the status of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The names; all if there are none.

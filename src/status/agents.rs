@@ -1,4 +1,4 @@
-//! What the agents of a bucket say of themselves.
+//! The answers of the agents of a bucket about themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
@@ -20,9 +20,9 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Where the answers of agents are expected.
 pub(super) enum Answers<'a> {
-    /// They are messages.
+    /// The answers are messages.
     Messages,
-    /// They are files below this directory, of buckets in the location of this digest.
+    /// The answers are files below this directory, of buckets in the location of this digest.
     Files { base: &'a Path, location: &'a str },
 }
 

@@ -39,7 +39,7 @@ impl Question {
     }
 }
 
-/// What `--print` prints of a holder: the name of the value on the command line, and the value.
+/// A value of a holder for `--print`: its name on the command line, and its text.
 pub type Field = (&'static str, fn(&Holder) -> Option<String>);
 
 /// All values that are printed.

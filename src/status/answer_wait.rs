@@ -34,7 +34,7 @@ const REQUEST_AGAIN: Duration = Duration::from_millis(60);
 pub(super) enum Known {
     /// The one of this key that holds a lock, by its token.
     Holder { key: String, token: String },
-    /// One of this key that has answered before, by its incarnation.
+    /// An agent of this key that has answered before, by its incarnation.
     Answered { key: String, incarnation: String },
 }
 
@@ -55,7 +55,7 @@ impl Known {
     }
 }
 
-/// What is to be done.
+/// The next step of the wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The agents of these keys are to be asked.
@@ -202,7 +202,7 @@ mod tests {
         (from..).find(|ms| is_over(wait, *ms, lacking)).expect("an end")
     }
 
-    /// One on a busy host answered after the time that was given, and a check flapped.
+    /// A known agent on a busy host answered after the time that was given, and a check flapped.
     #[test]
     fn a_known_agent_has_r_to_answer() {
         let mut wait = wait(Duration::ZERO);

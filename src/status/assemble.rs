@@ -71,7 +71,7 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
             holder.term == Some(request.term.0) && holder.seat.unwrap_or(0) == request.seat.0
         };
         let left = age.map(|age| request.lasts.saturating_sub(age)).unwrap_or_default();
-        // It is for one lock of one holder.
+        // A request is for one lock of one holder.
         if left.is_zero() || !status.holders.iter().any(is_of) {
             continue;
         }
@@ -228,7 +228,7 @@ pub(super) fn locks(
     wanted: &[String],
 ) -> Vec<KeyStatus> {
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
-    // What has run out waits for none of its kind: it is all left by who was killed.
+    // A ticket that is over waits for no other that is over: owners that were killed left them all.
     let is_over = |(stored, age): &Aged<StoredTicket>| {
         let is_old = |ticket: &Ticket| is_overdue(ticket, *age);
         stored.ticket.as_ref().is_ok_and(is_old) || stored.had_ended(&standing)

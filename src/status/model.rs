@@ -1,4 +1,4 @@
-//! What `putex status` shows, as an object of JSON. No member is ever absent: `null` stands for a
+//! The object of JSON that `putex status` shows. No member is ever absent: `null` stands for a
 //! value that is not known.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
 
-/// What stands in a bucket.
+/// The status of a bucket.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Status {
     schema: u32,
@@ -39,7 +39,7 @@ impl Status {
     }
 }
 
-/// What uses a name.
+/// The kind of the users of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -51,20 +51,20 @@ pub enum Kind {
     Lease,
 }
 
-/// What stands under a name.
+/// The status of a name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KeyStatus {
     /// The name: the key of agents, or the name of a lock or lease.
     pub key: String,
-    /// What uses it.
+    /// The kind of its users.
     pub kind: Kind,
     /// Whether somebody holds it.
     pub state: KeyState,
-    /// Who holds it.
+    /// The holders of the name.
     pub holders: Vec<Holder>,
-    /// Who waits for it, in the order in which they get it.
+    /// The waiters for the name, in the order in which they get it.
     pub waiters: Vec<Holder>,
-    /// What the agents of this key say of themselves.
+    /// The answers of the agents of this key about themselves.
     pub agents: Vec<AgentStatus>,
     /// The request that stands to move the service.
     pub switchover: Option<SwitchoverStatus>,
@@ -145,7 +145,7 @@ pub struct SwitchoverStatus {
     pub from: String,
     /// The token of the agent that is to have it.
     pub to: String,
-    /// Who has requested it.
+    /// The requester of the switchover.
     pub by: String,
     /// For how much longer the holder may begin.
     pub expires_in_seconds: f64,
@@ -158,7 +158,7 @@ pub struct PauseStatus {
     pub until: String,
     /// For how much longer it lasts.
     pub expires_in_seconds: f64,
-    /// Who has requested it.
+    /// The requester of the pause.
     pub by: String,
     /// The reason that was given, which may be blank.
     pub reason: String,
@@ -187,16 +187,17 @@ pub enum HolderState {
     Active,
     /// A ticket waits for a lock.
     Waiting,
-    /// It was not renewed for so long that others may have it: its owner seems to be gone.
+    /// The entry was not renewed for so long that others may have the name: its owner seems to be
+    /// gone.
     Overdue,
     /// The entry cannot be read: it is damaged, or was written by something else.
     Unreadable,
 }
 
-/// Who holds a name, or waits for it.
+/// A holder of a name, or a waiter for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Holder {
-    /// The token of an agent, or who has a lock or a lease, or waits for it.
+    /// The token of an agent, or the owner of a lock or a lease, or of a ticket that waits for it.
     pub token: String,
     /// The host of an agent.
     pub host: Option<String>,
@@ -222,7 +223,7 @@ pub struct Holder {
     pub expires_in_seconds: Option<Bounds>,
     /// R, F and C of an agent.
     pub timing: Option<TimingStatus>,
-    /// What is wrong with the entry, or what a ticket waits for.
+    /// The fault of the entry, or what a ticket waits for.
     pub remark: Option<String>,
 }
 

@@ -142,7 +142,7 @@ fn source() -> Source {
     Source { bucket: "putex".to_owned(), dir: None, base: "/".into() }
 }
 
-/// It was called silent after two requests.
+/// The holder was called silent after two requests.
 #[test]
 fn a_holder_that_answers_late_is_waited_for() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[("h1", 5)]));
@@ -175,12 +175,12 @@ fn a_holder_is_silent_when_it_has_not_answered_for_r() {
     let began = sys::now();
     assert_eq!(bucket.read(&mut reader, &[]), ["h2"]);
     assert!(sys::now().since(began) >= renewal);
-    // It has never answered, and holds the lock still.
+    // The holder has never answered, and holds the lock still.
     assert_eq!(bucket.read(&mut reader, &[]), ["h2"]);
     assert!(sys::now().since(began) >= 2 * renewal);
 }
 
-/// One that was restarted answers as another.
+/// An agent that was restarted answers as another.
 #[test]
 fn an_agent_that_has_gone_is_waited_for_once() {
     let renewal = Duration::from_millis(400);
@@ -197,7 +197,7 @@ fn an_agent_that_has_gone_is_waited_for_once() {
     assert!(waited_until < began.after(LONG), "nobody is missed");
 }
 
-/// What was heard until then would be taken for all.
+/// The answers until then would be taken for all.
 #[test]
 fn a_bucket_that_is_lost_meanwhile_is_an_error() {
     let (source, mut bucket) = (source(), Scripted::held(Some(LONG), &[]));

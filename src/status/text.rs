@@ -191,7 +191,7 @@ fn why(holder: &Holder, status: &KeyStatus) -> String {
         (_, Some(left)) if !is_agent => Some(format!("runs out in {left}")),
         (_, Some(left)) => (!is_paused).then(|| format!("taken over in {left} unless renewed")),
     };
-    // One that has taken the lock anew since the record was read does say something.
+    // An agent that has taken the lock anew since the record was read does answer.
     let silent = (is_agent && !status.answers(holder)).then(|| "does not answer".to_owned());
     let host = host.map(|host| format!("on host {host}"));
     let texts = [host, expiry, holder.remark.clone(), silent];

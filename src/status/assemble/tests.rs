@@ -1,4 +1,4 @@
-//! What the entries of a bucket mean.
+//! The meaning of the entries of a bucket.
 
 use super::*;
 use crate::core::Revision;
@@ -228,17 +228,17 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     assert_eq!(who(&all[0].holders), [("h1", None, overdue), ("h2", None, overdue)]);
     let remark = all[0].holders[0].remark.as_deref().unwrap_or_default();
     assert!(remark.contains("a server that was killed: who comes next waits 15.15 s"), "{remark}");
-    // Who has come since waits for them, and is the one who waits.
+    // A ticket that has come since waits for both, and is listed as the one that waits.
     let third = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let all = locks(&tickets_of(late().into_iter().chain([third]).collect()), 15 * SECOND, &[]);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     let [waiter] = &all[0].waiters[..] else { panic!("{all:?}") };
     assert_eq!((&*waiter.token, waiter.ahead), ("h3", Some(2)));
-    // Unless it has been granted the lock before they were restored.
+    // Unless that ticket was granted the lock before the two were restored.
     let (entry, age) = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let mut granted = entry;
     granted.content.headers.push(("Putex-Granted".to_owned(), "yes".to_owned()));
-    // However young they look then.
+    // However young the two look then.
     for restored in [late(), vec![(first.clone(), at(0)), (second.clone(), at(0))]] {
         let all = restored.into_iter().chain([(granted.clone(), age)]).collect();
         let all = locks(&tickets_of(all), 15 * SECOND, &[]);
