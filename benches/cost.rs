@@ -1,4 +1,4 @@
-//! What an agent costs per stroke, beside putex 0.2.0 when `$PUTEX_020` names it:
+//! The cost of an agent per stroke, beside that of putex 0.2.0 when `$PUTEX_020` names it:
 //!
 //! ```text
 //! PUTEX_020=.. cargo bench --bench cost -- 30

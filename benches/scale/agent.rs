@@ -1,6 +1,6 @@
-//! One agent: the pump, the store and a simulated guard, in one thread. The store is served as
-//! by the threads of a real agent, except that a deadline which comes during a request is
-//! noticed after it.
+//! An agent: the pump, the store and a simulated guard, in one thread. The store is served as by
+//! the threads of a real agent, except that a deadline which comes during a request is noticed
+//! after it.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(crate) const BUCKET: &str = "scale";
 /// As of the store thread of a real agent.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// What all agents have in common.
+/// State that all agents share.
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) timing: Timing,

@@ -1,4 +1,4 @@
-//! What all agents count together.
+//! Counters of all agents together.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -21,7 +21,7 @@ use crate::support::wire::Client;
 const DOWN: Duration = Duration::from_secs(1);
 const CUT: Duration = Duration::from_secs(2);
 
-/// What happens.
+/// An event that disturbs the agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// All servers are killed, and started again.
@@ -97,7 +97,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// What became of the agents.
+/// The outcome of an event for the agents.
 pub(crate) struct Outcome {
     event: Event,
     /// From when a connection was possible again until all agents had one.

@@ -48,7 +48,7 @@ impl Herd {
         let start = move || {
             let mut threads = Vec::new();
             run_as(Side::Agents);
-            // What is opened in this process from now on is in the table of no agent.
+            // Descriptors that other threads open from now on are in the table of no agent.
             let started = separate_descriptors().map_err(|error| error.to_string());
             let started = started.and_then(|()| start_all(&own, &given, &urls, &mut threads));
             (started, threads)

@@ -1,4 +1,4 @@
-//! What this process needs of its host, so that it is not the bottleneck.
+//! Threads, descriptors and priorities of this process, so that it is not the bottleneck.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,8 +14,9 @@ const DESCRIPTORS: u64 = 200;
 /// Says that this process was executed anew.
 const PREPARED: &str = "PUTEX_SCALE_PREPARED";
 
-/// What lets a process have tens of thousands of threads that come and go. Small stacks are kept
-/// for the next thread. Without its handlers of these signals Rust maps no further stack for each.
+/// A shell script that executes this program with room for tens of thousands of threads that come
+/// and go. Small stacks are kept for the next thread. Without its handlers of these signals Rust
+/// maps no further stack for each.
 const PREPARE: &str = "trap '' SEGV BUS
     export RUST_MIN_STACK=131072 GLIBC_TUNABLES=glibc.pthread.stack_cache_size=4000000000
     exec \"$0\" \"$@\"";

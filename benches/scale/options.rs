@@ -22,7 +22,7 @@ options, each with its default:
   --sync            the servers sync each write to the disk
 ";
 
-/// What is measured.
+/// The options of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) agents: usize,

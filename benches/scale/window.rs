@@ -1,4 +1,4 @@
-//! What is measured while the load goes on: times of renewals, and what the processes use.
+//! Measurements while the load goes on: times of renewals, and the resources that processes use.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::clock::{At, ms, now};
 use crate::support::process::{proc_sum, processor_time};
 use crate::support::server::Server;
 
-/// What the processes have used so far.
+/// The resources that the processes have used so far.
 pub(crate) struct Reading {
     at: At,
     own_time: Duration,
