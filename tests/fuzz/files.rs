@@ -226,7 +226,7 @@ pub fn note(data: &[u8]) -> bool {
     let boot = named.unwrap_or("here");
     for another in [format!("{boot}?"), String::new()] {
         let before = notes::parse(data, &another);
-        // What cannot be read counts as that of a guard that has started the service.
+        // A note that cannot be read counts as that of a guard that has started the service.
         assert!(matches!(before.service, Service::Unknown | Service::Up));
         let mut expected = Noted::default();
         expected.service.clone_from(&before.service);

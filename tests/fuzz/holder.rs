@@ -60,7 +60,7 @@ struct GuardThere {
     there: bool,
     heard: u64,
     service: ServiceState,
-    /// It has a report to make.
+    /// The guard has a report to make.
     reports: bool,
 }
 

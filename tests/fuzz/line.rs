@@ -1,4 +1,4 @@
-//! What a person types: the command line, and a list of servers.
+//! Texts that a person types: the command line, and a list of servers.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -24,7 +24,7 @@ const ACTIONS_MAX: usize = 16;
 /// happens to the guard. The guard reports `Down` only after a stop that counts, runs start
 /// only under a grant that is valid, and never waits for ever while the service may run.
 pub fn messages(data: &[u8]) -> bool {
-    // What the previous guard has left.
+    // The state that the previous guard has left.
     let mut guard = match data.len() % 3 {
         0 => FuzzedGuard::new(true, false),
         1 => FuzzedGuard::new(false, true),
@@ -52,25 +52,25 @@ pub fn messages(data: &[u8]) -> bool {
     known
 }
 
-/// A command, as whoever runs it sees it.
+/// A command, as the code that runs it sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Process {
     #[default]
     None,
-    /// It was asked for and is being spawned.
+    /// The command was asked for and is being spawned.
     Asked,
-    /// It waits for its release.
+    /// The command waits for its release.
     Waiting,
-    /// It runs.
+    /// The command runs.
     Released,
-    /// It was killed while it waited.
+    /// The command was killed while it waited.
     KilledUnbegun,
-    /// It was killed while it ran.
+    /// The command was killed while it ran.
     Killed,
 }
 
 impl Process {
-    /// It may still do something.
+    /// Returns whether the command may still do something.
     fn has_begun(self) -> bool {
         matches!(self, Process::Released | Process::Killed)
     }
@@ -97,7 +97,7 @@ struct FuzzedGuard {
     down: bool,
     /// The service may run, or is being stopped.
     busy: bool,
-    /// What was reported last.
+    /// The grant that was reported last.
     grant: Option<Grant>,
     /// The control group was killed since the service was granted or stopped.
     killed: bool,
@@ -352,7 +352,7 @@ impl FuzzedGuard {
                 self.busy = false;
             }
             ServiceState::Up(grant, _) => {
-                // It tells how long a service may run that may be up.
+                // The report tells how long a service may run that may be up.
                 let may_be_up = known.is_some() || !self.busy && !self.down;
                 let valid = self.now < grant.valid_until;
                 assert!(may_be_up || valid, "it ran out before it came");

@@ -1,6 +1,6 @@
-//! What must hold for whatever bytes come in: one function for each target of
-//! `fuzz/`, each with its own properties. It panics when one of them does not hold,
-//! and returns whether the bytes meant anything.
+//! Properties that hold for any bytes that come in: one function for each target of `fuzz/`, each
+//! with its own properties. The function panics when one of them does not hold, and returns whether
+//! the bytes meant anything.
 //!
 //! These functions are part of the crate where it is compiled for its tests or for
 //! fuzzing, and nowhere else: most parsers are private. `short_run` calls each with
@@ -9,8 +9,8 @@
 //!
 //! | target | input | files |
 //! |---|---|---|
-//! | `decoder` | what a server sends | `wire.rs` |
-//! | `frames` | what is to be published, as text | `wire.rs` |
+//! | `decoder` | bytes of a server | `wire.rs` |
+//! | `frames` | texts to publish | `wire.rs` |
 //! | `info`, `answers` | JSON of a server | `server.rs` |
 //! | `record` | a header block and a value | `record.rs` |
 //! | `ticket` | a header block and a token | `ticket.rs` |
@@ -21,7 +21,7 @@
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
 //! | `config` | the configuration file | `config.rs` |
 
-// They end a fuzzer's run by panicking: that is what they are for.
+// The functions are meant to panic: a panic ends a fuzzer's run.
 #![allow(clippy::missing_panics_doc)]
 
 mod config;

@@ -17,7 +17,7 @@ use crate::store::record;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
-/// What a server adds to a message that it hands out.
+/// The headers that a server adds to a message that it hands out.
 const ADDED: [(&str, &str); 3] =
     [("Nats-Stream", STREAM), ("Nats-Subject", SUBJECT), ("Nats-Sequence", "7")];
 
@@ -115,8 +115,8 @@ fn read_back(record: &Record) -> Record {
     record
 }
 
-/// Who may write a key may send any header, the server's own names too. The server
-/// adds its own behind them, and those count.
+/// A user who may write a key may send any header, the server's own names too. The server adds its
+/// own headers behind them, and those count.
 fn nothing_is_forged(block: &[u8]) {
     let text = String::from_utf8_lossy(block);
     let mut forged = "NATS/1.0\r\n".to_owned();

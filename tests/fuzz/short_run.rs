@@ -92,7 +92,7 @@ fn short_run(name: &str) {
     }
     let made = damaged * corpus.len();
     println!("{name}: {whole} of {} files, {broken} of {made} damaged", corpus.len());
-    // What means nothing any more tests nothing.
+    // An input that means nothing any more tests nothing.
     assert_eq!(whole, target.whole, "files of {name} that mean something");
     assert!(100 * broken >= made, "few damaged inputs of {name} mean anything");
 }

@@ -9,7 +9,7 @@ use crate::nats::decode::{
 };
 use crate::nats::{Headers, Login, Secret, encode};
 
-/// What a stream of bytes came to: the operations, and the error that ended it.
+/// The result of a stream of bytes: the operations, and the error that ended it.
 type Outcome = (Vec<ServerOp>, Option<ProtocolError>);
 
 /// Bytes from a server: the result does not depend on how they were cut, memory
@@ -19,7 +19,7 @@ pub fn decoder(data: &[u8]) -> bool {
     let whole = decode(data, |_| READ_BYTES_MAX);
     assert_eq!(decode(data, |_| 1), whole, "byte by byte");
     let mut noise = Noise::of(data);
-    // It costs a MiB.
+    // The filler is a MiB.
     if whole.1.is_none() && (data.len() < 24 || noise.below(64) == 0) {
         comes_to_an_end(data);
     }
@@ -29,7 +29,7 @@ pub fn decoder(data: &[u8]) -> bool {
     }
     for op in &whole.0 {
         let (line, content) = written(op);
-        // What was no text takes more room as text, and then no line has it.
+        // Bytes that were no text take more room as text, and then the line may be too long.
         if line.len() > LINE_BYTES_MAX && !matches!(op, ServerOp::Info(_)) {
             continue;
         }
@@ -67,8 +67,8 @@ fn decode(data: &[u8], mut piece: impl FnMut(usize) -> usize) -> Outcome {
     (ops, None)
 }
 
-/// Whatever came, there is an end to waiting for the rest: as much as a message may
-/// have is an operation, is skipped, or is refused, and never more than there is room for.
+/// After any bytes there is an end to waiting for the rest: as much as a message may have is an
+/// operation, is skipped, or is refused, and never more than there is room for.
 fn comes_to_an_end(data: &[u8]) {
     let filler = vec![b'x'; MESSAGE_BYTES_MAX + 2 * READ_BYTES_MAX];
     let (mut decoder, mut fed) = (Decoder::default(), 0);
