@@ -241,7 +241,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     for text in [program, folder_of] {
         assert!(run.said.contains(&format!("putex: warning: {text}")), "{text}: {run:?}");
     }
-    // What the service needs has to be there.
+    // A fault in a command of the service is an error.
     for (option, command, says) in [
         ("--start", "/no/such", "there is no program /no/such that this user can run"),
         ("--stop", "if", "the shell cannot read it: "),
@@ -254,7 +254,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         assert!(run.said.contains(&format!("putex: {option}: ")), "{run:?}");
         assert!(run.said.contains(says) && !run.shown.contains("are right"), "{run:?}");
     }
-    // It is named as it was set.
+    // The message names the setting as it was set.
     let text = format!("{WHOLE}dir = /lock\nhealthcheck = /no/such\n");
     let path = folder.put("db.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);

@@ -1,6 +1,6 @@
-//! What a user can get wrong: the agent answers with one line and one status. Every mistake in
-//! a line of options is in the tests of `src/cli`; here are those of each kind, and what only a
-//! server shows.
+//! Mistakes of a user: the agent answers with one line and one status. Every mistake in a line of
+//! options is in the tests of `src/cli`; here are those of each kind, and those that only a server
+//! shows.
 
 use crate::config::run::Run;
 use crate::support::programs;

@@ -101,8 +101,8 @@ fn sources_of_s6_rc_are_whole() {
     assert!(read("putex-db/data/conf").contains("putex="));
 }
 
-/// What comes after them at shutdown waits for the end of the agent. The service must not be one
-/// of them: stop would wait for it.
+/// At shutdown, the units after which the agent starts are stopped when it has ended. The service
+/// must not be one of them: stop would wait for it.
 #[test]
 fn the_unit_is_after_what_start_stop_and_the_store_need_and_not_after_the_service() {
     let unit = fs::read_to_string(root().join("contrib/systemd/putex@.service")).unwrap();

@@ -133,7 +133,7 @@ fn help_fits_a_screen_and_names_every_command_that_a_user_runs() {
         let is_run = ![Subcommand::Help, Subcommand::Guard].contains(&subcommand);
         assert_eq!(text.contains(&line), is_run, "{line}");
         if let Some(topic) = Topic::of(subcommand) {
-            // What the times mean is in putex(7).
+            // The meaning of the times is in putex(7).
             let file = if topic.name == "timing" { "putex.8" } else { topic.page };
             let synopsis = section(&read(&format!("man/{file}")), "SYNOPSIS");
             let name = subcommand.name();
@@ -211,7 +211,7 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
     assert_eq!(documented, given, "left: the page; right: the program");
     let texts = ["man/putex.8", "man/putex.7", "man/putex-messages.7", "README.md"];
     let mut mentioned = names(&texts.map(read).concat(), "PUTEX_");
-    // These are read by the agent itself.
+    // Variables of flags are read by the agent itself.
     mentioned.retain(|name| !FLAGS.iter().any(|flag| flag.env == name));
     assert!(mentioned.is_subset(&given), "{mentioned:?} are not all in {given:?}");
 }

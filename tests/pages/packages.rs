@@ -22,7 +22,7 @@ fn play(part: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{complained}");
-    // What could not be checked here is among it.
+    // The output names the checks that could not be made here.
     println!("{said}");
 }
 

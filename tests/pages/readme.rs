@@ -49,7 +49,7 @@ fn the_trial_of_the_readme_runs_start_and_stop() {
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("stop: ONE is down"), "{said}");
-    // What it shows is said, with other numbers.
+    // The sample is the output, with other numbers.
     let readme = read("README.md");
     let (_, sample) = readme.split_once("```text\n").unwrap();
     let sample: Vec<_> = sample.split("```").next().unwrap().lines().collect();
@@ -73,8 +73,8 @@ fn without_numbers(text: &str) -> String {
     without.replace("#.#", "#")
 }
 
-/// What the README has a reader paste after the installation. The service manager is told to
-/// the end; it is not there.
+/// The commands that the README has a reader paste after the installation. They run to the end; a
+/// script in the place of systemctl notes its calls.
 #[test]
 fn the_readme_leads_to_settings_that_are_right() {
     let sandbox = Sandbox::new("settings");

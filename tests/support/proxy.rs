@@ -13,16 +13,16 @@ use rustix::net::sockopt::set_socket_linger;
 use super::clock::{At, now};
 use super::wire::{Frame, Splitter};
 
-/// What the proxy does with what arrives.
+/// The treatment of bytes that arrive at the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Forwards it.
+    /// Forwards the bytes.
     Pass,
-    /// Keeps it, both ways, with every connection open, until another mode is set.
+    /// Keeps the bytes, both ways, with every connection open, until another mode is set.
     Freeze,
     /// Resets every connection, and each new one.
     Cut,
-    /// Forwards it this much later.
+    /// Forwards the bytes this much later.
     Delay(Duration),
 }
 

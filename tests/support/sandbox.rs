@@ -1,5 +1,5 @@
-//! One host of a test: a folder, and the processes started in it. Both are gone when the
-//! sandbox is dropped.
+//! A host of a test: a folder, and the processes started in it. Both are gone when the sandbox is
+//! dropped.
 //!
 //! An agent keeps files below a directory that depends on the user: `$XDG_RUNTIME_DIR/putex`,
 //! and /run/putex for root, whatever the environment says. So where root may make mount

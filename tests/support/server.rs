@@ -22,10 +22,10 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// How a server's log says that it answers. JetStream is up before.
 const READY: &str = "Server is ready";
 
-/// What its log says before its version.
+/// The text before the version in the log of a server.
 const VERSION: &str = "Version: ";
 
-/// What makes a server keep streams. FOLDER is the server's folder.
+/// The setting that makes a server keep streams. FOLDER is the server's folder.
 const JETSTREAM: &str = "jetstream { store_dir: \"FOLDER/js\" }\n";
 
 /// A nats-server, running or not. It ends when this is dropped.

@@ -15,7 +15,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long it waits for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// One whole protocol message.
+/// A whole protocol message.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// The bytes as they came.

@@ -11,20 +11,20 @@ const FIRST_TIER: &[&str] = &[
     "tests/command_line", "tests/core", "tests/fuzz", "tests/pages", "tests/store", "tests/stories",
 ];
 
-/// What draws a number or reads a clock that somebody sets.
+/// Code that draws a number or reads a clock that somebody sets.
 const DRAWS: &[&str] = &["RandomState", "SystemTime::now", "getrandom", "rand::", "sys::random"];
 
-/// What sleeps.
+/// Code that sleeps.
 const SLEEPS: &[&str] = &["observe_for", "park_timeout", "thread::sleep"];
 
 /// The name of a comparison that is false when something took too long.
 const UPPER_BOUND: &str = "upper bound on time";
 
-/// What gives the time since an instant, and the time until one.
+/// Code that gives the time since an instant, and the time until one.
 const SINCE: &[&str] = &[".elapsed()", "now() - ", "now().since("];
 const UNTIL: &[&str] = &[" - now()", " - sys::now()", ".since(now())", ".since(sys::now())"];
 
-/// What may stand: the beginning of the paths, what is found there, the reason.
+/// Code that may stand: the beginning of the paths, the code, the reason.
 type Exception = (&'static str, &'static str, &'static str);
 
 const EXCEPTIONS: &[Exception] = &[

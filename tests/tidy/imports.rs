@@ -92,7 +92,7 @@ fn expand<'a>(code: &'a str, prefix: &[String], found: &mut Vec<Vec<String>>) ->
                     }
                     let before = rest.len();
                     rest = expand(rest, &path, found);
-                    // What is no path, such as `as` and `*`, is skipped.
+                    // A token that is no path, such as `as` and `*`, is skipped.
                     if rest.len() == before {
                         rest = rest.get(1..).unwrap_or_default();
                     }

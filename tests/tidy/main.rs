@@ -195,7 +195,7 @@ fn no_deadline_stands_still_with_a_suspended_host() {
         "send_timeout", "set_read_timeout", "set_write_timeout", "wait_timeout",
     ];
     forbid(&shipped, &timeouts);
-    // What waits in the kernel stands in one place, beside the timer.
+    // The waits in the kernel stand in one place, beside the timer.
     shipped.retain(|file| file.path != "src/sys.rs");
     forbid(&shipped, &["event::poll", "epoll", "nanosleep"]);
 }
@@ -285,7 +285,7 @@ fn tests_launch_programs_and_make_folders_only_in_their_support() {
     files.extend(sources("benches"));
     files.retain(|file| !file.path.starts_with("tests/support/"));
     let mut found = Vec::new();
-    // These stand in quotes, also here: in two parts.
+    // The words stand in quotes, also here: in two parts.
     for word in [concat!("CARGO_BIN", "_EXE_putex"), concat!("\"NATS", "_SERVER")] {
         for file in files.iter().filter(|file| file.text.contains(word)) {
             found.push(format!("{}: {word}", file.path));

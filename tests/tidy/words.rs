@@ -1,4 +1,4 @@
-//! One word for one thing: names that were replaced do not come back.
+//! A single word for each thing: names that were replaced do not come back.
 
 use super::{Source, bare, report, sources};
 use std::fs;

@@ -136,7 +136,7 @@ _putex_command() {{
     )
 }
 
-/// What completes the command of `putex lock`: bash-completion, or bash alone.
+/// The completion of the command of `putex lock`, by bash-completion or by bash alone.
 const OF_COMMAND: &str = r#"    local place=0
     [[ $verb == lock ]] && _putex_command
     if ((place > 0)); then

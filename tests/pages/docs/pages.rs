@@ -28,7 +28,7 @@ pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 8] {
         let has = |flag: &&Flag| flag.subcommands.iter().any(takes);
         FLAGS.iter().filter(has).collect::<Vec<_>>()
     };
-    // What all commands have is said once, in putex(8).
+    // The flags that all commands have are explained once, in putex(8).
     let own = |takes: &dyn Fn(&Subcommand) -> bool| {
         let mut flags = of(takes);
         let is_common =

@@ -237,7 +237,7 @@ fn a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make: Make<'_>
     assert_eq!(keys, ["a.1", "a.1.2", "b.1"]);
 }
 
-/// It need not have the written entry itself.
+/// The listing need not have the written entry itself.
 fn a_listing_beside_a_write_has_all_that_was_stored_before(make: Make<'_>) {
     let (mut store, mut other) = (open(make, "taken"), open(make, "taken"));
     let prefixes = ["lock".to_owned()];

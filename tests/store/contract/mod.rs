@@ -1,4 +1,4 @@
-//! What every store promises, as stories that any of them must pass.
+//! The promises of every store, as stories that any of them must pass.
 //!
 //! A store passes with [`all`]. Nothing here knows how it keeps its records.
 

@@ -82,7 +82,8 @@ fn a_request_of_an_agent_for_a_lock_reaches_its_holder(make: Make<'_>) {
     let told = |holder: &mut LockKey| loop {
         match holder.watch(waker.as_fd(), Some(soon())) {
             Ok(Some(Event::SwitchoverRequested(request))) => return request,
-            // Whoever requests a lock asks the agents, too: the bucket may have no hints.
+            // A request for a lock comes with a question to the agents: the bucket may have no
+            // hints.
             Ok(Some(Event::StatusRequested)) => {}
             other => panic!("{other:?}"),
         }
@@ -90,7 +91,7 @@ fn a_request_of_an_agent_for_a_lock_reaches_its_holder(make: Make<'_>) {
     other.request_switchover(&request(7, PATIENCE));
     let first = told(&mut holder);
     assert_eq!((first.seat, first.term, &*first.to), (Seat(1), Revision(7), "alpha 1"));
-    // That one stands.
+    // The first request for this term stands.
     other.request_switchover(&request(7, PATIENCE * 2));
     drain(&mut holder, &waker);
     other.request_switchover(&request(8, PATIENCE));
