@@ -203,9 +203,9 @@ impl Client {
         }
     }
 
-    /// Logs a refusal of the server, once for each text: a login that expires is repeated. One that
-    /// concerns a micro service names one of many subjects, or a new one each time, so only its
-    /// meaning is logged.
+    /// Logs a refusal of the server, once for each text: a login that expires is repeated. A
+    /// refusal that concerns a micro service names one of many subjects, or a new one each time, so
+    /// only its meaning is logged.
     fn warn(&mut self, text: &str) {
         let address = self.server().map_or("", |server| &server.address);
         let meaning = server_error::meaning_for_service(text);

@@ -218,7 +218,7 @@ pub struct Stored {
     pub time: SystemTime,
 }
 
-/// Returns the time in a text of the server. One that cannot be read is long ago.
+/// Returns the time in a text of the server. A time that cannot be read is long ago.
 fn time_of(text: &str) -> SystemTime {
     humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -25,8 +25,8 @@ use crate::sys::{self, Alarm, PollFlags};
 /// read.
 pub(super) const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The kernel notes the times of a connection to a tick. What was acknowledged before a PING was so
-/// earlier than that.
+/// The largest error of the kernel in the time of an acknowledgement, which it notes to a tick: the
+/// acknowledgement of a PING seems no older than the PING by more.
 const KERNEL_TICK_MAX: Duration = Duration::from_millis(10);
 
 /// Most bytes that are read from a lost connection to find the reason of the loss.
@@ -94,8 +94,8 @@ impl Link {
         self.stream.tcp.as_fd()
     }
 
-    /// Returns a new subject for a reply. Whoever hears the replies to others, and may publish
-    /// such, does not know the next one.
+    /// Returns a new subject for a reply. A client that hears the replies to others, and may
+    /// publish such, does not know the next subject.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl Link {
         sent.map_err(|reason| Kind::Unfit.error(reason))
     }
 
-    /// Stores an INFO. One that advertises no servers does not withdraw earlier ones.
+    /// Stores an INFO. An INFO that advertises no servers does not withdraw earlier ones.
     fn accept_info(&mut self, json: &str) -> Result<(), StoreError> {
         let info = ServerInfo::parse(json, &self.info.address);
         let mut info = info.map_err(|why| Kind::Unfit.error(decode::malformed(why)))?;

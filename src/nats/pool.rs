@@ -10,11 +10,11 @@
 //!    that is off, or accepts connections and hangs, delays nobody for longer.
 //! 3. Of the candidates that are due, the one that was tried longest ago is next. At first that
 //!    is the last one that answered as the leader, then come the configured ones, then the
-//!    advertised ones, at last those of them that were tried in vain before. One that refuses
-//!    connections, or that was left, has another turn after each wait for a silent one.
-//! 4. No other is begun beside a server that has sent INFO and may hash the password: of a herd of
-//!    clients each would make two servers work. Such a server has a long time to answer CONNECT,
-//!    and a long pause if it does not.
+//!    advertised ones, at last those of them that were tried in vain before. A candidate that
+//!    refuses connections, or that was left, has another turn after each wait for a silent one.
+//! 4. No other candidate is begun beside a server that has sent INFO and may hash the password: of
+//!    a herd of clients each would make two servers work. Such a server has a long time to answer
+//!    CONNECT, and a long pause if it does not.
 //! 5. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
