@@ -302,7 +302,7 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<Str
     silent.chain(silent_holders(status, agents).map(of_holder)).collect()
 }
 
-/// Returns the holders that say nothing of themselves. One that is overdue is as good as dead.
+/// Returns the holders that say nothing of themselves. A holder that is overdue counts as dead.
 fn silent_holders<'a>(
     status: Option<&'a KeyStatus>,
     agents: &'a Agents,

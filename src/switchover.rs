@@ -1,9 +1,9 @@
 //! `putex switchover`: the lock of one agent goes to another, as an operator wants it.
 //!
 //! The request is an entry of the bucket that ends by itself. The holder that reads it stops the
-//! service and releases its lock to the other agent. What became of it is read from the lock
-//! itself, never guessed: it is done, refused before anything was written, withdrawn, or has gone
-//! elsewhere.
+//! service and releases its lock to the other agent. The outcome of the request is read from the
+//! lock itself, never guessed: it is done, refused before anything was written, withdrawn, or the
+//! lock has gone elsewhere.
 
 mod choose;
 mod judge;

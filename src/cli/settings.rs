@@ -155,8 +155,8 @@ impl Settings {
         text.map(parse).transpose()
     }
 
-    /// Parses the value of a setting, or its default. One that has neither has to be given, as in
-    /// `usual`.
+    /// Parses the value of a setting, or its default. A setting that has neither has to be given,
+    /// as in `usual`.
     pub(super) fn value<T, E: Display>(
         &self,
         name: Name,

@@ -58,8 +58,8 @@ pub(super) fn file(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses `500ms`, `3s`, `1.5m`, `2h`, `7d`. What is finer than a nanosecond is left out. A number
-/// alone has the unit of `bare_ms` milliseconds. `not` is the fault of a text that is no time.
+/// Parses `500ms`, `3s`, `1.5m`, `2h`, `7d`. A part of a nanosecond is left out. A number alone has
+/// the unit of `bare_ms` milliseconds. `not` is the fault of a text that is no time.
 fn time(text: &str, bare_ms: u64, not: &'static str) -> Result<Duration, &'static str> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match &text[number.len()..] {

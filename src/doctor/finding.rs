@@ -151,7 +151,7 @@ pub(super) enum TimingOrigin {
 }
 
 impl Report {
-    /// Returns the report with these findings. Those of the ignored names do not count.
+    /// Returns the report with these findings. Findings of the ignored names do not count.
     pub(super) fn new(
         bucket: &str,
         timing: TimingUsed,

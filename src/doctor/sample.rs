@@ -45,8 +45,8 @@ impl Samples {
     }
 }
 
-/// Measures requests. One has R to be answered, for then its answer comes too late, until an
-/// instant. It returns when it was sent.
+/// Measures `count` requests, for `ALL_MAX` at most. A request has R to be answered: a later answer
+/// to an agent comes too late. `request` returns when it was sent.
 ///
 /// # Errors
 ///

@@ -320,7 +320,7 @@ fn add_unreadable(
     }
 }
 
-/// Returns how long a ticket lasts, at least and at most. One in a directory ends with its
+/// Returns how long a ticket lasts, at least and at most. A ticket in a directory ends with its
 /// processes, and says no time.
 fn lasts(ticket: &Ticket) -> Option<(Duration, Duration)> {
     let lifetime = Some(ticket.lifetime).filter(|lifetime| !lifetime.is_zero());

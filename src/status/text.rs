@@ -112,7 +112,7 @@ fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
     agent.token == holder.token && (is_of_term || agent.state == AgentState::Stopping)
 }
 
-/// The columns of all names. One that says nothing of a name is left out.
+/// The columns of all names. A column that says nothing of a name is left out.
 const COLUMNS: [&str; 10] =
     ["SEAT", "PRIO", "PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "SINCE", "WRITTEN"];
 
