@@ -12,9 +12,9 @@ use crate::nats::file::TrustedFile;
 
 const PATH: &str = "/etc/putex/db.conf";
 
-/// A whole file: each of its lines is refused by file and number, in one line and
-/// without the password of a URL, or is a setting that can be written out and means
-/// the same. What an agent makes of it is right, or refused, just as a command line.
+/// A whole file: each of its lines is refused by file and number, in one line and without the
+/// password of a URL, or is a setting that can be written out and means the same. The arguments of
+/// an agent in it are right, or refused, just as on a command line.
 pub fn config(data: &[u8]) -> bool {
     let found = read(data, false);
     let lines = data.split(|byte| *byte == b'\n').count();

@@ -46,8 +46,8 @@ pub fn folder(data: &[u8]) -> bool {
     known || unframed.is_ok()
 }
 
-/// Returns whether a body is a record, or that of the numbers. What is read can be
-/// written and is read the same.
+/// Returns whether a body is a record, or that of the numbers. A body that is read can be written
+/// and is read the same.
 fn is_known(body: &[u8]) -> bool {
     let mut known = false;
     if let Some(mut sequence) = Sequence::decode(body) {

@@ -16,9 +16,9 @@ use crate::store::{Content, Entry};
 const NUMBER: Revision = Revision(7);
 
 /// A header block with the token behind it, under the keys of a ticket for one name, for several,
-/// and under none of these: what is taken for a ticket can be written and is then read the same.
-/// What is not blocks every ticket, and says why in a line. The notes of a host, too, can be
-/// written as they were read.
+/// and under none of these: a block that is taken for a ticket can be written and is then read the
+/// same. Any other block keeps every ticket waiting, and says why in a line. The notes of a host,
+/// too, can be written as they were read.
 pub fn ticket(data: &[u8]) -> bool {
     let end = data.windows(4).position(|four| four == b"\r\n\r\n");
     let (block, payload) = data.split_at(end.map_or(data.len(), |at| at + 4));

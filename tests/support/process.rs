@@ -166,7 +166,7 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration, String> {
 }
 
 /// Returns the sum of the numbers in the lines of a file of /proc that begin with one of `names`.
-/// Those of memory are in KiB.
+/// Numbers of memory are in KiB.
 pub(crate) fn proc_sum(pid: u32, file: &str, names: &[&str]) -> Result<u64, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|e| e.to_string())?;
     let wanted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
