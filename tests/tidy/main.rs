@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chance;
+mod comments;
 mod imports;
 mod modules;
 mod words;
