@@ -1,9 +1,9 @@
-//! The operator's commands as processes: what each is told, and how it is run, released, killed
-//! and reaped. The agent runs the health check and on-change, its guard the others.
+//! The operator's commands as processes: the variables that each gets, and how it is run, released,
+//! killed and reaped. The agent runs the health check and on-change, its guard the others.
 //!
-//! Each command has one pipe for the whole life of who runs it, so a service that
-//! kept the start command's output open goes on writing into it, and nothing has
-//! to be opened for a stroke.
+//! Each command has one pipe for the whole life of the process that runs it, so a service that kept
+//! the start command's output open goes on writing into it, and nothing has to be opened for a
+//! stroke.
 
 mod output;
 mod runner;
@@ -23,19 +23,19 @@ pub use self::spawned::Process;
 use crate::core::{Command, Instant, LockContext, Outcome, Run};
 use crate::sys::raw::Child;
 
-/// Variables that are the agent's alone, and neither its guard's nor a command's: they hold
-/// secrets, or may, or are what the service manager said to the agent, for which whoever else
-/// used it would be taken.
+/// Variables of the agent alone, which neither its guard nor a command gets: they hold secrets, or
+/// may, or are messages of the service manager to the agent, and another process that used them
+/// would be taken for the agent.
 const AGENTS_OWN: [&str; 15] = [
     "NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CREDS", "NATS_NKEY", "NATS_JWT",
     "NATS_SEED", "NATS_KEY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID",
     "LISTEN_FDS", "LISTEN_FDNAMES",
 ];
 
-/// What says that stderr is the journal: it is the guard's too, but no command's.
+/// The variable that says that stderr is the journal: the guard gets it too, but no command.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
-/// What a command is told, in this order.
+/// The variables by which a command is told its values, in this order.
 const TOLD: [&str; 12] = [
     "PUTEX_KEY", "PUTEX_TOKEN", "PUTEX_DEADLINE_MS", "PUTEX_TERM", "PUTEX_EPOCH", "PUTEX_PREVIOUS",
     "PUTEX_SEAT", "PUTEX_ROLE", "PUTEX_STARTING", "PUTEX_OLD", "PUTEX_NEW", "PUTEX_WHY",
@@ -46,7 +46,7 @@ const TOLD: [&str; 12] = [
 /// stdin all the same. By exec alone, without `command`, the shell would end then.
 const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; command exec </dev/null; ";
 
-/// A command that can be spawned: `sh -c COMMAND NAME ARGUMENT`, with what it is told in its
+/// A command that can be spawned: `sh -c COMMAND NAME ARGUMENT`, with its variables in the
 /// environment.
 pub struct Prepared {
     command: process::Command,
@@ -56,7 +56,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Returns what it is told, by the names of the variables.
+    /// Returns the variables by which the command is told its values, by their names.
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let told = |(name, value): (_, Option<_>)| Some((name, value?));
         let is_told = |(name, _): &(&OsStr, _)| TOLD.iter().any(|told| name == told);
@@ -64,7 +64,7 @@ impl Prepared {
     }
 }
 
-/// The operator's commands and what all of them are told.
+/// The operator's commands and the values that all of them are told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commands {
     /// Health check, if there is one.
@@ -76,7 +76,7 @@ pub struct Commands {
     pub stop: String,
     /// Last resort, if there is one.
     pub last_resort: Option<String>,
-    /// What is told each change of the agent's state, if anything is.
+    /// The command that is told each change of the agent's state, if there is one.
     #[serde(skip)]
     pub on_change: Option<String>,
     /// The key.
@@ -100,7 +100,7 @@ impl Commands {
         }
     }
 
-    /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
+    /// Returns `sh -c COMMAND NAME ROLE` with the command's variables in its environment.
     /// `cgroup_entry` is a script that enters a control group first.
     pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
         let command = run.command;
@@ -118,14 +118,14 @@ impl Commands {
         let child = Child {
             // The service is not scheduled like the guard.
             own_session: command == Command::Start,
-            // Nobody has a deadline for it without the agent.
+            // Nobody has a deadline for the check without the agent.
             ends_with_thread: command == Command::Check,
         };
         Prepared { command: self.shell(&words, told), child, waits }
     }
 
-    /// Returns `sh -c COMMAND on-change NEW` with what on-change is told of a change in its
-    /// environment. It is killed after the time `left`.
+    /// Returns `sh -c COMMAND on-change NEW` with the variables of a change in its environment. The
+    /// command is killed after the time `left`.
     pub fn prepare_on_change(&self, change: Change, left: Duration) -> Prepared {
         let Change { old, new, why, context } = change;
         let command = Command::OnChange;
@@ -175,7 +175,7 @@ pub struct Change {
     pub old: String,
     /// The new state.
     pub new: String,
-    /// Why.
+    /// Why the state has changed.
     pub why: String,
     /// The lock that the agent holds, or has held until this change.
     pub context: LockContext,
@@ -189,14 +189,14 @@ fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-/// Returns those variables as texts; `None` if they are not UTF-8.
+/// Returns the inherited variables as texts; `None` if they are not UTF-8.
 pub fn inherited_texts() -> Option<Vec<(String, String)>> {
     inherited()
         .map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// Takes what is the agent's alone out of the environment of the guard.
+/// Takes the variables of the agent alone out of the environment of the guard.
 pub fn remove_agents_own(command: &mut process::Command) {
     for name in AGENTS_OWN {
         command.env_remove(name);
@@ -208,7 +208,7 @@ pub fn not_run(error: &io::Error) -> Outcome {
     Outcome::Failed(format!("it could not be run: {error}"))
 }
 
-/// Says how a process has ended: with which exit status, or by which signal.
+/// Returns how a process has ended, as a text: with which exit status, or by which signal.
 pub fn describe(code: Option<i32>, signal: Option<i32>) -> String {
     match (code, signal) {
         (Some(127), _) => "exit status 127 (command not found)".to_owned(),

@@ -8,7 +8,7 @@ use crate::core::{StoreError, StoreErrorKind};
 /// sysexits(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Ended as asked, with the service down.
+    /// The process ended as asked, with the service down.
     Success = 0,
     /// The command line is wrong.
     Usage = 64,
@@ -25,8 +25,8 @@ pub enum Exit {
     Unsafe = 78,
 }
 
-/// How `putex lock` ends besides, when the status is not that of its command: see EXIT STATUS
-/// in putex-lock(1).
+/// How `putex lock` ends when its status is not that of its command, besides [`Exit`]: see EXIT
+/// STATUS in putex-lock(1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockExit {
     /// The lock was not had in time. The user may choose another number.

@@ -19,7 +19,7 @@
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
 //! | [`status`] | `putex status`: who holds what |
-//! | [`operation`] | the common part of requests of operators |
+//! | [`operation`] | the common part of the requests of operators |
 //! | [`init`] | `putex init`: a bucket is made |
 //! | [`switchover`] | `putex switchover`: a lock goes to another agent |
 //! | [`pause`] | `putex pause`, `putex resume`: no agent of a key does anything for some time |

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     // An agent and a guard take the signals themselves, and no other is to end them: with the first
     // process of a container the service is killed.
     if !matches!(invocation, Ok(Invocation::Agent(_) | Invocation::Guard)) {
-        // Without it a signal has no effect, but all else goes on.
+        // Without the handler a signal has no effect, but all else goes on.
         let _ = sys::signals::end_first_process();
     }
     let number = |exit: Exit| exit as u8;
@@ -105,7 +105,7 @@ fn identity_now() -> Option<Identity> {
 }
 
 fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
-    // First of all: this process may open a descriptor of that number.
+    // The descriptor is taken first: this process may open another one of that number.
     let service_manager = ServiceManager::of_environment(args.notify_fd, &variable)
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
@@ -143,7 +143,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     ended.map_err(Refusal::system("cannot start: "))
 }
 
-/// Does what a command asks for that ends by itself; returns the exit status.
+/// Carries out the request of a command that ends by itself; returns the exit status.
 fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Result<u8, Refusal> {
     let store = || connect::store(bucket, request);
     let existing_if = |is_needed: bool| {
@@ -202,7 +202,7 @@ fn run_doctor(
     print(&text).map(|_| status)
 }
 
-/// Sees that an agent which has ended left no service behind.
+/// Makes sure that an agent which has ended left no service behind.
 fn finish(args: &AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     let AgentArgs { guard, .. } = args;
     LogQueue::start(&guard.commands.key, guard.level, destination)

@@ -1,5 +1,5 @@
-//! The few things that the kernel is asked for directly: the clock that counts
-//! suspend, random numbers, names of this host, waiting on descriptors.
+//! Direct uses of the kernel: the clock that counts suspend, random numbers, names of this host,
+//! waits on descriptors.
 
 pub mod host_clock;
 mod processes;
@@ -63,7 +63,7 @@ pub fn random() -> io::Result<u128> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// Returns a path as it is from everywhere. Whether there is such a file is not asked.
+/// Returns the absolute form of a path. The file itself is not looked up.
 pub fn absolute(path: &Path) -> PathBuf {
     path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -73,15 +73,14 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the kernel's random name of this boot. A container may have
-/// been given a name of its own at its start, by a file that is mounted there: it counts, because
-/// none of the processes from before that start are left, as after a boot. Whoever compares
-/// instants of the clock with those of other containers uses [`host_clock::boot`], to which such a
-/// name tells nothing.
+/// Returns the kernel's random name of this boot. A container may have been given a name of its own
+/// at its start, by a file that is mounted there: the name counts, because none of the processes
+/// from before that start are left, as after a boot. A caller that compares instants of the clock
+/// with those of other containers uses [`host_clock::boot`], to which such a name tells nothing.
 ///
 /// # Errors
 ///
-/// When it cannot be read. Then it is not known whether a note is of this boot.
+/// When the name cannot be read. Then it is not known whether a note is of this boot.
 pub fn boot_id() -> io::Result<String> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{FILE}: {error}"));
@@ -89,8 +88,8 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Locks a file, trying it at once and then now and then; says whether that came about
-/// in time. `how` does not block.
+/// Locks a file, trying the lock at once and then now and then; returns whether it was got in time.
+/// `how` does not block.
 ///
 /// # Errors
 ///
@@ -104,9 +103,9 @@ pub fn lock_within(
     try_within(|| rustix::fs::flock(file, how), within, every)
 }
 
-/// As [`lock_within`], alone, by a record lock of fcntl(2). It is this process's: a child does not
-/// have it, even before it has executed its program. It keeps out other processes, not threads,
-/// and ends when the process closes any descriptor of the file.
+/// As [`lock_within`], alone, by a record lock of fcntl(2). The lock is this process's: a child
+/// does not have it, even before it has executed its program. The lock keeps out other processes,
+/// not threads, and ends when the process closes any descriptor of the file.
 ///
 /// # Errors
 ///
@@ -142,11 +141,11 @@ pub fn next_signal(descriptor: impl AsFd) -> Option<i32> {
     Some(i32::from_ne_bytes(*number))
 }
 
-/// The size of what is read of one signal.
+/// The size of the record that is read of one signal.
 const SIGNAL_BYTES: usize = 128;
 
-/// Opens a child that leads a process group and was spawned just now; it becomes readable when
-/// the child has ended.
+/// Opens a child that leads a process group and was spawned just now; the descriptor becomes
+/// readable when the child has ended.
 ///
 /// # Errors
 ///
@@ -160,8 +159,8 @@ pub fn open_spawned(group: Pid) -> io::Result<OwnedFd> {
     })?)
 }
 
-/// Returns whether something can be read now. A descriptor of a process becomes
-/// readable when that ends.
+/// Returns whether something can be read now. A descriptor of a process becomes readable when the
+/// process ends.
 pub fn is_ready(fd: impl AsFd) -> bool {
     is_ready_for(fd, PollFlags::IN)
 }
@@ -172,8 +171,8 @@ pub fn is_ready_for(fd: impl AsFd, flags: PollFlags) -> bool {
     poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
 }
 
-/// Waits until one of `fds` is ready, for ever if none is. Whoever has a deadline
-/// waits with an [`Alarm`].
+/// Waits until one of `fds` is ready, for ever if none is. A thread that has a deadline waits with
+/// an [`Alarm`].
 ///
 /// # Errors
 ///
@@ -182,7 +181,7 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
     poll_for(fds, None)
 }
 
-/// The timeout of poll(2) stands still while the host is suspended: it is none or zero, or
+/// Polls with a timeout, which stands still while the host is suspended: so it is none, or zero, or
 /// a pause.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout))?;
@@ -198,7 +197,7 @@ const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 pub struct ReadySet(OwnedFd);
 
 impl ReadySet {
-    /// Makes one that is never readable.
+    /// Makes a set that is never readable.
     ///
     /// # Errors
     ///
@@ -207,7 +206,7 @@ impl ReadySet {
         Ok(ReadySet(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
-    /// Adds a descriptor, until that is closed.
+    /// Adds a descriptor, until it is closed.
     ///
     /// # Errors
     ///
@@ -224,17 +223,16 @@ impl AsFd for ReadySet {
     }
 }
 
-/// How one thread waits until a deadline: with a timer on the clock that counts
-/// suspend, so that a deadline that passed meanwhile is seen as soon as the host
-/// wakes up.
+/// The wait of one thread until a deadline: with a timer on the clock that counts suspend, so that
+/// a deadline that passed meanwhile is seen as soon as the host wakes up.
 pub struct Alarm {
     timer: OwnedFd,
-    /// What the timer was last set to: it need not be told twice.
+    /// The instant that the timer was last set to, which need not be set twice.
     set_to: Cell<Option<Instant>>,
 }
 
 impl Alarm {
-    /// Makes one that is not set.
+    /// Makes an alarm that is not set.
     ///
     /// # Errors
     ///
@@ -247,9 +245,9 @@ impl Alarm {
         })
     }
 
-    /// Waits until one of `fds` is ready or `deadline` has passed; `None` waits for
-    /// ever. Returns which are ready, in order; all false after the deadline. A
-    /// deadline that has passed already leaves one look at them.
+    /// Waits until one of `fds` is ready or `deadline` has passed; `None` waits for ever. Returns
+    /// which are ready, in order; all false after the deadline. After a deadline that has passed
+    /// already, the descriptors are looked at once.
     ///
     /// # Errors
     ///
@@ -265,8 +263,7 @@ impl Alarm {
         Ok(array::from_fn(|at| !polled[at].revents().is_empty()))
     }
 
-    /// As [`Alarm::wait`], for any number of prepared descriptors; what became of
-    /// them stands in them.
+    /// As [`Alarm::wait`], for any number of prepared descriptors; their results stand in them.
     ///
     /// # Errors
     ///
@@ -287,12 +284,12 @@ impl Alarm {
         polled
     }
 
-    /// Sets the timer unless it is set to `at` already. One that has gone off is
-    /// readable until it is set again, so nobody has to read it.
+    /// Sets the timer unless it is set to `at` already. A timer that has gone off is readable until
+    /// it is set again, so nobody has to read it.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses to set it.
+    /// When the kernel refuses to set the timer.
     pub fn set(&self, at: Instant) -> io::Result<()> {
         if self.set_to.get() == Some(at) {
             return Ok(());
@@ -316,7 +313,7 @@ impl AsFd for Alarm {
 pub struct Waker(OwnedFd);
 
 impl Waker {
-    /// Makes one.
+    /// Makes a waker.
     ///
     /// # Errors
     ///
@@ -344,8 +341,8 @@ impl AsFd for Waker {
     }
 }
 
-/// Returns which memory can be locked without harm: under a limit, a process whose later
-/// memory is locked too would be refused that memory.
+/// Returns which memory can be locked without harm: under a limit, a process that locks its later
+/// memory too would be refused that memory.
 pub fn memory_lock() -> MlockAllFlags {
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
     let capabilities = rustix::thread::capabilities(None).map(|sets| sets.effective);
@@ -365,7 +362,7 @@ pub fn user_id() -> u32 {
 ///
 /// # Errors
 ///
-/// Why it is not one.
+/// Why the directory is not such a one.
 pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), String> {
     let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
     if !metadata.is_dir() {
@@ -415,7 +412,7 @@ mod tests {
         now().after(Duration::from_millis(ms))
     }
 
-    /// What the kernel says of an alarm's timer in the line that begins with `name`.
+    /// Returns the text of the kernel about an alarm's timer in the line that begins with `name`.
     fn kernel_says(alarm: &Alarm, name: &str) -> String {
         let path = format!("/proc/self/fdinfo/{}", alarm.timer.as_raw_fd());
         let text = fs::read_to_string(path).expect("the kernel tells of descriptors");
@@ -435,7 +432,7 @@ mod tests {
         let alarm = Alarm::new().expect("a descriptor");
         let waker = Waker::new().expect("a descriptor");
         let fds = || [(waker.as_fd(), PollFlags::IN)];
-        // The second finds the timer gone off, and nobody has read it.
+        // The second wait finds the timer gone off, and nobody has read it.
         for _ in 0..2 {
             let deadline = in_ms(50);
             assert_eq!(alarm.wait(fds(), Some(deadline)).expect("waits"), [false]);
@@ -486,7 +483,7 @@ mod tests {
         };
         let deadline = in_ms(60_000);
         wait(deadline);
-        // Behind the alarm's back, so that a second telling would show.
+        // The timer is changed behind the alarm's back, so that a second setting would show.
         let never = Itimerspec { it_interval: ZERO, it_value: ZERO };
         rustix::time::timerfd_settime(&alarm.timer, TimerfdTimerFlags::ABSTIME, &never)
             .expect("a timer");

@@ -32,7 +32,7 @@ pub(super) struct ChangeHandle {
     alarm: Alarm,
 }
 
-/// What both ends know.
+/// State shared by both ends of the thread.
 struct Shared {
     /// The agent ends.
     ends: AtomicBool,
@@ -65,14 +65,15 @@ impl ChangeHandle {
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
     }
 
-    /// Has a change told, after those that wait. Does not wait.
+    /// Has a change told, after the changes that wait. Does not wait.
     pub(super) fn tell(&self, change: Change) {
         if let Some(Change { old, new, .. }) = self.changes.send(change) {
             log::warn!("on-change {old} -> {new}: it is not told: {CHANGES_MAX} later ones wait");
         }
     }
 
-    /// Has the last change told, and waits for that, but not for long: the service is down.
+    /// Has the last change told, and waits until its run has ended, but not for long: the service
+    /// is down.
     pub(super) fn end(&self) {
         self.shared.ends.store(true, Ordering::Relaxed);
         self.changes.wake();
@@ -83,7 +84,7 @@ impl ChangeHandle {
 }
 
 impl ChangeThread {
-    /// Tells the changes until the agent ends and all is told.
+    /// Tells the changes until the agent ends and all changes are told.
     fn work(&mut self) {
         loop {
             let ends = self.shared.ends.load(Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl ChangeThread {
         }
     }
 
-    /// Returns the change to tell next. When the agent ends, that is the last one.
+    /// Returns the change to tell next. When the agent ends, the next one is the last one.
     fn next(&self, ends: bool) -> Option<Change> {
         let mut change = self.changes.try_next()?;
         while ends && let Some(later) = self.changes.try_next() {
@@ -163,7 +164,7 @@ mod tests {
     ];
 
     /// Starts a thread with this command, in which `$F` is a file of the test, empty at first. A
-    /// run may take so long.
+    /// run may take the time `within`.
     fn start(name: &str, within: Duration, script: &str) -> (ChangeHandle, PathBuf) {
         let file = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
         fs::write(&file, "").expect("room");

@@ -11,14 +11,14 @@ use crate::guard::{Identity, status_file};
 use crate::log::panic_if_asked;
 use crate::sys::start_thread;
 
-/// A status of this agent, and when it was so.
+/// A status of this agent, and its instant.
 type Status = (Instant, Box<AgentStatus>);
 
 /// The pump's end of the thread.
 pub(super) struct FileHandle {
     dir: PathBuf,
     identity: Identity,
-    /// What is to be written. The thread begins with the first file: most agents write none.
+    /// The statuses to write. The thread begins with the first file: most agents write none.
     statuses: Option<NewestSender<Status>>,
 }
 
@@ -28,7 +28,7 @@ impl FileHandle {
         FileHandle { dir, identity, statuses: None }
     }
 
-    /// Has the status written, as it is now. Best effort: it is requested again.
+    /// Has the present status written. Best effort: it is requested again.
     pub(super) fn write_status(&mut self, now: Instant, status: AgentStatus) {
         if self.statuses.is_none() {
             self.statuses = self.start().ok();

@@ -1,5 +1,5 @@
-//! The guard client: connects to the guard that lives, or starts one, sends it the messages of
-//! the pump, and passes its reports on. When to do what, the pump decides.
+//! The guard client: connects to the guard that lives, or starts one, sends it the messages of the
+//! pump, and passes its reports on. The pump decides when to do each.
 //!
 //! All but connecting is done by the main thread, which never waits for the guard. Connecting
 //! waits for file systems, which may hang: each attempt is a thread.
@@ -30,19 +30,19 @@ const END_WITHIN: Duration = Duration::from_millis(500);
 /// Most packets that are taken in at once.
 const PACKETS_MAX: usize = 16;
 
-/// The guard of an agent, whether there is one or not.
+/// The guard of an agent, whether there is a guard or not.
 pub(super) struct GuardClient {
     connector: Arc<Connector>,
     /// The number that the pump has given the guard that was connected to last.
     number: u64,
     state: State,
-    /// The thread of an attempt to connect has not ended. One that was given up ends before the
-    /// next one begins: there is one guard at a time.
+    /// The thread of an attempt to connect has not ended. An attempt that was given up ends before
+    /// the next one begins: there is one guard at a time.
     is_attempting: bool,
     outcome: Inbox<Outcome>,
     /// The end of the queue for the next attempt.
     outcome_sender: Arc<InboxSender<Outcome>>,
-    /// Kills all processes in the control group of start.
+    /// The file `cgroup.kill`, by which all processes in the control group of start are killed.
     kill_file: Option<File>,
     /// The reading end of start's output, for the next guard.
     output: Option<Arc<OwnedFd>>,
@@ -56,16 +56,16 @@ enum State {
     Absent,
     /// An attempt begins with these messages when an earlier one has ended, which was given up.
     Waiting(Vec<ToGuard>),
-    /// An attempt to connect to it is under way; these messages are to be sent after its own.
+    /// An attempt to connect to the guard is under way; these messages follow its own.
     Connecting(Vec<ToGuard>),
-    /// There is a link to it.
+    /// There is a link to the guard.
     Connected(Link),
-    /// It has closed its socket; the kernel tells of its end soon, and by then at the latest it
-    /// counts as lost.
+    /// The guard has closed its socket; the kernel tells of its end soon, and by then at the latest
+    /// the guard counts as lost.
     Ending(Link, Instant),
 }
 
-/// What an attempt to connect has ended with: the link, and what is still to be sent.
+/// The outcome of an attempt to connect: the link, and the messages that are still to be sent.
 type Outcome = io::Result<(Link, Vec<ToGuard>)>;
 
 impl GuardClient {
@@ -101,7 +101,7 @@ impl GuardClient {
         let (connector, output) = (Arc::clone(&self.connector), self.output.clone());
         let outcome = Arc::clone(&self.outcome_sender);
         let work = move || {
-            // Nobody is there any more when the agent ends.
+            // The receiver is gone when the agent ends.
             let _ = outcome.tell(connector.open(messages, output.as_deref()));
         };
         if let Err(error) = sys::start_thread("putex-connect", work) {
@@ -150,7 +150,7 @@ impl GuardClient {
     /// Kills all processes in the control group of start.
     pub(super) fn kill_cgroup(&mut self) {
         if let Some(file) = &mut self.kill_file {
-            // A control group that is gone holds nothing.
+            // A control group that is gone holds no process.
             let _ = file.write_all(b"1");
         }
     }
@@ -167,7 +167,7 @@ impl GuardClient {
         }
     }
 
-    /// Returns what becomes readable when [`GuardClient::tend`] has something to do.
+    /// Returns the descriptor that becomes readable when [`GuardClient::tend`] has something to do.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Absent | State::Waiting(_) | State::Connecting(_) => {
@@ -178,7 +178,7 @@ impl GuardClient {
         }
     }
 
-    /// Returns when [`GuardClient::tend`] has something to do besides.
+    /// Returns the instant at which [`GuardClient::tend`] has something to do besides.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Absent | State::Waiting(_) | State::Connecting(_) => None,
@@ -187,8 +187,8 @@ impl GuardClient {
         }
     }
 
-    /// Does what is due, and takes in a report of the guard with the lines before it, or another
-    /// change, if there is something to be read. Returns what the pump is told of it.
+    /// Does what is due, and takes in a report of the guard with the descriptors before it, or
+    /// another change, if there is something to be read. Returns the event for the pump.
     pub(super) fn tend(&mut self, readable: bool, now: Instant) -> Option<Event> {
         self.unreaped.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
@@ -218,7 +218,8 @@ impl GuardClient {
         }
     }
 
-    /// Takes the link of an attempt that has ended. One that was given up meanwhile is killed.
+    /// Takes the link of an attempt that has ended. The guard of an attempt that was given up
+    /// meanwhile is killed.
     fn attempt_ended(&mut self) -> Option<Event> {
         self.outcome.waker.clear();
         let opened = self.outcome.try_next()?;
@@ -239,7 +240,7 @@ impl GuardClient {
 
     /// Takes in packets of the guard up to the first report, or the end of its socket.
     fn take_packets(&mut self, now: Instant) -> Option<Event> {
-        // What is logged in a turn comes before the report of that turn.
+        // The descriptors that a guard sends come before its first report.
         for _ in 0..PACKETS_MAX {
             let State::Connected(link) = &mut self.state else { return None };
             let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
@@ -247,7 +248,7 @@ impl GuardClient {
                 // CONNRESET comes once, before the end, when the guard has left messages unread.
                 Err(Errno::AGAIN | Errno::CONNRESET) => return None,
                 Ok(_) | Err(_) => {
-                    // It has closed the socket before the kernel tells of its end.
+                    // The guard has closed the socket before the kernel tells of its end.
                     let link = self.take_link()?;
                     self.state = State::Ending(link, now.after(END_WITHIN));
                     return None;
@@ -267,7 +268,7 @@ impl GuardClient {
                     self.kill_file = file.map(File::from).or(self.kill_file.take());
                 }
                 Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
-                // It is of another version.
+                // The packet is one of a guard of another version.
                 Err(_) => {}
             }
         }
@@ -309,7 +310,7 @@ impl GuardClient {
         let has_ended = sys::is_ready(&link.process);
         let status = reap(&link.process);
         self.unreaped.push(link.process);
-        // It ended before it answered: the previous instance had no more need of it.
+        // The guard ended before it answered: the previous instance had no more need of it.
         if let Some(messages) = link.unanswered.filter(|_| has_ended) {
             log::info!("the guard that was connected to has ended: another one is started");
             return self.connect(self.number, messages);

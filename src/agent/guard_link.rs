@@ -1,4 +1,4 @@
-//! The link to a guard: how it comes about, and what is sent through it.
+//! The link to a guard: how it comes about, and how packets are sent through it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::sys;
 /// How long to wait until the kernel may have memory for a packet.
 const SEND_PAUSE: Duration = Duration::from_millis(10);
 
-/// What is needed to connect to a guard or to start one.
+/// The parts that are needed to connect to a guard or to start one.
 pub(super) struct Connector {
     dir: HeldDir,
     pub(super) settings: Settings,
@@ -37,7 +37,7 @@ pub(super) struct Link {
     pub(super) unanswered: Option<Vec<ToGuard>>,
     /// Packets for which the kernel had no memory.
     unsent: VecDeque<Vec<u8>>,
-    /// When they are sent again.
+    /// When the unsent packets are sent again.
     pub(super) send_at: Option<Instant>,
 }
 
@@ -46,8 +46,8 @@ impl Connector {
         Connector { dir, settings }
     }
 
-    /// Connects to the guard that lives, or starts one; returns what is still to be sent. It waits
-    /// for file systems.
+    /// Connects to the guard that lives, or starts one; returns the messages that are still to be
+    /// sent. The call waits for file systems.
     ///
     /// `output` is the reading end of start's output that the previous guard had.
     ///
@@ -65,7 +65,7 @@ impl Connector {
         Ok((self.start(&messages, output)?, Vec::new()))
     }
 
-    /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
+    /// Starts a guard. The messages are in its socket before it runs, so it gets them whatever
     /// becomes of this agent.
     fn start(&self, messages: &[ToGuard], output: Option<&OwnedFd>) -> io::Result<Link> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -83,7 +83,7 @@ impl Connector {
         let pid = Pid::from_child(&child);
         let process = rustix::process::pidfd_open(pid, PidfdFlags::empty());
         let process = process.inspect_err(|_| {
-            // Without it, its end would be waited for in vain.
+            // Without the descriptor, the agent would wait for the end of the guard in vain.
             let _ = child.kill();
             let _ = child.wait();
         })?;
@@ -108,19 +108,19 @@ impl Link {
         self.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
     }
 
-    /// Sends a packet without waiting. One for which the kernel has no memory is sent later, with
-    /// those after it: messages are counted, so that none may be left out.
+    /// Sends a packet without waiting. A packet for which the kernel has no memory is sent later,
+    /// with those after it: messages are counted, so that none may be left out.
     ///
     /// # Errors
     ///
     /// When the guard takes no packet.
     pub(super) fn send(&mut self, packet: Vec<u8>) -> Result<(), Errno> {
         self.unsent.push_back(packet);
-        // In the order in which they were sent.
+        // The packets are sent in the order of the calls.
         if self.send_at.is_some() { Ok(()) } else { self.send_unsent() }
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the packets that were not sent yet.
     ///
     /// # Errors
     ///
@@ -143,15 +143,15 @@ impl Link {
 
     /// Kills the guard; returns its process, which is to be reaped.
     pub(super) fn kill(self) -> OwnedFd {
-        // It fails when the guard has ended already.
+        // The call fails when the guard has ended already.
         let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
         self.process
     }
 }
 
-/// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
-/// no child of this process: a guard may have been started by the previous instance, which was
-/// this process too where the program was executed anew.
+/// Reaps a guard that has ended and returns how it ended; `None` while it runs. An error says that
+/// the guard is no child of this process: it may have been started by the previous instance, which
+/// was this process too where the program was executed anew.
 pub(super) fn reap(process: &OwnedFd) -> Result<Option<WaitIdStatus>, Errno> {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)

@@ -1,7 +1,7 @@
 //! The health check, and the watchdog thread that kills it when its time is over.
 //!
-//! The watchdog waits for nothing that it watches: a runner spawns the check, and the main thread
-//! reads what it writes. Between deadline and kill it takes no lock and no memory.
+//! The watchdog never waits for the check: a runner spawns the check, and the main thread reads its
+//! output. Between deadline and kill the watchdog takes no lock and no memory.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,11 +27,11 @@ pub(super) struct HealthCheck {
     output: OutputPipe,
     runs: Sender<Box<Prepared>>,
     shared: Arc<Shared>,
-    /// Its outcome was not taken in yet.
+    /// The outcome of the check was not taken in yet.
     is_running: bool,
 }
 
-/// What both threads know.
+/// State shared by the main thread and the watchdog thread.
 struct Shared {
     /// When the check is killed, in nanoseconds since boot.
     deadline: AtomicU64,
@@ -88,7 +88,7 @@ impl HealthCheck {
         let prepared = Box::new(self.commands.prepare(&run, None, now));
         self.shared.killed.clear();
         self.shared.set_deadline(run.deadline);
-        // The previous outcome was taken in, and so was the order.
+        // The previous outcome was taken in, and so was the order: there is room.
         self.is_running = self.runs.try_send(prepared).is_ok();
         self.shared.waker.wake();
         None
@@ -107,7 +107,7 @@ impl HealthCheck {
         self.extend(Instant::from_boot(Duration::ZERO));
     }
 
-    /// Has the check killed if it runs, and waits for that, but not for long: this process ends.
+    /// Has the check killed if it runs, and waits for its end, but not for long: this process ends.
     pub(super) fn end(&mut self) {
         self.kill();
         let until = sys::now().after(KILLED_WITHIN);
@@ -119,17 +119,17 @@ impl HealthCheck {
         }
     }
 
-    /// Returns what can be read when the check has written something.
+    /// Returns the descriptor that is readable when the check has written something.
     pub(super) fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }
 
-    /// Passes on what the check has written.
+    /// Passes on the output of the check.
     pub(super) fn pass_on(&mut self) {
         self.output.pass_on(&mut command_output);
     }
 
-    /// Passes on the last of what the check has written, if this is its end.
+    /// Passes on the rest of the output of the check, if this event is its end.
     pub(super) fn note(&mut self, event: &Event) {
         if matches!(event, Event::CheckEnded(_)) && std::mem::take(&mut self.is_running) {
             self.output.flush(&mut command_output);
@@ -166,7 +166,7 @@ impl Watchdog {
         }
         match self.runner.take_spawned() {
             Some(Err(error)) if self.is_awaited => self.tell(not_run(&error))?,
-            // Its end was told before.
+            // The outcome of the check was told before.
             Some(Ok(())) if !self.is_awaited => self.kill(),
             Some(_) | None => {}
         }
@@ -176,7 +176,7 @@ impl Watchdog {
         }
     }
 
-    /// Waits until something has happened, or the time of the check is over.
+    /// Waits for an order, a spawned process or its end, or until the time of the check is over.
     fn wait(&self) {
         let is_killed = self.runner.process.as_ref().is_some_and(|process| process.killed);
         let mut fds = [self.shared.waker.as_fd(); 3];
@@ -194,7 +194,8 @@ impl Watchdog {
         let _ = sys::poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     }
 
-    /// The time of the check is over. One that is still being spawned is killed as soon as it was.
+    /// The time of the check is over. A check that is still being spawned is killed as soon as it
+    /// is there.
     fn overran(&mut self) -> Option<()> {
         if self.runner.process.is_none() {
             return self.tell(Outcome::Overran);

@@ -2,10 +2,10 @@
 //!
 //! A new file beside it replaces it as a whole, so no symbolic link is followed. A file is replaced
 //! or removed only if it belongs to this user and its first line names this agent: an operator may
-//! have named another one by mistake.
+//! have named another file by mistake.
 //!
-//! A file system may hang. So no thread that has a deadline calls this. Only `putex check` waits
-//! for it without a limit.
+//! A file system may hang. So no thread that has a deadline calls this module. Only `putex check`
+//! waits for the file system without a limit.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +16,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::sys;
 
-/// Who may read the file: whoever collects it is another user.
+/// The mode of the file: the collector that reads the file is another user.
 const MODE: u32 = 0o644;
 
 /// Begins the first line; the name of the agent's private directory follows.
@@ -26,8 +26,8 @@ const FIRST_LINE: &str = "# putex agent ";
 pub struct MetricsFile {
     path: PathBuf,
     first_line: String,
-    /// The name that the file has until it is complete. No other agent has it, and each instance
-    /// of this one has the same: what one has left behind, the next one removes.
+    /// The name that the file has until it is complete. No other agent has this name, and each
+    /// instance of this one has the same: a file that one has left behind is removed by the next.
     new_path: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl MetricsFile {
     ///
     /// # Errors
     ///
-    /// What the file system says, or that the file is another's. The text begins with the path.
+    /// The error of the file system, or that the file is another's. The text begins with the path.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let written = self.check_replaceable().and_then(|()| self.replace(text));
         written.map_err(|error| self.named(error))
@@ -54,7 +54,7 @@ impl MetricsFile {
     ///
     /// # Errors
     ///
-    /// As those of the agent that writes it.
+    /// As those of the agent that writes the file.
     pub fn inspect(path: &str) -> io::Result<()> {
         let file = MetricsFile {
             first_line: FIRST_LINE.to_owned(),
@@ -77,9 +77,9 @@ impl MetricsFile {
         }
     }
 
-    /// Checks that nothing has the name, or a file of this agent, or a blank one of this user.
+    /// Checks that the name is free, or that of a file of this agent or a blank one of this user.
     fn check_replaceable(&self) -> io::Result<()> {
-        // Before it is opened: to open a device may start it.
+        // The file is inspected before it is opened: to open a device may start it.
         let found = match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
@@ -96,11 +96,11 @@ impl MetricsFile {
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
-        // It is there if an earlier instance was killed before it had a complete file.
+        // The new file is there if an earlier instance was killed before it was complete.
         let _ = fs::remove_file(&self.new_path);
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(MODE).open(&self.new_path)?;
-        // Whatever the umask is.
+        // The mode does not depend on the umask.
         let written = file
             .set_permissions(Permissions::from_mode(MODE))
             .and_then(|()| file.write_all(format!("{}{text}", self.first_line).as_bytes()))
@@ -187,7 +187,7 @@ mod tests {
             fs::write(&at, text).expect("room");
             assert_eq!(kept("another's").len(), text.len() as u64);
         }
-        // One that an operator has made for it.
+        // A blank file that an operator has made for the agent.
         fs::write(&at, "").expect("room");
         file.write("a 1\n").expect("it is this agent's now");
         assert_eq!(fs::read_to_string(&target).ok(), Some(file.first_line.clone()));

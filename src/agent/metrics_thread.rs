@@ -20,14 +20,14 @@ const EVERY_MIN: Duration = Duration::from_secs(10);
 /// How long the end of the agent waits until the file is removed.
 const END_WITHIN: Duration = Duration::from_millis(200);
 
-/// What the thread does next.
+/// An order to the thread.
 enum Order {
     Write(Box<Metrics>),
     /// The agent ends.
     Remove(Arc<Waker>),
 }
 
-/// The pump's end of the thread, with what is counted for it.
+/// The pump's end of the thread, with the metrics that are counted for it.
 pub(super) struct MetricsHandle {
     metrics: Metrics,
     orders: NewestSender<Order>,
@@ -81,7 +81,7 @@ impl MetricsHandle {
         self.due
     }
 
-    /// Has the file removed, and waits for that, but not for long.
+    /// Has the file removed, and waits for the removal, but not for long.
     pub(super) fn end(&self) {
         let (Ok(removed), Ok(alarm)) = (Waker::new().map(Arc::new), Alarm::new()) else { return };
         self.orders.send(Order::Remove(Arc::clone(&removed)));
@@ -91,7 +91,7 @@ impl MetricsHandle {
 }
 
 /// Writes the file until it is removed. Each new reason why it cannot be written is logged once,
-/// until it can.
+/// until it can be written.
 fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
     let mut logged = None;
     loop {

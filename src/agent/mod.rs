@@ -9,13 +9,13 @@
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | spawning, poll(2) | that all is told |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | |
-//! | `putex-files` (`file_thread`) | | writing what others read of this agent | |
+//! | `putex-files` (`file_thread`) | | writing the status that others read | |
 //! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
-//! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait
-//! for each other. A full queue becomes an event with its reason. After each wait, the main thread
-//! takes in what has come of each kind, so that much of one kind delays no other.
+//! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait for
+//! each other. A full queue becomes an event with its reason. After each wait, the main thread
+//! takes in the events of each kind that have come, so that many of one kind delay no other.
 
 mod change_thread;
 mod file_thread;
@@ -73,7 +73,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two attempts of a second agent to lock `agent.lock`.
 const AGENT_LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// A second agent says after this that it waits.
+/// After this time a second agent logs that it waits.
 const AGENT_LOCK_QUIET: Duration = Duration::from_millis(500);
 
 /// The settings and resources of an agent.
@@ -92,13 +92,13 @@ pub struct Setup<'a> {
     pub destination: Destination,
     /// Below this directory is the private directory of agent and guard.
     pub base: PathBuf,
-    /// What all instances of this agent have in common: location, bucket, key and token.
+    /// The identity of this agent, the same for all its instances: location, bucket, key and token.
     pub identity: Identity,
     /// Returns the identity by the settings as they are now, if this program can read them.
     pub identity_now: fn() -> Option<Identity>,
-    /// Where the lock is kept.
+    /// The store of the lock.
     pub store: LockKey,
-    /// How many agents of the key there are to be, if that is said.
+    /// How many agents of the key there are to be, if the settings say so.
     pub agents: Option<u32>,
     /// Whether the lock is in a directory of this host.
     pub is_local: bool,
@@ -108,7 +108,7 @@ pub struct Setup<'a> {
     pub signals: Signals,
 }
 
-/// The files that an agent needs on a host, and what for.
+/// The files that an agent needs on a host, and the use of each.
 const REQUIRED_FILES: [(&str, &str); 3] = [
     ("/bin/sh", "which runs the commands"),
     ("/proc/self/exe", "from which the guard is started"),
@@ -234,7 +234,7 @@ fn wait_for_agent_lock(
         let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
         match setup.signals.next() {
             Some(Order::End(_)) => return Ok(Err(Exit::Success)),
-            // It is executed when this agent has begun.
+            // The new program is executed when this agent has begun.
             Some(Order::Upgrade) => program.check(),
             None => {}
         }
@@ -305,7 +305,8 @@ fn turn_until_end(
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
             performer.store.opened();
-            // Not before, so that an error of the configuration is the only line.
+            // The lines are logged now, and not before, so that an error of the configuration is
+            // the only line.
             startup_lines.drain(..).for_each(|text| log::info!("{text}"));
         }
         if let Event::Shutdown(_) = event {
@@ -358,7 +359,7 @@ fn wait_for_events(
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
         let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), program.fd()];
-        // A kernel that refuses to wait leaves only to look at all, again and again.
+        // A kernel that refuses to wait leaves the agent to look at all of them, again and again.
         let ready = inbox.wait(fds, until).unwrap_or([true; 4]);
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;
         let now = sys::now();
@@ -377,7 +378,8 @@ fn wait_for_events(
             check.pass_on();
         }
         arrived.extend(guard.tend(guard_is_ready, now));
-        // Whatever has come meanwhile: that this host stood still explains what follows.
+        // The delay is reported whatever has come meanwhile: that this host stood still explains
+        // the events that follow.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
             report_delay(deadline, now);
@@ -389,7 +391,7 @@ fn wait_for_events(
         if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due()) {
             metrics.update(pump, since, now);
         }
-        // It is executed after a turn.
+        // The new program is executed after a turn.
         if passed.is_some() || is_checked {
             return VecDeque::from([Event::Tick]);
         }

@@ -1,4 +1,4 @@
-//! Performs what the pump wants. No effect blocks.
+//! Performs the effects that the pump asks for. No effect blocks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::log::{Destination, LogQueue};
 use crate::store::switchover::Switchover;
 use crate::sys;
 
-/// The threads and handles by which effects are performed, and what was said last.
+/// The threads and handles by which effects are performed, and the reports that were made last.
 pub(super) struct Performer<'a> {
     pub(super) check: HealthCheck,
     pub(super) on_change: Option<ChangeHandle>,
@@ -42,16 +42,16 @@ pub(super) struct Performer<'a> {
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
     pub(super) since: Since,
-    /// What the last take was of; blank without one.
+    /// The text of the last take; blank without one.
     pub(super) taken: String,
     /// The state as on-change was told it last.
     pub(super) state: AgentState,
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
-    /// Writes the status where the bucket is a directory: those who want to know it are on this
-    /// host.
+    /// Writes the status where the bucket is a directory: the processes that want to know it are on
+    /// this host.
     pub(super) files: Option<FileHandle>,
-    /// How many agents of the key there are to be, if that is said.
+    /// How many agents of the key there are to be, if the settings say so.
     pub(super) agents: Option<u32>,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     pub(super) queued_events: VecDeque<Event>,
@@ -98,7 +98,7 @@ impl Performer<'_> {
         None
     }
 
-    /// Ends what depends on this agent; returns its exit status.
+    /// Ends the parts that depend on this agent; returns its exit status.
     fn end(&mut self, ending: Ending) -> Exit {
         self.check.end();
         let why = match &ending {
@@ -131,7 +131,7 @@ impl Performer<'_> {
         }
     }
 
-    /// Notes why the state has changed. An active agent is so because of what it has taken.
+    /// Notes why the state has changed. An active agent is active because of its take.
     fn note_move(&mut self, to: AgentState, why: &Reason) {
         if to == AgentState::Taking && *why != Reason::TriedAgain {
             self.taken = format!("taken: {why}");
@@ -141,18 +141,18 @@ impl Performer<'_> {
         (self.since.state, self.since.why) = (sys::now(), why);
     }
 
-    /// Has the operator's command told a change. The log does not tell of the others either: they
-    /// are one of many while the store refuses.
+    /// Has the operator's command told a change. The changes that the log does not show are not
+    /// told either: they are some of many while the store refuses.
     fn tell_change(&mut self, new: AgentState, why: String) {
         let old = std::mem::replace(&mut self.state, new);
         if let Some(on_change) = &self.on_change {
-            // No variable can have a zero in it.
+            // A variable cannot have a zero byte in it.
             let (why, context) = (why.replace('\0', " "), self.lock.clone());
             on_change.tell(Change { old: old.to_string(), new: new.to_string(), why, context });
         }
     }
 
-    /// Sends the status of this agent to whoever has requested it, or leaves it in a file.
+    /// Sends the status of this agent to the processes that have requested it, or writes a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
         let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
         match &mut self.files {

@@ -1,9 +1,9 @@
 //! The notifications to the service manager: ready, status, keepalive, stopping. s6 gets a
 //! line on a descriptor; systemd, and managers with the same protocol, get datagrams.
 //!
-//! The main thread alone sends keepalives: it runs the turn loop, so a pump that hangs sends
-//! none. Nothing here waits: what a manager has no room for is sent with the next keepalive or
-//! after the next turn, in its order. Of keepalives and of statuses only the newest counts.
+//! The main thread alone sends keepalives: it runs the turn loop, so a pump that hangs sends none.
+//! Nothing here waits: a notification for which a manager has no room is sent with the next
+//! keepalive or after the next turn, in its order. Only the newest keepalive and status count.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -32,7 +32,7 @@ type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// The service manager, as the main thread notifies it.
 #[derive(Debug)]
 pub struct ServiceManager {
-    /// A socket, and where it leads, if the manager has named one.
+    /// A socket, and the address to which it leads, if the manager has named one.
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// The manager knows that the agent stands by.
     ready: bool,
@@ -41,8 +41,8 @@ pub struct ServiceManager {
     keepalive: Option<(Duration, Instant)>,
     /// The status that the manager has got last.
     status: String,
-    /// What the manager had no room for, and must get before anything else: without the end of a
-    /// reload it waits for it, and takes the agent for one that hangs.
+    /// The notifications for which the manager had no room, which it must get before all others:
+    /// without the end of a reload it waits for that end, and takes the agent for one that hangs.
     unsent: VecDeque<String>,
 }
 
@@ -80,13 +80,13 @@ impl ServiceManager {
         })
     }
 
-    /// Returns whether the manager took it, or there is no manager.
+    /// Returns whether the manager took the text, or there is no manager.
     fn send(&self, text: &str) -> bool {
         let Some((socket, address)) = &self.socket else { return true };
         socket.send_to_addr(text.as_bytes(), address).is_ok()
     }
 
-    /// Sends what is left of earlier notifications; returns whether nothing is left.
+    /// Sends the rest of earlier notifications; returns whether nothing is left.
     fn send_unsent(&mut self) -> bool {
         while let Some(text) = self.unsent.front() {
             if !self.send(text) {
@@ -115,7 +115,7 @@ impl ServiceManager {
         self.send_or_keep("READY=1".to_owned());
     }
 
-    /// Returns whether [`ServiceManager::notify`] has anybody to tell.
+    /// Returns whether there is a manager for [`ServiceManager::notify`] to tell.
     pub(super) fn is_told(&self) -> bool {
         self.socket.is_some() || self.descriptor.is_some()
     }
@@ -143,7 +143,7 @@ impl ServiceManager {
         }
     }
 
-    /// Tells that the agent is ending, and how long that may take.
+    /// Tells that the agent is ending, and how long the end may take.
     pub(super) fn send_stopping(&mut self, at_most: Duration) {
         self.send_or_keep(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()));
     }

@@ -2,8 +2,8 @@
 //! program anew. SIGHUP ends it when its terminal is gone. SIGUSR1, which would end it without a
 //! stop, does nothing.
 //!
-//! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
-//! read yet waits for the next instance where the program is executed anew.
+//! The signals are blocked, and the main thread reads them from a descriptor. So a signal that is
+//! not read yet waits for the next instance where the program is executed anew.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,12 +12,12 @@ use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::sys::{self, raw};
 
-/// What a signal tells the agent to do.
+/// The order that a signal gives the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// To end; the name of the signal.
+    /// The order to end; the name of the signal.
     End(&'static str),
-    /// To execute its program anew.
+    /// The order to execute the agent's program anew.
     Upgrade,
 }
 

@@ -17,7 +17,7 @@ use crate::store::switchover::Switchover;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; requests for switchover come beside it, and
-/// at most one status for all who have requested it.
+/// at most one status for all processes that have requested it.
 const REQUESTS_MAX: usize = 5;
 
 /// Longest that one attempt to open the store may take. The thread does nothing else
@@ -90,7 +90,7 @@ impl StoreHandle {
         match refused {
             StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
-            // Best effort: it is asked for again while the other agent lives.
+            // Best effort: the switchover, or the status, is requested again.
             StoreRequest::RequestSwitchover(_) | StoreRequest::SendStatus(..) => None,
         }
     }
@@ -120,7 +120,7 @@ impl StoreThread {
                 self.reported = None;
                 self.said.clear();
                 self.generation += 1;
-                // Before anything is taken.
+                // The pause is told before any lock is taken.
                 self.events.tell(Event::PauseRead(self.store.pause().cloned()))?;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;

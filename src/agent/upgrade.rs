@@ -21,7 +21,7 @@ use crate::log::LogQueue;
 use crate::sys::raw::Child;
 use crate::sys::start_thread;
 
-/// The option whose descriptor is closed by now: the service manager was told once.
+/// The option whose descriptor is closed by now: its one line was written to the service manager.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
 
 /// How this process was started.
@@ -29,12 +29,12 @@ pub(super) struct Program {
     /// The file, under the name that it had at the start; `None` when that is not known.
     path: Option<PathBuf>,
     arguments: Vec<OsString>,
-    /// That of this agent, and what returns the one of the settings as they are now, if this
-    /// program can read them.
+    /// The identity of this agent, and a function that returns the identity by the settings as they
+    /// are now, if this program can read them.
     identity: Identity,
     identity_now: fn() -> Option<Identity>,
     check: Check,
-    /// Gets whether the settings are right when a check has ended.
+    /// The receiver of the outcome of a check: whether the settings are right.
     outcome: Inbox<bool>,
     outcome_sender: InboxSender<bool>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Program {
 enum Check {
     NotRunning,
     Running,
-    /// It runs, and the settings may have changed since it began.
+    /// The check runs, and the settings may have changed since it began.
     Again,
 }
 
@@ -84,14 +84,14 @@ impl Program {
             // There is room: one check is under way.
             let _ = outcome.tell(is_right);
         };
-        // It waits for the disk that has the program, for files with secrets, and for servers.
+        // The check waits for the disk that has the program, files with secrets, and servers.
         match start_thread("putex-upgrade", work) {
             Ok(_) => self.check = Check::Running,
             Err(error) => log::error!("upgrade: the settings cannot be checked: {error}"),
         }
     }
 
-    /// Returns what becomes readable when a check has ended, if one runs.
+    /// Returns the descriptor that becomes readable when a check has ended, if one runs.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         (self.check != Check::NotRunning).then(|| self.outcome.waker.as_fd())
     }
@@ -108,8 +108,8 @@ impl Program {
         Some(has_passed)
     }
 
-    /// Executes the file that has the name now. Returns only when that has failed, which it
-    /// says: this program goes on.
+    /// Executes the file that has the name now. Returns only when the execution has failed, which
+    /// is logged: this program goes on.
     pub(super) fn execute(&self, log: &LogQueue) {
         let Some(path) = &self.path else { return };
         log::info!("upgrade: executing {}", path.display());
@@ -163,7 +163,7 @@ fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
     }
     let said = String::from_utf8_lossy(&stderr);
     let lines = said.lines().map(|line| line.strip_prefix("putex: ").unwrap_or(line));
-    // What is only a warning is said again by an instance that begins.
+    // A fault that is only a warning is logged again by an instance that begins.
     let faults: Vec<_> = lines.filter(|line| !line.starts_with("warning: ")).collect();
     let ended = describe(status.code(), status.signal());
     log::error!("upgrade: {path} check: {ended}: {}; this instance goes on", faults.join("; "));

@@ -14,7 +14,7 @@ const LINE_MAX: usize = 3072;
 /// keep the thread from the others.
 const READ_MAX: u64 = 16 * 1024;
 
-/// How often so much is read when a command has ended: a pipe has 64 KiB.
+/// How often so much output is read when a command has ended: a pipe has 64 KiB.
 const READS_AT_END: u32 = 4;
 
 /// The pipe that a command writes its output to.
@@ -55,7 +55,7 @@ impl OutputPipe {
     /// whether there was some.
     pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) -> bool {
         let before = self.partial.len();
-        // What was read before the pipe was empty is kept.
+        // The bytes that were read before the pipe was empty are kept.
         let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
         let was_some = self.partial.len() > before;
         let mut rest = self.partial.as_slice();
@@ -72,7 +72,7 @@ impl OutputPipe {
         was_some
     }
 
-    /// The command has ended: passes on what is left in the pipe.
+    /// The command has ended: passes on the rest of the output in the pipe.
     pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
         let _ = (0..READS_AT_END).all(|_| self.pass_on(line));
         if !self.partial.is_empty() {

@@ -4,7 +4,7 @@
 //! a thread with deadlines never spawns: it gives orders to a runner, waits for its waker and for
 //! the end of the process in poll(2), and kills.
 //!
-//! A start that does not succeed, whoever has killed it, has ended when all processes of its
+//! A start that does not succeed, whatever has killed it, has ended when all processes of its
 //! session have: of whatever group they are, they could start the service beside the next start or
 //! after the stop. To find them takes a listing of the processes of the host, which may be many:
 //! the runner does that too.
@@ -21,32 +21,33 @@ use super::{Prepared, Process};
 use crate::core::{Command, Outcome};
 use crate::sys::{Waker, end_session, start_small_thread};
 
-/// One command: the thread that spawns it, and its process while it runs.
+/// A command: the thread that spawns it, and its process while it runs.
 pub struct Runner {
     orders: Sender<Order>,
-    /// Is woken for each order.
+    /// The thread that spawns; it is woken for each order.
     thread: Thread,
     spawned: Receiver<io::Result<Process>>,
-    /// How processes have ended whose session had to end with them.
+    /// The outcomes of processes whose session had to end with them.
     ended: Receiver<Outcome>,
     is_spawning: bool,
     /// The process that was spawned last, until it is taken.
     pub process: Option<Process>,
 }
 
-/// What the thread does next.
+/// An order to the thread.
 enum Order {
     Spawn(Box<Prepared>),
-    /// It ends a process with its session.
+    /// The thread ends a process with its session.
     End(Process),
-    /// It ends the session of a process that another runner has spawned. Its leader may be gone.
+    /// The thread ends the session of a process that another runner has spawned. The leader of the
+    /// session may be gone.
     EndSession(Pid),
 }
 
 impl Runner {
     /// Starts the thread. The command writes into `output`. `prepare` is called in the thread for
-    /// each process before anybody else knows of it; one for which that fails is ended. `waker` is
-    /// woken when a process was spawned, or could not be, and when a session has ended.
+    /// each process before anybody else knows of it; a process for which that fails is ended.
+    /// `waker` is woken when a process was spawned, or could not be, and when a session has ended.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ impl Runner {
         Some(spawned.map(|process| self.process = Some(process)))
     }
 
-    /// Returns what becomes readable when the command has ended, if it runs.
+    /// Returns the descriptor that becomes readable when the command has ended, if it runs.
     pub fn exit(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(Process::as_fd)
     }
@@ -153,7 +154,7 @@ impl Runner {
     }
 }
 
-/// Waits for the next order; `None` when there is no one to give one. The channel's own wait would
+/// Waits for the next order; `None` when nobody can give one any more. The channel's own wait would
 /// spin before it sleeps, at several system calls an order.
 fn next(orders: &Receiver<Order>) -> Option<Order> {
     loop {
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(alarm.wait([(fd, PollFlags::IN)], Some(until)).expect("it waits"), [true]);
     }
 
-    /// Has a start ended; whoever is told of that finds none of its session. Returns how it ended.
+    /// Has a start ended, and checks that no process of its session is left. Returns how it ended.
     fn end(begin: impl FnOnce(&mut Runner), member: &OwnedFd) -> Outcome {
         let waker = Arc::new(Waker::new().expect("a descriptor"));
         let output = OutputPipe::new(Command::Start, None).expect("a descriptor");
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(end_own(start, &member), Outcome::Overran);
     }
 
-    /// The kernel kills it when memory runs out, or the operator does.
+    /// The kernel kills the start when memory runs out, or the operator does.
     #[test]
     fn so_has_a_start_that_somebody_else_has_killed() {
         let (start, member) = spawn();
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(outcome, Outcome::Overran);
     }
 
-    /// So does one whose script the kernel has killed: its shell ends with an exit status.
+    /// A start whose script the kernel has killed ends so too: its shell ends with an exit status.
     #[test]
     fn so_has_a_start_that_has_failed() {
         let (start, member) =

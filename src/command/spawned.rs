@@ -22,9 +22,9 @@ pub struct Process {
     /// Becomes readable when the process has ended.
     exit: OwnedFd,
     release: Option<PipeWriter>,
-    /// It leads a session.
+    /// The process leads a session.
     own_session: bool,
-    /// It was killed here.
+    /// The process was killed here.
     pub killed: bool,
 }
 
@@ -68,19 +68,19 @@ impl Process {
         sys::is_ready(&self.exit)
     }
 
-    /// Kills the process with its group. The process may have left it. Allocates nothing, and takes
-    /// no longer than the group is large.
+    /// Kills the process with its group, which the process may have left. Allocates nothing, and
+    /// takes no longer than the group is large.
     pub fn kill(&mut self) {
         self.killed = true;
-        // Not reaped yet, so the number is still its own.
+        // The process is not reaped yet, so the number is still its own.
         kill_with_group(self.group, &self.exit);
     }
 
-    /// Returns whether the process leads a session which has to end with it: it was killed, or has
-    /// ended without success. Whoever kills the script of an operator, the kernel when memory runs
-    /// out, leaves its shell, which ends with an exit status; the rest of the session may be in
-    /// other groups, and goes on. An end that is not known, since a debugger is to reap the
-    /// process, is no success.
+    /// Returns whether the process leads a session which has to end with it: the process was
+    /// killed, or has ended without success. The kernel, when memory runs out, and others may kill
+    /// the script of an operator and leave its shell, which ends with an exit status; the rest of
+    /// the session may be in other groups, and goes on. An end that is not known, since a debugger
+    /// is to reap the process, is no success.
     pub fn session_must_end(&self) -> bool {
         let has_succeeded = || {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -101,15 +101,15 @@ impl Process {
         self.reap()
     }
 
-    /// Reaps a process that has ended, with what it leaves in its group if it was
-    /// killed; returns how it ended.
+    /// Reaps a process that has ended, and kills the processes in its group if it was killed;
+    /// returns how it ended.
     #[must_use]
     pub fn reap(mut self) -> Outcome {
         if self.killed {
-            // What joined the group after the first kill goes with it.
+            // A process that joined the group after the first kill is killed too.
             self.kill();
         }
-        // One that a debugger has attached to is the debugger's to reap first, at any time.
+        // A process that a debugger has attached to is the debugger's to reap first, at any time.
         match self.child.try_wait() {
             _ if self.killed => Outcome::Overran,
             Ok(Some(status)) if status.success() => Outcome::Succeeded,
@@ -121,7 +121,7 @@ impl Process {
 }
 
 impl AsFd for Process {
-    /// Returns what becomes readable when the process has ended.
+    /// Returns the descriptor that becomes readable when the process has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.exit.as_fd()
     }

@@ -1,5 +1,4 @@
-//! The status of an agent: what it says of itself, to commands, in its metrics and to the service
-//! manager.
+//! The status of an agent, for commands, its metrics and the service manager.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +30,7 @@ pub enum AgentState {
 }
 
 impl AgentState {
-    /// All of them.
+    /// All states.
     pub const ALL: [AgentState; 7] = [
         AgentState::Looking,
         AgentState::Standby,
@@ -42,7 +41,7 @@ impl AgentState {
         AgentState::Ended,
     ];
 
-    /// Returns its name.
+    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             AgentState::Looking => "looking",
@@ -62,66 +61,66 @@ impl fmt::Display for AgentState {
     }
 }
 
-/// What an agent knows of its service.
+/// The agent's knowledge of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceStatus {
-    /// Nothing: the guard has not answered.
+    /// Nothing is known: the guard has not answered.
     Unknown,
-    /// It is down.
+    /// The service is down.
     Down,
     /// Start has not succeeded yet under this lock.
     Starting,
     /// Start has succeeded.
     Up,
-    /// It is being stopped.
+    /// The service is being stopped.
     Stopping,
-    /// It had to be down before, and is not known to be.
+    /// The service had to be down before, and is not known to be.
     Overdue,
 }
 
-/// What an agent says of itself. Times are seconds, in whole milliseconds.
+/// The status of an agent. Times are seconds, in whole milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// Its token.
+    /// The token of the agent.
     pub token: String,
-    /// The name of its host.
+    /// The name of the agent's host.
     pub host: String,
     /// The random number of this instance, 32 hexadecimal digits.
     pub incarnation: String,
     /// The version of putex.
     pub version: String,
-    /// Its state.
+    /// The state of the agent.
     pub state: AgentState,
-    /// For how long it has been in this state.
+    /// For how long the agent has been in this state.
     pub state_seconds: f64,
-    /// Why it is in this state.
+    /// Why the agent is in this state.
     pub why: String,
-    /// What it knows of its service.
+    /// The agent's knowledge of its service.
     pub service: ServiceStatus,
-    /// For how long that has been so.
+    /// For how long the status of the service has been the same.
     pub service_seconds: f64,
-    /// Its seat, if it has one of several.
+    /// The agent's seat, if it has one of several.
     pub seat: Option<u32>,
-    /// How many seats there are, by its settings.
+    /// How many seats there are, by the agent's settings.
     pub seats: u32,
-    /// How many agents of its key there are to be, if its settings say that.
+    /// How many agents of the key there are to be, if the agent's settings say so.
     pub agents: Option<u32>,
-    /// The number of its take, while it holds the lock.
+    /// The number of the agent's take, while it holds the lock.
     pub term: Option<u64>,
-    /// Its priority: 1 to 15, or `never`.
+    /// The priority of the agent: 1 to 15, or `never`.
     pub priority: String,
-    /// Why it does not take the lock when that may be had; `None` if it does, or holds it.
+    /// Why the agent does not take the lock when that may be had; `None` if it does, or holds it.
     pub not_candidate_why: Option<String>,
-    /// The revision of the pause that it observes.
+    /// The revision of the pause that the agent observes.
     pub pause: Option<u64>,
-    /// The random id of its bucket; blank if it has not opened one yet.
+    /// The random id of the bucket; blank if the agent has not opened one yet.
     pub epoch: String,
-    /// Whether its store is open.
+    /// Whether the agent's store is open.
     pub store_up: bool,
-    /// Whether its guard answers. One that only observes needs none.
+    /// Whether the agent's guard answers. An agent that only observes needs none.
     pub guard_up: bool,
-    /// How the last start of its term ended, if it failed.
+    /// How the last start of the agent's term ended, if it failed.
     pub start_failure: Option<String>,
     /// R, in seconds.
     pub renewal_seconds: f64,
@@ -140,7 +139,7 @@ pub(crate) fn seconds(time: Duration) -> f64 {
 const SECONDS_MAX: f64 = 1e10;
 
 impl AgentStatus {
-    /// Returns whether an agent of this version may have said that.
+    /// Returns whether an agent of this version may have sent this status.
     pub fn is_valid(&self) -> bool {
         let times = [self.state_seconds, self.service_seconds, self.renewal_seconds];
         self.priority.parse::<Priority>().is_ok()
@@ -149,7 +148,7 @@ impl AgentStatus {
             && times.into_iter().all(|seconds| (0.0..SECONDS_MAX).contains(&seconds))
     }
 
-    /// Reads what an agent has said, made safe to show; `None` if no agent of this version says so.
+    /// Reads an agent's status, made safe to show; `None` if no agent of this version sends it.
     pub fn from_json(value: serde_json::Value) -> Option<AgentStatus> {
         let status: AgentStatus = serde_json::from_value(value).ok()?;
         status.is_valid().then(|| status.sanitized())
@@ -174,24 +173,24 @@ impl AgentStatus {
         }
     }
 
-    /// Returns whether it is on standby, and its service is known to be down.
+    /// Returns whether the agent is on standby, and its service is known to be down.
     pub fn stands_by(&self) -> bool {
         self.state == AgentState::Standby && self.service == ServiceStatus::Down
     }
 
-    /// Returns for how long the first start of its term has been running, if it runs.
+    /// Returns for how long the first start of the agent's term has been running, if it runs.
     pub fn start_runs_for(&self) -> Option<Duration> {
         let runs = self.service == ServiceStatus::Starting && self.start_failure.is_none();
         runs.then(|| Duration::from_secs_f64(self.service_seconds))
     }
 
-    /// Returns whether it takes the lock when that may be had, or holds it.
+    /// Returns whether the agent takes the lock when that may be had, or holds it.
     pub fn is_candidate(&self) -> bool {
         self.not_candidate_why.is_none()
     }
 
-    /// Returns what a person has to know besides the state: what is wrong first, then why the agent
-    /// is in this state, or does not take the lock.
+    /// Returns the remarks for people besides the state: first the faults, then why the agent is in
+    /// this state, or does not take the lock.
     pub fn remarks(&self) -> String {
         let late = "THE SERVICE MAY STILL RUN HERE".to_owned();
         let late = Some(late).filter(|_| self.service == ServiceStatus::Overdue);

@@ -1,4 +1,4 @@
-//! The operator's commands: which there are, what each is told, how each ended.
+//! The operator's commands, the values that each is told, and their outcomes.
 
 use displaydoc::Display;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::core::record::Revision;
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
-/// One of the operator's commands.
+/// A command of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Tells whether the service is, or could be, healthy here.
@@ -23,7 +23,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// All of them; their order is their index.
+    /// All commands; their order is their index.
     pub const ALL: [Command; 5] =
         [Command::Check, Command::Start, Command::Stop, Command::LastResort, Command::OnChange];
 
@@ -39,7 +39,7 @@ impl Command {
     }
 }
 
-/// What a command is told that this agent is: its `$1`.
+/// The role of this agent as a command is told it: its `$1`.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 #[ignore_extra_doc_attributes]
 pub enum Role {
@@ -69,23 +69,23 @@ pub enum Outcome {
     Overran,
 }
 
-/// A command to run, and what it is told.
+/// A command to run, with the values that it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which one.
+    /// The command.
     pub command: Command,
-    /// Its `$1`.
+    /// The role: the command's `$1`.
     pub role: Role,
-    /// When it is killed with its process group.
+    /// When the command is killed with its process group.
     pub deadline: Instant,
     /// Whether the first start of the term still runs beside this check. A start that is asserted
-    /// again finds a service that is to be healthy.
+    /// again finds a service that is to be healthy, and does not count.
     pub starting: bool,
-    /// The lock that it runs under.
+    /// The lock that the command runs under.
     pub context: LockContext,
 }
 
-/// What a command is told of the lock that it runs under.
+/// The lock that a command runs under, as the command is told it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockContext {
     /// Fencing token: revision of the acquiring write, while the lock is held.
@@ -103,7 +103,7 @@ pub struct LockContext {
 const TOLD_BYTES_MAX: usize = 255;
 
 impl LockContext {
-    /// Returns it without what no environment can hold: whoever may write to the
+    /// Returns the context without texts that no environment can hold: anybody who may write to the
     /// bucket could keep stop from being run otherwise.
     pub fn tellable(self) -> LockContext {
         let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');

@@ -1,4 +1,4 @@
-//! What the world tells the pump, and what the pump wants of the world.
+//! The events that the pump takes in, and the effects that it asks for.
 //!
 //! At most one request to the store and one instance of each command are under
 //! way at a time, so an answer needs no number to find its question.
@@ -15,7 +15,7 @@ use crate::core::report::Report;
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
-/// What happened.
+/// An event for the pump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A deadline may have passed.
@@ -41,14 +41,14 @@ pub enum Event {
     StatusRequested,
     /// The health check ended.
     CheckEnded(Outcome),
-    /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
+    /// An event of the guard that [`Effect::ConnectGuard`] with this number asked for.
     Guard(u64, GuardEvent),
     /// The agent was told to end, by the signal of this name.
     Shutdown(&'static str),
 }
 
 impl Event {
-    /// Returns what stands under the key of a seat, if the event tells. `seat` is the one that was
+    /// Returns the state of the key of a seat, if the event tells it. `seat` is the one that was
     /// asked for last: an answer to a read is of its key.
     pub fn key_state(&self, seat: Seat) -> Option<&KeyState> {
         if let Event::Opened(opened) = self {
@@ -58,12 +58,12 @@ impl Event {
     }
 }
 
-/// What the guard tells, or what became of it.
+/// An event of a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardEvent {
-    /// It has answered, or something has changed.
+    /// The guard has answered, or something has changed.
     Report(GuardReport),
-    /// It is gone, or could not be started; why.
+    /// The guard is gone, or could not be started; why.
     Lost(String),
 }
 
@@ -79,10 +79,10 @@ pub struct BucketInfo {
     pub age: Option<Duration>,
     /// The number of servers that keep a copy of the bucket.
     pub replicas: u32,
-    /// Remarks for the operator: which server answered, whether the bucket was created
-    /// just now, what it lacks.
+    /// Remarks for the operator: which server answered, whether the bucket was created just now,
+    /// the hazards of its configuration.
     pub remarks: Vec<String>,
-    /// Why entries that have ended would stay in the bucket for ever, if so.
+    /// The reason why entries that have ended would stay in the bucket for ever, if they would.
     pub retires: Result<(), String>,
 }
 
@@ -91,7 +91,7 @@ pub struct BucketInfo {
 pub struct Opened {
     /// The bucket.
     pub bucket: BucketInfo,
-    /// What stands under the key of each seat.
+    /// The state of the key of each seat.
     pub key_states: Vec<KeyState>,
 }
 
@@ -126,7 +126,7 @@ impl StoreErrorKind {
 /// Why a store did not open or did not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
-    /// What another attempt may change.
+    /// The kind, which tells whether another attempt may help.
     pub kind: StoreErrorKind,
     /// The reason, for the operator.
     pub text: String,
@@ -138,7 +138,7 @@ impl fmt::Display for StoreError {
     }
 }
 
-/// What a compare-and-set came to.
+/// The outcome of a compare-and-set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// Stored, as this revision.
@@ -158,9 +158,9 @@ pub struct SwitchoverRequest {
     pub seat: Seat,
     /// The term of the lock: the request is for no later one.
     pub term: Revision,
-    /// Token of the agent that is to have it.
+    /// Token of the agent that is to have the lock.
     pub to: String,
-    /// From here on nobody begins to carry it out.
+    /// From here on nobody begins to carry the request out.
     pub until: Instant,
 }
 
@@ -171,39 +171,39 @@ pub struct Pause {
     pub revision: Revision,
     /// A random number: no other pause has it.
     pub number: u64,
-    /// When it ends by itself.
+    /// When the pause ends by itself.
     pub until: Instant,
     /// The requester, for people.
     pub by: String,
-    /// Why it was requested, for people.
+    /// Why the pause was requested, for people.
     pub reason: String,
 }
 
-/// What the pump wants done. Effects are performed in their order.
+/// An effect that the pump asks for. Effects are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Read the key of a seat and answer with [`Event::Read`] by the deadline.
     Read {
-        /// Which seat.
+        /// The seat.
         seat: Seat,
-        /// When to answer that nothing was had.
+        /// When to answer that nothing was read.
         deadline: Instant,
     },
     /// Store the record of a seat if its key stands at `expected`; answer with
     /// [`Event::Written`] by the deadline.
     Write {
-        /// Which seat.
+        /// The seat.
         seat: Seat,
         /// The revision that the key must stand at; 0 for none.
         expected: Revision,
-        /// What to store.
+        /// The record to store.
         record: Record,
         /// When to answer that the outcome is unknown.
         deadline: Instant,
     },
     /// Request the lock of a seat for this agent from its holder. Best effort.
     RequestSwitchover {
-        /// Which seat.
+        /// The seat.
         seat: Seat,
         /// The term of the lock: the request is for no later one.
         term: Revision,
@@ -211,7 +211,7 @@ pub enum Effect {
         from: String,
         /// Token of this agent.
         to: String,
-        /// For how long the holder may begin.
+        /// For how long the holder may begin to carry the request out.
         lasts: Duration,
     },
     /// Connect to the guard that lives on this host, or start one, and send it these messages
@@ -219,7 +219,7 @@ pub enum Effect {
     ConnectGuard(u64, Vec<ToGuard>),
     /// Send the guard a message.
     TellGuard(ToGuard),
-    /// Kill the guard, which does not answer. No event of it follows.
+    /// Kill the guard, which does not answer. No event of this guard follows.
     KillGuard,
     /// Kill all processes in the control group of start: there is no guard that could.
     KillCgroup,
@@ -239,10 +239,10 @@ pub enum Effect {
 /// How the agent ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// As it was told to, with the service down.
+    /// The agent was told to end, and the service is down.
     Clean,
-    /// Told to end, but the service could not be stopped.
+    /// The agent was told to end, but the service could not be stopped.
     NotStopped,
-    /// The store will not serve it.
+    /// The store will not serve the agent.
     Rejected(StoreError),
 }

@@ -12,11 +12,11 @@ use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
-/// What became of a renewal: stored; refused, since another revision stands there; denied, as by
-/// a full disk; unknown.
+/// The outcomes of a renewal: stored; refused, since another revision stands there; denied, as by a
+/// full disk; unknown.
 const RESULTS: [&str; 4] = ["stored", "refused", "denied", "unknown"];
 
-/// A metric that is 1 if a status has something, else 0: its name, its help, and what that is.
+/// A metric that is 1 if a status has a property, else 0: its name, its help, and the property.
 type FlagMetric = (&'static str, &'static str, fn(&AgentStatus) -> bool);
 
 const FLAGS: [FlagMetric; 5] = [
@@ -47,11 +47,11 @@ pub struct Metrics {
     stop_margin_min: Option<f64>,
     /// The guard has said, since the last move, that the service had to be down before.
     is_overdue: bool,
-    /// By [`RESULTS`].
+    /// Counts by the outcomes in [`RESULTS`].
     renewals: [u64; RESULTS.len()],
-    /// Of the stored ones.
+    /// The time of the stored renewals, summed up.
     renewal_time: Duration,
-    /// By the state before and the new one.
+    /// Counts by the state before and the new one.
     transitions: BTreeMap<(AgentState, AgentState), u64>,
     last_renewal: Option<Duration>,
     /// The write that is under way: when it was sent, and whether it is a renewal.
@@ -77,7 +77,7 @@ impl Metrics {
         }
     }
 
-    /// Takes in what the pump is told. `unix_time` is the time since 1970.
+    /// Takes in an event for the pump. `unix_time` is the time since 1970.
     pub fn handle_event(&mut self, event: &Event, now: Instant, unix_time: Duration) {
         if let Event::Guard(_, GuardEvent::Report(report)) = event {
             self.is_overdue |= report.service == ServiceState::Stopping { overdue: true };
@@ -106,20 +106,20 @@ impl Metrics {
         }
     }
 
-    /// Takes in what the pump wants done.
+    /// Takes in an effect of the pump.
     pub fn handle_effect(&mut self, effect: &Effect, now: Instant) {
         if let Effect::Write { record: Record { lease: Some(lease), .. }, .. } = effect {
             let holds = lease.state != RecordState::Released;
             self.sent = holds.then_some((now, lease.term.is_some()));
         } else if let Effect::Report(Report::Moved { from, to, why, .. }) = effect
-            // Such a report is of no change: it stands before the change that follows.
+            // This report is of no change of state: it stands before the change that follows.
             && *why != Reason::TriedAgain
         {
             *self.transitions.entry((*from, *to)).or_default() += 1;
             if let Reason::Down(left) = why {
                 self.note_margin(seconds(left.0));
             } else if let Reason::DownLate(late) = why
-                // If not, the agent has only heard late that it was down in time.
+                // Otherwise the agent has only heard late that the service was down in time.
                 && self.is_overdue
             {
                 self.note_margin(-seconds(late.0));
@@ -133,8 +133,8 @@ impl Metrics {
         self.stop_margin_min = Some(least);
     }
 
-    /// Takes in how the agent is now, and for how much longer its lock is valid; returns whether
-    /// its status has changed, but for its times.
+    /// Takes in the present status of the agent, and for how much longer its lock is valid; returns
+    /// whether the status has changed, but for its times.
     pub fn update(&mut self, status: AgentStatus, valid: Duration) -> bool {
         self.valid = valid;
         let shown = |it: &AgentStatus| {
@@ -292,7 +292,7 @@ mod tests {
         let mut run = |effect: &Effect, result: Event, ms: u64| {
             metrics.handle_effect(effect, at(1000));
             metrics.handle_event(&result, at(1000 + ms), Duration::from_millis(1_700_000_000_000));
-            // Of no write of this agent.
+            // The closing of the store ends no write of this agent.
             metrics.handle_event(&Event::Closed("gone".to_owned()), at(9000), Duration::ZERO);
             (metrics.renewals, metrics.last_renewal.is_some())
         };

@@ -1,28 +1,28 @@
-//! What the agent decides, and when. Pure: no clock, no I/O, no threads, no
-//! logging, no randomness. Time is an argument.
+//! The decisions of putex, pure: no clock, no I/O, no threads, no logging, no randomness. Time is
+//! an argument.
 //!
 //! | module | its one job |
 //! |---|---|
 //! | [`time`] | instants of one host, and how durations are shown |
 //! | [`text`] | text that others chose, made safe to show |
 //! | [`timing`] | R, F, C and every duration that follows from them |
-//! | [`record`] | what stands in the bucket under the key, and what it means |
-//! | [`command`] | the operator's commands, what each is told, how each ended |
-//! | [`report`] | what the pump tells the operator |
-//! | [`agent_status`] | what an agent says of itself when it is asked for its status |
-//! | [`event`] | what the world tells the pump, what the pump wants of the world |
-//! | [`protocol`] | what agent and guard tell each other |
-//! | [`service_report`] | what the guard tells the operator |
-//! | [`service`] | what the guard does to the service, and the processes of its commands |
+//! | [`record`] | the record in the bucket under the key, and its meaning |
+//! | [`command`] | the operator's commands, the values that each is told, and their outcomes |
+//! | [`report`] | the reports of the pump to the operator |
+//! | [`agent_status`] | the status of an agent, for commands, its metrics and the service manager |
+//! | [`event`] | the events that the pump takes in, and the effects that it asks for |
+//! | [`protocol`] | the messages between agent and guard |
+//! | [`service_report`] | the reports of the guard to the operator |
+//! | [`service`] | the actions of the guard, and the processes of the commands that it runs |
 //! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
-//! | [`mod@write`] | one write, until it is known what became of it |
-//! | [`observed`] | what this host has seen unmoved in a bucket, and since when |
+//! | [`mod@write`] | a write, until its outcome is known |
+//! | [`observed`] | the revisions of a bucket that this host has seen unchanged, and since when |
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
-//! | [`metrics`] | what the metrics of an agent are, and how they are written |
+//! | [`metrics`] | the metrics of an agent, as text for Prometheus |
 
 pub mod agent_status;
 pub mod command;

@@ -1,10 +1,10 @@
-//! What this host has seen unmoved in a bucket, and since when.
+//! The revisions of a bucket that this host has seen unchanged, and since when.
 //!
-//! Nobody removes the ticket of another, or expires a lease, who has not seen it unmoved for long
-//! enough, and a process that makes one attempt sees it for a moment only. So it notes what it has
-//! seen: in its ticket, in the bucket, or in a file of its host. The next process reads that back.
-//! Instants are those of one clock, and revisions those of one bucket: on another clock, and in a
-//! bucket that was made anew, the notes tell nothing.
+//! Nobody removes the ticket of another, or expires a lease, before having seen it unchanged for
+//! long enough, and a process that makes one attempt sees it for a moment only. So the process
+//! notes the revisions that it has seen: in its ticket, in the bucket, or in a file of its host.
+//! The next process reads the notes back. Instants are those of one clock, and revisions those of
+//! one bucket: on another clock, and in a bucket that was made anew, the notes tell nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,10 +22,10 @@ pub const BUCKET: Revision = Revision(0);
 /// Between which instants of this host's clock an entry was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBounds {
-    /// When a read began, or the write itself, before which it was not there; `None` if none is
-    /// known.
+    /// When a read began that did not show the entry, or when the write itself was sent: the entry
+    /// is no older; `None` if no such instant is known.
     pub not_before: Option<Instant>,
-    /// When it was there.
+    /// When the entry was there.
     pub not_after: Instant,
 }
 
@@ -43,7 +43,7 @@ impl WriteBounds {
         WriteBounds { not_before: not_there_at, not_after: ended }
     }
 
-    /// Returns what is known by both of these bounds of one entry.
+    /// Returns the bounds that follow from both of these bounds of one entry.
     #[must_use]
     pub fn and(self, other: WriteBounds) -> WriteBounds {
         WriteBounds {
@@ -53,15 +53,15 @@ impl WriteBounds {
     }
 }
 
-/// A write: which attempt has made it, and when. A store that has gone back gives a revision
-/// again, to another attempt. 0 where no attempt is told apart.
+/// A write: the number of its attempt, and when it was made. A store that has gone back gives a
+/// revision again, to another attempt. The number is 0 where attempts are not told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SeenWrite {
     attempt: u64,
     bounds: WriteBounds,
 }
 
-/// The revisions of a bucket that were seen. No two entries have one revision.
+/// The revisions of a bucket that this host has seen. No two entries have one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The name of the clock; blank for one that tells nothing later.
@@ -70,24 +70,25 @@ pub struct Observed {
     /// anew: the same revision is that of another entry then.
     epoch: String,
     writes: BTreeMap<Revision, SeenWrite>,
-    /// When the last read of a key began that was certain to show its last revision, and that.
+    /// The last revision that a read of a key was certain to show as the newest, and when that read
+    /// began.
     exact: Option<(Revision, Instant)>,
 }
 
 impl Observed {
-    /// Returns nothing seen, by this clock, in the bucket of this id.
+    /// Returns no revisions seen, by this clock, in the bucket of this id.
     pub fn nothing(clock: &str, epoch: &str) -> Observed {
-        // It is one word in the text.
+        // The epoch is one word in the text.
         let epoch = epoch.chars().filter(char::is_ascii_graphic).collect();
         Observed { clock: clock.to_owned(), epoch, ..Observed::default() }
     }
 
-    /// Returns the name of its clock.
+    /// Returns the name of the clock.
     pub fn clock(&self) -> &str {
         &self.clock
     }
 
-    /// Returns whether nothing was seen.
+    /// Returns whether no revision was seen.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.exact.is_none()
     }
@@ -109,7 +110,7 @@ impl Observed {
         self.written(revision).map(|bounds| bounds.not_after)
     }
 
-    /// Returns what was seen, and since when.
+    /// Returns the revisions that were seen, and since when.
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = (Revision, Instant)> {
         self.writes.iter().map(|(revision, seen)| (*revision, seen.bounds.not_after))
@@ -120,7 +121,7 @@ impl Observed {
         self.writes.get(&revision).map(|seen| seen.bounds)
     }
 
-    /// These revisions are seen now, and no others but the bucket.
+    /// The revisions that are seen now replace all others but the bucket.
     pub fn see(&mut self, revisions: impl IntoIterator<Item = Revision>, now: Instant) {
         let known = std::mem::take(&mut self.writes);
         let bounds = WriteBounds::of_read(None, now);
@@ -163,7 +164,7 @@ impl Observed {
         true
     }
 
-    /// A read which began then and has shown this revision was no old one.
+    /// A read that began at `began` and has shown this revision was no old one.
     pub fn confirm(&mut self, revision: Revision, began: Instant) {
         self.exact = Some((revision, began));
     }
@@ -179,13 +180,13 @@ impl Observed {
         self.exact = Some((revision, sent));
     }
 
-    /// Forgets all but the bucket: somebody has removed the entries of the key.
+    /// Forgets all revisions but the bucket: somebody has removed the entries of the key.
     pub fn forget_all(&mut self) {
         self.writes.retain(|revision, _| *revision == BUCKET);
         self.exact = None;
     }
 
-    /// This is the last write of a key.
+    /// This revision is the last write of a key.
     fn read_last(&mut self, revision: Revision, attempt: u64, bounds: WriteBounds) {
         self.writes.retain(|known, _| [BUCKET, revision].contains(known));
         if revision != BUCKET {
@@ -199,15 +200,16 @@ impl Observed {
         self.writes.insert(revision, SeenWrite { bounds, ..seen });
     }
 
-    /// Returns its clock and its bucket, with which the text begins.
+    /// Returns the clock and the bucket, with which the text begins.
     pub fn heading(&self) -> String {
         format!("{} {}", self.clock, self.epoch)
     }
 
-    /// Returns what was seen as a text of one line: the clock, the epoch, `REVISION:NOT-AFTER` of
-    /// each entry, with the attempt and the earlier bound `REVISION.ATTEMPT:NOT-AFTER:NOT-BEFORE`,
-    /// and `=REVISION:BEGAN` of the last exact read. Times are milliseconds, which are rounded so
-    /// that nothing counts as seen for longer, or as written later, than it was.
+    /// Returns the revisions that were seen as a text of one line: the clock, the epoch,
+    /// `REVISION:NOT-AFTER` of each entry, with the attempt and the earlier bound
+    /// `REVISION.ATTEMPT:NOT-AFTER:NOT-BEFORE`, and `=REVISION:BEGAN` of the last exact read. Times
+    /// are milliseconds, which are rounded so that no revision counts as seen for longer, or as
+    /// written later, than it was.
     pub fn to_text(&self) -> String {
         let mut text = self.heading();
         let down = |at: Instant| at.since_boot().as_millis();
@@ -225,7 +227,7 @@ impl Observed {
         text
     }
 
-    /// Reads such a text. What is damaged is left out: that costs time only.
+    /// Reads such a text. A damaged word is left out, which costs time only.
     pub fn from_text(text: &str) -> Observed {
         let mut words = text.split_ascii_whitespace();
         let mut name = || words.next().filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -302,7 +304,7 @@ mod tests {
         assert!(learnt("boot", &Observed::from_text("boot 8c3f 7:2"), at(9)).is_empty());
         // The clock has gone back.
         assert_eq!(learnt("boot", &read, at(4)).since(BUCKET), None);
-        // What was seen by this process is not forgotten, and the earlier time counts.
+        // A revision that this process has seen is not forgotten, and the earlier time counts.
         later.learn(&Observed::from_text("boot 8c3e 7:1 8:6"), at(9));
         later.learn(&Observed::from_text("boot 8c3e 7:3"), at(9));
         assert_eq!(later.to_text(), "boot 8c3e 0:5 7:1 8:6");
@@ -324,7 +326,7 @@ mod tests {
     fn a_revision_was_written_after_the_last_exact_read_that_lacks_it() {
         let mut seen = Observed::default();
         assert!(read(&mut seen, (0, 0), [1, 2], true));
-        // A server that is behind may not have shown what was there already.
+        // A server that is behind may not have shown an entry that was there already.
         assert!(read(&mut seen, (0, 0), [3, 4], false));
         assert!(read(&mut seen, (7, 1), [5, 6], true));
         assert!(read(&mut seen, (7, 1), [8, 9], true));
@@ -341,8 +343,8 @@ mod tests {
         assert_eq!(seen.written(Revision(13)), Some(WriteBounds::of_read(Some(at(14)), at(19))));
     }
 
-    /// A store that was put back gave the revision again, and the lease was expired by what had
-    /// been noted of another one.
+    /// A store that was put back gave the revision again, and the lease was expired by the notes of
+    /// another one.
     #[test]
     fn a_revision_that_is_given_again_is_another_write() {
         let mut seen = Observed::default();

@@ -1,8 +1,8 @@
-//! Which agent takes a lock that several may have.
+//! The priority of an agent among those that may take a lock.
 //!
 //! A priority is no part of the rules for a lock: it only delays. When the lock may be had, an
 //! agent of the first priority takes it at once, and each further one lets the ones before it go
-//! first, for as long as a request may take. Whoever has the lock keeps it.
+//! first, for as long as a request may take. An agent that has the lock keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use std::time::Duration;
 /// The last priority of an agent that may take a lock.
 pub const PRIORITY_MAX: u8 = 15;
 
-/// The priority of an agent. The one that goes first is the smallest.
+/// The priority of an agent. The smallest one goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// It lets so many others go first, 0 to 14.
+    /// The agent lets so many others go first, 0 to 14.
     Behind(u8),
-    /// It never takes a lock that is another's, or nobody's.
+    /// The agent never takes a lock that is another's, or nobody's.
     Never,
 }
 
@@ -29,13 +29,13 @@ impl Priority {
         (1..=PRIORITY_MAX).contains(&number).then(|| Priority::Behind(number - 1))
     }
 
-    /// Returns whether such an agent takes locks.
+    /// Returns whether an agent of this priority takes locks.
     pub fn is_candidate(self) -> bool {
         self != Priority::Never
     }
 
-    /// Returns how long it lets others go first when the lock may be had. `step` is how long one of
-    /// them may take to have it.
+    /// Returns for how long the agent lets others go first when the lock may be had. `step` is the
+    /// time that one of them may take to get it.
     pub fn delay(self, step: Duration) -> Duration {
         match self {
             Priority::Behind(others) => step * u32::from(others),

@@ -5,9 +5,9 @@
 //! guard -> agent   Report, as the answer to every message, and after every change
 //! ```
 //!
-//! A grant lets the guard run the service until the lock runs out. So an agent that is
-//! killed, paused, cut off or upgraded needs no rule of its own: its grant runs out, or
-//! is extended in time.
+//! A grant lets the guard run the service until the lock runs out. So an agent that is killed,
+//! paused, cut off or upgraded needs no rule of its own: its grant runs out, or is extended in
+//! time.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ impl Grant {
     }
 }
 
-/// What is at stake when the service is stopped.
+/// The stake of a stop: whether the service had a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stake {
     /// The service was started under a lock: another host starts it after `dead_by`.
@@ -57,10 +57,10 @@ pub struct StopOrder {
     pub context: LockContext,
 }
 
-/// What an agent tells its guard.
+/// A message from an agent to its guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
-    /// How the guard is set up. The first message on every connection. It is sent with more.
+    /// How the guard is set up. The first message on every connection, sent with more than this.
     #[serde(skip)]
     Hello(GuardConfig),
     /// The service may run; extends an earlier grant.
@@ -93,23 +93,23 @@ pub struct GuardConfig {
     pub device: DeviceUse,
 }
 
-/// What a guard tells its agent.
+/// The report of a guard to its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardReport {
     /// Number of messages that the guard has received on this connection. The report answers
     /// all of them.
     pub heard: u64,
-    /// What the guard knows of the service.
+    /// The guard's knowledge of the service.
     pub service: ServiceState,
     /// Why the service must not be started here, if so.
     pub unfit: Option<String>,
-    /// How the last start of this term ended, if it failed. It is for people: nothing is decided
-    /// by it.
+    /// How the last start of this term ended, if it failed. The text is for people: nothing is
+    /// decided by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_failure: Option<String>,
 }
 
-/// What a guard knows of the service.
+/// A guard's knowledge of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
     /// The guard of the previous instance may have left the service running.
@@ -118,14 +118,14 @@ pub enum ServiceState {
     Down,
     /// The service may run under this grant.
     Up(Grant, StartState),
-    /// The service is being stopped; the flag tells that it had to be down by now.
+    /// The service is being stopped; the flag tells whether it had to be down by now.
     Stopping {
         /// `dead_by` has passed.
         overdue: bool,
     },
 }
 
-/// What became of the start commands of a term.
+/// The state of the start commands of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartState {
     /// Start was not run under this grant.

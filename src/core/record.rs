@@ -1,8 +1,8 @@
-//! What stands in the bucket under the key, and what it means.
+//! The record in the bucket under the key, and its meaning.
 //!
-//! The value is the token, plain, and blank when released: what putex 0.2.0 and
-//! the `nats` command read and write. Everything else is [`Lease`], in headers of
-//! the same message. A record without them was written by somebody else.
+//! The value is the token, plain, and blank when released: putex 0.2.0 and the `nats` command read
+//! and write it. Everything else is [`Lease`], in headers of the same message. A record without
+//! these headers was written by somebody else.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::priority::Priority;
 
-/// The store's number for one write. Later writes have larger ones; 0 means that
-/// the key has no record.
+/// The store's number for one write. Later writes have larger ones; 0 means that the key has no
+/// record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// One instance of an agent: a random number chosen when the process started.
+/// The random number of one instance of an agent, chosen when the process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
@@ -32,23 +32,23 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// What the writer of a record was doing.
+/// The state of the writer of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
-    /// It took the lock from another and waits before it starts the service.
+    /// The writer took the lock from another and waits before it starts the service.
     Taking,
-    /// It runs the service.
+    /// The writer runs the service.
     Active,
-    /// It stopped the service and gave the lock back. The value is blank.
+    /// The writer stopped the service and gave the lock back. The value is blank.
     Released,
 }
 
-/// What putex writes beside the token.
+/// The part of a record that putex writes beside the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who wrote it.
+    /// The instance that wrote the record.
     pub incarnation: Incarnation,
-    /// Which attempt of that incarnation this was: a repeated write keeps it.
+    /// The number of the writer's attempt: a repeated write keeps it.
     pub nonce: u64,
     /// Name of the writer's host.
     pub host: String,
@@ -60,15 +60,15 @@ pub struct Lease {
     pub failures: u32,
     /// The writer's C.
     pub confirmations: u32,
-    /// How long a challenger must wait after it has seen the record: F·R of the writer. What
-    /// another version has published counts, if that is more.
+    /// How long a challenger must wait after it has seen the record: F·R of the writer. A lock time
+    /// that another version has published counts, if it is longer.
     pub lock_time: Duration,
-    /// How long a successor must wait between taking over and starting. C·R of
-    /// the writer; while [`RecordState::Taking`], of its predecessor too if longer.
+    /// How long a successor must wait between taking over and starting. C·R of the writer; while
+    /// [`RecordState::Taking`], of its predecessor too if longer.
     pub grace: Duration,
     /// Revision of the acquiring write; `None` in that write itself.
     pub term: Option<Revision>,
-    /// What the writer was doing.
+    /// The state of the writer.
     pub state: RecordState,
     /// The writer's priority; `None` if it wrote none.
     pub priority: Option<Priority>,
@@ -76,28 +76,28 @@ pub struct Lease {
     pub released_to: Option<String>,
 }
 
-/// A value with, when putex 0.3 or later wrote it, the [`Lease`] beside it.
+/// A value, with the [`Lease`] beside it when putex 0.3 or later wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The holder's token; blank when nobody holds the lock.
     pub token: String,
-    /// `None` when something else wrote the record: putex 0.2.0, an operator.
+    /// `None` when another program wrote the record: putex 0.2.0, or a tool of an operator.
     pub lease: Option<Lease>,
 }
 
 impl Record {
-    /// Returns whether it says that nobody holds the lock.
+    /// Returns whether the record says that nobody holds the lock.
     pub fn is_blank(&self) -> bool {
         self.token.trim().is_empty()
     }
 }
 
-/// What a read found under the key.
+/// The value of a key, as a read found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-// A record is what stands there nearly always.
+// Nearly all values are records.
 #[allow(clippy::large_enum_variant)]
 pub enum KeyValue {
-    /// No message at all.
+    /// No message.
     Absent,
     /// The mark that a delete or purge left behind.
     Marker,
@@ -106,7 +106,7 @@ pub enum KeyValue {
 }
 
 impl KeyValue {
-    /// Returns what putex 0.3 or later wrote beside the token, if it did.
+    /// Returns the part that putex 0.3 or later wrote beside the token, if it did.
     pub fn lease(&self) -> Option<&Lease> {
         match self {
             KeyValue::Record(record) => record.lease.as_ref(),
@@ -115,17 +115,17 @@ impl KeyValue {
     }
 }
 
-/// What a read found, and the revision that it stands at.
+/// The state of a key, as a read found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyState {
     /// Revision of the key's last message; 0 when absent.
     pub revision: Revision,
-    /// What that message says.
+    /// The value of that message.
     pub value: KeyValue,
 }
 
-/// Which bucket this is. Two buckets of one name, or one bucket before and after
-/// its server forgot it, differ in it.
+/// The identity of a bucket. Two buckets of one name, or one bucket before and after its server
+/// forgot it, differ in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketId {
     /// Random id, written once into every bucket.

@@ -1,6 +1,6 @@
-//! What the pump tells the operator. Only people read the texts: code and tests match on the
-//! variants. The comment of a variant is its text: `displaydoc` makes it one. Texts of others
-//! in it are sanitized.
+//! The reports of the pump to the operator. Only people read the texts: code and tests match on the
+//! variants. The comment of a variant is its text: `displaydoc` makes it one. Texts of others in it
+//! are sanitized.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub enum Report {
         from: AgentState,
         /// The new state.
         to: AgentState,
-        /// Why.
+        /// Why the state has changed.
         why: Reason,
-        /// How much it matters.
+        /// The level of the line.
         level: Level,
     },
     /// {0}
@@ -51,7 +51,7 @@ pub enum Report {
     ElectionRisk {
         /// T.
         lock_time: Ms,
-        /// What T has to be at least.
+        /// The least T that survives an election.
         least: Ms,
         /// How many servers keep a copy of the bucket.
         replicas: u32,
@@ -65,9 +65,9 @@ pub enum Report {
     #[displaydoc("no answer to a write after {after}: {why}")]
     /// No answer to a write.
     WriteUnanswered {
-        /// How long it was waited for.
+        /// How long the answer was waited for.
         after: Ms,
-        /// Why there is none.
+        /// Why there is no answer.
         why: String,
         /// The copy before it had no answer either.
         again: bool,
@@ -76,9 +76,9 @@ pub enum Report {
     NotStored(String),
     /// {lock} is held by {holder}, revision {revision}
     HeldBy {
-        /// Which lock.
+        /// The lock.
         lock: LockName,
-        /// Who.
+        /// The holder.
         holder: Holder,
         /// Revision of the record.
         revision: Revision,
@@ -87,9 +87,9 @@ pub enum Report {
     },
     /// {lock} is free ({free}), revision {revision}
     IsFree {
-        /// Which lock.
+        /// The lock.
         lock: LockName,
-        /// Why it is free.
+        /// Why the lock is free.
         free: FreeReason,
         /// Revision of the record.
         revision: Revision,
@@ -100,14 +100,14 @@ pub enum Report {
     TakesSeat(Seat),
     /// would take {lock} now, {why}: it only observes
     WouldTake {
-        /// Which lock.
+        /// The lock.
         lock: LockName,
-        /// Why it may be taken.
+        /// Why the lock may be taken.
         why: Reason,
     },
     /// {lock} is requested: its holder has priority {than}
     RequestsFailback {
-        /// Which lock.
+        /// The lock.
         lock: LockName,
         /// The holder's priority.
         than: Priority,
@@ -147,9 +147,9 @@ pub enum Report {
     DuplicateToken {
         /// The token.
         token: String,
-        /// The other's host.
+        /// The host of the other agent.
         host: String,
-        /// The other's incarnation.
+        /// The incarnation of the other agent.
         incarnation: String,
     },
     /// not a candidate: {0}
@@ -181,7 +181,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// Returns how much it matters.
+    /// Returns the level of the line.
     pub fn level(&self) -> Level {
         match self {
             Self::Moved { level, .. } => *level,
@@ -208,7 +208,7 @@ impl Report {
     }
 }
 
-/// Which lock of a group of agents, in a text.
+/// The name of a lock of a group of agents, in a text.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum LockName {
     /// the lock
@@ -314,7 +314,7 @@ impl Reason {
     }
 }
 
-/// How it shows that the store does not have what it had.
+/// The sign that the store has lost writes.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Rollback {
     /// the bucket was created anew: epoch {0} became {1}
@@ -338,7 +338,7 @@ pub enum LockState {
     Free(FreeReason),
 }
 
-/// Who holds a lock.
+/// The holder of a lock, in a text.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Holder {
     /// {0}, in a bucket that has rolled back

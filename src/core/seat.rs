@@ -1,9 +1,9 @@
 //! Seats: how many agents may be active at once, each under a lock of its own.
 //!
 //! A group of agents has K seats, which are K keys with numbers from 0. An agent has one of them at
-//! the most, and each is a lock with its own term: whoever loses a seat moves no other. The key of
-//! seat 0 is the key of the group itself, so a group of one seat can be given more while its agents
-//! are restarted one after the other.
+//! the most, and each is a lock with its own term: an agent that loses a seat moves no other. The
+//! key of seat 0 is the key of the group itself, so a group of one seat can be given more while its
+//! agents are restarted one after the other.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub const SEATS_MAX: u32 = 32;
 pub struct Seat(pub u32);
 
 impl Seat {
-    /// The only seat of a group without more.
+    /// The only seat of a group of one seat.
     pub const FIRST: Seat = Seat(0);
 
     /// Returns all seats of a group of so many.
@@ -25,7 +25,7 @@ impl Seat {
         (0..seats).map(Seat)
     }
 
-    /// Returns its place in a list of all seats.
+    /// Returns the place of the seat in a list of all seats.
     pub fn index(self) -> usize {
         self.0 as usize
     }

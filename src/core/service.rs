@@ -1,24 +1,24 @@
-//! What the guard does to the service, and the processes of the commands that it runs.
+//! The actions of the guard, and the processes of the commands that it runs.
 
 use crate::core::command::Command;
 use crate::core::protocol::GuardReport;
 use crate::core::service_report::ServiceReport;
 use crate::core::time::Instant;
 
-/// What the guard does. Actions are performed in their order.
+/// An action of the guard. Actions are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardAction {
-    /// Run a command. It waits for [`GuardAction::Release`] before it begins. The instant is
-    /// when it is killed, which the command is told.
+    /// Run a command. It waits for [`GuardAction::Release`] before it begins. It is killed at this
+    /// instant, which the command is told.
     Run(Command, Instant),
     /// Let a command begin that was spawned.
     Release(Command),
-    /// Kill a command with its process group. The end is told all the same.
+    /// Kill a command with its process group. Its end is told all the same.
     Kill(Command),
     /// Kill all processes in the control group of start. Nobody waits for their end.
     KillCgroup,
-    /// Kill all processes in the control group of start, say so if there are any, and tell
-    /// when it is empty.
+    /// Kill all processes in the control group of start, report them if there are any, and tell
+    /// when the group is empty.
     EmptyCgroup,
     /// Tell the operator.
     Log(ServiceReport),
@@ -41,16 +41,16 @@ pub enum GuardAction {
 /// The process of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Process {
-    /// There is none.
+    /// There is no process.
     #[default]
     None,
-    /// It is being spawned, or waits for its release: it can do nothing yet.
+    /// The process is being spawned, or waits for its release: it can do nothing yet.
     Waiting,
-    /// The same, but it will not be released.
+    /// As [`Process::Waiting`], but the process will not be released.
     Unwanted,
-    /// It was released.
+    /// The process was released.
     Released,
-    /// It was released and killed, and has not ended.
+    /// The process was released and killed, and has not ended.
     Dying,
 }
 
@@ -112,7 +112,7 @@ impl Processes {
         };
     }
 
-    /// A command was spawned and waits: lets it begin, or kills one that may not or that is not
+    /// A command was spawned and waits: lets it begin, or kills one that may not begin or is not
     /// wanted any more.
     pub(super) fn spawned(&mut self, command: Command, may_begin: bool) {
         if may_begin && *self.of(command) == Process::Waiting {

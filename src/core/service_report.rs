@@ -1,5 +1,5 @@
-//! What the guard tells the operator. Only people read the texts: code and tests match on the
-//! variants. The comment of a variant is its text: `displaydoc` makes it one.
+//! The reports of the guard to the operator. Only people read the texts: code and tests match on
+//! the variants. The comment of a variant is its text: `displaydoc` makes it one.
 
 use displaydoc::Display;
 use log::Level::{self, Error, Info, Warn};
@@ -72,7 +72,7 @@ pub enum StopFailure {
 }
 
 impl ServiceReport {
-    /// Returns how much it matters.
+    /// Returns the level of the line.
     pub fn level(&self) -> Level {
         match self {
             Self::Started(_) | Self::DownInTime(_) | Self::Down => Info,

@@ -8,14 +8,14 @@
 //!    +---------------+
 //! ```
 //!
-//! At `dead_by`, in every phase: stop is killed, the control group is killed, MAY STILL RUN
-//! is said, and the last resort is run. Then stop goes on until one run of it counts.
+//! At `dead_by`, in every phase: stop is killed, the control group is killed, MAY STILL RUN is
+//! logged, and the last resort is run. Then stop goes on until one run of it counts.
 //!
 //! # Rules
 //!
 //! 1. Start is killed before stop begins. Stop waits for the end of start for at most
 //!    [`SLACK`], or half of the time that is left.
-//! 2. A run of stop counts when it succeeded and no start was alive when it began. One that
+//! 2. A run of stop counts when it succeeded and no start was alive when it began. A run that
 //!    began beside a dying start is killed when that start has ended, and run again.
 //! 3. After a run that counts, the control group of start is emptied before the service is
 //!    reported as down.
@@ -38,11 +38,12 @@ use crate::core::timing::{SLACK, Timing};
 /// Whether the last resort may be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastResort {
-    /// There is none, it has succeeded, or it is not for this case.
+    /// There is no last resort, it has succeeded, or it is not for this case.
     Never,
-    /// It is run next.
+    /// The last resort is run next.
     Next,
-    /// It has failed; it is run again when stop has failed after it, or cannot be killed.
+    /// The last resort has failed; it is run again when stop has failed after it, or cannot be
+    /// killed.
     Failed,
 }
 
@@ -67,17 +68,18 @@ struct Running {
     beside_start: bool,
 }
 
-/// One run of the procedure.
+/// A run of the stop procedure.
 #[derive(Clone, Debug)]
 pub(super) struct StopProcedure {
     timing: Timing,
-    /// When the service must be down, why, and what the commands are told.
+    /// The order that is carried out: when the service must be down, what is at stake, and the lock
+    /// that the commands are told.
     order: StopOrder,
     last_resort: LastResort,
     phase: Phase,
     /// `dead_by` has passed.
     overdue: bool,
-    /// The failure that was said last; the same is not said again.
+    /// The failure that was reported last; the same is not reported again.
     said: Option<Outcome>,
 }
 
@@ -109,7 +111,7 @@ impl StopProcedure {
         }
     }
 
-    /// Returns what is carried out.
+    /// Returns the order that is carried out.
     pub(super) fn order(&self) -> &StopOrder {
         &self.order
     }
@@ -203,7 +205,8 @@ impl StopProcedure {
         let late = self.overdue || now >= self.order.dead_by;
         self.phase = Phase::Waiting(match outcome {
             _ if start_has_ended => now,
-            // It has used its time, or this process was suspended meanwhile: stop is run again now.
+            // Stop has used its time, or this process was suspended meanwhile: stop is run again
+            // now.
             Outcome::Overran if late => now,
             Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran if late => now.after(r),
             Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran => now.after(r / 4),
@@ -228,7 +231,7 @@ impl StopProcedure {
         down
     }
 
-    /// Does what is due.
+    /// Takes the steps that are due.
     pub(super) fn advance(&mut self, processes: &mut Processes, now: Instant) {
         if !self.overdue && now >= self.order.dead_by {
             self.become_overdue(processes, now);
@@ -265,7 +268,7 @@ impl StopProcedure {
             processes.kill(Command::Stop);
             running.until = now.after(self.timing.renewal());
             if last_resort {
-                // Its end is not waited for.
+                // The procedure does not wait for its end.
                 let why = StopFailure::Overran(Ms(now.since(running.began)));
                 processes.report(ServiceReport::StopFailed(why));
             }
@@ -293,7 +296,7 @@ impl StopProcedure {
         if self.overdue && self.last_resort_is_next(processes) {
             self.run_last_resort(processes, now);
         } else if processes.is_alive(Command::Stop) {
-            // It was killed and has not ended.
+            // Stop was killed and has not ended.
             processes.kill(Command::Stop);
             self.pass_turn_to_last_resort();
             self.phase = Phase::Waiting(now.after(self.timing.renewal() / 4));

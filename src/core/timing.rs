@@ -25,20 +25,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::time::Ms;
 
-/// Part of the stop budget that is kept back: the agent or its guard may wake this
-/// late, and the kernel needs a moment to tear a killed process group down.
+/// Part of the stop budget that is kept back: the agent or its guard may wake this late, and the
+/// kernel needs a moment to tear a killed process group down.
 ///
-/// 20 ms: a loaded two-core machine was seen to wake a sleeper up to 10 ms late;
-/// the rest is for SIGKILL to take effect. Smaller values leave a stop command
-/// more time and the promise less. Whoever wakes later than this says so, with the
-/// number.
+/// 20 ms: a loaded two-core machine was seen to wake a sleeper up to 10 ms late; the rest is for
+/// SIGKILL to take effect. Smaller values leave a stop command more time and the promise less. A
+/// process that wakes later than this logs it, with the number.
 pub const SLACK: Duration = Duration::from_millis(20);
 
 /// Shortest time that a request is given: a loaded host needs a few milliseconds
 /// for a round trip.
 const ATTEMPT_MIN: Duration = Duration::from_millis(10);
 
-/// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
+/// Shortest time in which a guard has to answer: a loaded host needs so long to start a process.
 const GUARD_ANSWER_MIN: Duration = Duration::from_millis(250);
 
 /// Shortest renewal interval that is accepted. Below it one stroke's processes
@@ -67,7 +66,7 @@ pub const REACH_MAX: Duration = Duration::from_secs(10);
 
 /// R, F, C and the clock rate error: all that an operator chooses about time.
 ///
-/// Made by [`Timing::new`] alone, so every value satisfies what is refused there.
+/// Made by [`Timing::new`] alone, so no value breaks an inequality that is checked there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(Duration, u32, u32, u32)", into = "(Duration, u32, u32, u32)")]
 pub struct Timing {
@@ -104,7 +103,7 @@ impl From<Timing> for (Duration, u32, u32, u32) {
 }
 
 impl Timing {
-    /// Checks a combination and returns it. All that is wrong is told.
+    /// Checks a combination and returns it. All faults are told.
     ///
     /// # Errors
     ///
@@ -138,7 +137,7 @@ impl Timing {
             let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
             faults.push(format!("--drift: {given} is more than the maximum of {most}"));
         }
-        // What follows depends on these.
+        // The checks that follow depend on these.
         let is_in_range = faults.is_empty();
         if failures < 2 {
             faults.push(format!(
@@ -198,7 +197,7 @@ impl Timing {
         self.validity_of(self.lock_time())
     }
 
-    /// Returns the same for another lock time.
+    /// Returns the validity of another lock time.
     pub fn validity_of(self, lock: Duration) -> Duration {
         shortened(lock, self.drift_ppm)
     }
@@ -234,7 +233,7 @@ impl Timing {
         (self.validity() + self.stop_budget()).saturating_sub(self.renewal)
     }
 
-    /// What two clocks, one slow and one fast, can lose of C·R:
+    /// The time that two clocks, one slow and one fast, can lose of C·R:
     /// C·R − C·R·(1 − e)/(1 + e) = C·R·2e/(1 + e), rounded up.
     fn drift_share(self) -> Duration {
         let (ppm, one) = (u128::from(self.drift_ppm), 1_000_000u128);
@@ -243,14 +242,14 @@ impl Timing {
     }
 }
 
-/// Returns what a clock whose rate is off by this share may count at most while `of` passes on a
-/// true one, so that no more passes: `of`·(1 − e), rounded down.
+/// Returns the time that a clock whose rate is off by this share may count at most while `of`
+/// passes on a true one, so that no more passes: `of`·(1 − e), rounded down.
 pub(crate) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
     of - share_up(of, drift_ppm)
 }
 
-/// Returns what such a clock must count until `of` has passed on a true one: `of`·(1 + e), rounded
-/// up.
+/// Returns the time that such a clock must count until `of` has passed on a true one: `of`·(1 + e),
+/// rounded up.
 pub(crate) fn lengthened(of: Duration, drift_ppm: u32) -> Duration {
     of.saturating_add(share_up(of, drift_ppm))
 }
@@ -259,7 +258,7 @@ fn share_up(of: Duration, ppm: u32) -> Duration {
     from_nanos((of.as_nanos() * u128::from(ppm)).div_ceil(1_000_000))
 }
 
-/// Saturates instead of wrapping: every caller's value is at most a few hours.
+/// Returns a duration. Saturates instead of wrapping: every caller's value is at most a few hours.
 fn from_nanos(nanos: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -1,5 +1,5 @@
-//! Which timeout of a watchdog device resets the host before the service must be
-//! dead, and does not reset a healthy one.
+//! The timeout with which a watchdog device resets the host before the service must be dead, and
+//! does not reset a healthy one.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! One write, until it is known what became of it.
+//! A write, until its outcome is known.
 //!
-//! A compare-and-set names the revision that it replaces. One without an answer is repeated
+//! A compare-and-set names the revision that it replaces. A write without an answer is repeated
 //! unchanged: of all its copies one is stored at most. When the store says that the key stands
 //! elsewhere, a read tells by the number of the attempt whether that is an earlier copy.
 //!
@@ -18,9 +18,9 @@ use super::time::Instant;
 /// A write whose outcome is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingWrite {
-    /// The revision that it replaces.
+    /// The revision that the write replaces.
     pub(super) expected: Revision,
-    /// The number by which it is known.
+    /// The number by which the write is known.
     pub(super) attempt: u64,
     pub(super) first_sent: Instant,
     pub(super) last_sent: Instant,
@@ -28,23 +28,24 @@ pub struct PendingWrite {
     pub(super) is_unknown: bool,
 }
 
-/// What is known of a write.
+/// The outcome of a write, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is stored.
+    /// The write is stored.
     Held {
-        /// The revision at which it stands.
+        /// The revision at which the write stands.
         revision: Revision,
-        /// When it was sent, at the earliest.
+        /// When the write was sent, at the earliest.
         sent: Instant,
     },
-    /// It is not stored, and never will be: another write has come first.
+    /// The write is not stored, and never will be: another write has come first.
     Lost,
-    /// It does not stand. It may have stood: another write has come first, or has replaced it.
+    /// The write does not stand. It may have stood: another write has come first, or has replaced
+    /// it.
     Replaced,
-    /// It is not stored, and the store says why: no copy of it is under way.
+    /// The write is not stored, and the store says why: no copy of it is under way.
     Refused(String),
-    /// Nothing is known, for this reason: the same write is sent again.
+    /// The outcome is not known, for this reason: the same write is sent again.
     Repeat(String),
     /// The key is to be read.
     Read,
@@ -52,7 +53,7 @@ pub enum Outcome {
 
 impl PendingWrite {
     /// Returns a write in the place of this revision, the first copy of which is sent at this
-    /// instant. `attempt` stands in what is written: no other write of the key has this number.
+    /// instant. The record contains `attempt`: no other write of the key has this number.
     pub fn send(expected: Revision, attempt: u64, now: Instant) -> PendingWrite {
         PendingWrite { expected, attempt, first_sent: now, last_sent: now, is_unknown: false }
     }
@@ -66,7 +67,7 @@ impl PendingWrite {
     pub fn answered(&mut self, written: Written) -> Outcome {
         match written {
             Written::Stored(revision) => Outcome::Held { revision, sent: self.last_sent },
-            // The last copy finds what an earlier one has stored.
+            // The last copy may have found the record that an earlier one has stored.
             Written::Moved(_) if self.is_unknown => Outcome::Read,
             Written::Moved(_) => Outcome::Lost,
             Written::Denied(why) if self.is_unknown => Outcome::Repeat(why),
@@ -79,10 +80,10 @@ impl PendingWrite {
     }
 
     /// Takes in that a read has shown this revision of the key, 0 for none, and the number of the
-    /// attempt in it, if that is one of the same owner.
+    /// attempt in it, if the same owner wrote it.
     pub fn read(&self, revision: Revision, attempt: Option<u64>) -> Outcome {
         if attempt == Some(self.attempt) {
-            // Nobody knows which copy that is.
+            // Nobody knows which copy the record is.
             Outcome::Held { revision, sent: self.first_sent }
         } else if revision == self.expected {
             // The read may be older than the write, which may come yet.

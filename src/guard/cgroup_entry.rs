@@ -1,10 +1,10 @@
 //! Whether a start enters the control group.
 //!
-//! Start is asserted every R, and to enter costs it, and every fork on the host, some 10 ms.
-//! It is worth that when a service may come of it: at the first start of a term, and when the
-//! service that the last start left inside has died. A start that succeeds and leaves nothing
-//! there has its service run by another, such as an init system or a container engine, and
-//! stays outside until a stop is run.
+//! Start is asserted every R, and to enter the group costs every fork on the host some 10 ms, and
+//! start too. To enter is worth that when a service may come of it: at the first start of a term,
+//! and when the service that the last start left inside has died. A start that succeeds and leaves
+//! no process there has its service run by another, such as an init system or a container engine,
+//! and stays outside until a stop is run.
 
 use super::cgroup::ServiceCgroup;
 
@@ -13,8 +13,8 @@ use super::cgroup::ServiceCgroup;
 pub(super) struct CgroupEntry {
     /// The start that runs has entered.
     entered: bool,
-    /// The last start that entered and succeeded has left something there. Not known before
-    /// there was one, or after a stop.
+    /// The last start that entered and succeeded has left a process there. `None` before there was
+    /// one, or after a stop.
     inhabited: Option<bool>,
 }
 

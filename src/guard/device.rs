@@ -24,8 +24,8 @@ struct Device {
 }
 
 impl Device {
-    /// Opens the device, which makes it run, with a timeout that resets the host before
-    /// the service must be dead. One that cannot is stopped again.
+    /// Opens the device, which makes it run, with a timeout that resets the host before the service
+    /// must be dead. A device that cannot have such a timeout is stopped again.
     ///
     /// # Errors
     ///
@@ -39,15 +39,15 @@ impl Device {
         if let Err(error) = raw::watchdog_timeout(&file)
             && Errno::from_io_error(&error) == Some(Errno::NOTTY)
         {
-            // Nothing must be written to what is no watchdog device.
+            // Nothing must be written to a file that is no watchdog device.
             return Err(refused(path, NO_WATCHDOG));
         }
         let (nowayout, timeout) = (nowayout(&file), Duration::ZERO);
         Device { path: path.to_owned(), file, timeout, nowayout }.with_timeout(timing)
     }
 
-    /// Gives the device, which runs, the timeout of these times, which kicks it. One that cannot
-    /// have it is stopped.
+    /// Gives the device, which runs, the timeout of these times, which kicks it. A device that
+    /// cannot have it is stopped.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Device {
 fn set_timeout(file: &File, timing: Timing) -> Result<Duration, String> {
     let wanted = wanted_timeout(timing)?;
     let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);
-    // One that has a timeout of its own says which below.
+    // A device that has a timeout of its own tells it below.
     let _ = raw::set_watchdog_timeout(file, seconds);
     match raw::watchdog_timeout(file) {
         Err(error) => Err(format!("it tells no timeout: {error}")),
@@ -84,13 +84,13 @@ fn refused(path: &str, why: &str) -> String {
 
 /// Closes a device so that it stops, if it can be stopped.
 fn disarm(mut device: File) {
-    // A failure leaves it running: the host is reset, which is the safe side.
+    // A failure leaves the device running: the host is reset, which is the safe side.
     let _ = device.write_all(b"V");
 }
 
 /// The watchdog device that the guard was told to use, open or not.
 pub(super) struct WatchdogDevice {
-    /// Its path, and whether it is required.
+    /// The path of the device, and whether it is required.
     setting: Option<(String, bool)>,
     timing: Timing,
     open: Option<Device>,
@@ -165,7 +165,7 @@ impl WatchdogDevice {
     }
 }
 
-/// Says what is wrong with a device, as far as that is seen without opening it, which
+/// Returns an error if a device cannot be used, as far as that is seen without opening it, which
 /// would make it run.
 ///
 /// # Errors
@@ -187,7 +187,7 @@ fn is_watchdog(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     match fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem")) {
         Ok(class) => (major, minor) == FIRST || class.ends_with("watchdog"),
-        // Not all devices are told of, and sysfs may not be mounted.
+        // The kernel does not tell of all devices, and sysfs may not be mounted.
         Err(_) => (major, minor) == FIRST || !Path::new("/sys/dev/char").exists(),
     }
 }
@@ -202,8 +202,8 @@ fn cannot_open(error: &io::Error) -> String {
     }
 }
 
-/// Whether the kernel was told never to stop the device. Unknown counts as no: the
-/// kernel's log says so too, and the host is reset when it was wrong.
+/// Returns whether the kernel was told never to stop the device. Unknown counts as no: the kernel's
+/// log says so too, and the host is reset when the answer was wrong.
 fn nowayout(file: &File) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));

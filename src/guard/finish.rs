@@ -1,4 +1,4 @@
-//! `putex finish`: what a service manager runs when an agent has ended, however it
+//! `putex finish`: a command for service managers, which run it when an agent has ended, however it
 //! did. When its guard is gone too, nobody else would stop the service.
 
 use std::fs::File;
@@ -26,13 +26,14 @@ const LOCK_WITHIN: Duration = Duration::from_millis(100);
 /// How long a guard that was killed may take to end.
 const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Runs the stop procedure, unless an agent or a guard lives that will. It has the lock of the
-/// guard meanwhile: a guard that is started then ends, unless somebody has removed the lock.
+/// Runs the stop procedure, unless an agent or a guard lives that will stop the service. It has the
+/// lock of the guard meanwhile: a guard that is started then ends, unless somebody has removed the
+/// lock.
 ///
 /// # Errors
 ///
-/// When it cannot be known whether they live, or the system has no descriptor, thread or
-/// process to give.
+/// When it cannot be known whether an agent or a guard lives, or the system has no descriptor,
+/// thread or process to give.
 pub fn finish(
     settings: &Settings,
     base: &Path,
@@ -64,9 +65,9 @@ pub fn finish(
     Ok(Exit::Success)
 }
 
-/// Returns the lock of the guard, or nothing where a guard answers. A guard that does not answer
-/// is killed, as by an agent. Who else has the lock, such as another `finish`, has as long as
-/// this one to let go of it.
+/// Returns the lock of the guard, or nothing where a guard answers. A guard that does not answer is
+/// killed, as by an agent. Another process that has the lock, such as another `finish`, has as long
+/// as this one to let go of it.
 fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Result<Option<File>> {
     let until = sys::now().after(within);
     let (socket, process) = loop {
@@ -80,7 +81,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
             return Err(io::Error::other("the lock of the guard is held, and no guard listens"));
         }
     };
-    // It fails where the guard has closed it already.
+    // The call fails where the guard has closed the socket already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let noted = note::times_in(&dir.path);
     let answer_within = guard_answer_time(timing.renewal(), noted);

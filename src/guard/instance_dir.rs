@@ -5,10 +5,10 @@
 //! | `agent.lock` | locked by the agent: there is one at a time |
 //! | `lock` | locked by the guard for as long as it lives; its content is [`super::note`] |
 //! | `socket` | where the guard takes the connection of the next agent |
-//! | `status` | what the agent says of itself, see [`super::status_file`] |
+//! | `status` | the status of the agent, see [`super::status_file`] |
 //!
-//! Nobody else may write to the directory, or to one above it: whoever could bind the socket
-//! or hold the locks could keep a service from being stopped.
+//! Nobody else may write to the directory, or to one above it: a user who could bind the socket or
+//! hold the locks could keep a service from being stopped.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
@@ -25,7 +25,8 @@ use rustix::process::{Pid, PidfdFlags};
 use super::socket;
 use crate::sys::{self, safe_path};
 
-/// What all instances of an agent have in common, and no two agents of a user and a host.
+/// The identity of an agent: the same for all its instances, and another for every agent of a user
+/// and a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The place of the lock: servers, or a directory.
@@ -85,7 +86,7 @@ pub fn digest(text: &str, bytes: usize) -> String {
 
 /// The private directory, open.
 pub struct InstanceDir {
-    /// Its path.
+    /// The path of the directory.
     pub path: PathBuf,
     dir: File,
 }
@@ -95,8 +96,8 @@ impl InstanceDir {
     ///
     /// # Errors
     ///
-    /// When it cannot be made, or somebody else can write to it or to a directory above it.
-    /// The text names the directory.
+    /// When the directory cannot be made, or somebody else can write to it or to one above it. The
+    /// text names the directory.
     pub fn open(base: &Path, identity: &Identity) -> io::Result<InstanceDir> {
         InstanceDir::at(sys::absolute(base).join(AGENTS_DIR).join(identity.name()))
     }
@@ -121,9 +122,9 @@ impl InstanceDir {
         Ok(InstanceDir { path, dir })
     }
 
-    /// Locks one of its files as soon as nobody else has it locked; `None` when that takes
-    /// longer. The lock ends with the process, or when it closes any descriptor of that file: who
-    /// has the lock opens the file nowhere else.
+    /// Locks one of the directory's files as soon as nobody else has it locked; `None` when that
+    /// takes longer. The lock ends with the process, or when it closes any descriptor of that file:
+    /// a process that has the lock opens the file nowhere else.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl InstanceDir {
             if !sys::lock_record_within(&file, within, LOCK_EVERY)? {
                 return Ok(None);
             }
-            // One that was removed meanwhile locks nobody out.
+            // A file that was removed meanwhile locks nobody out.
             if self.is_current(name, &file)? {
                 return Ok(Some(file));
             }
@@ -177,8 +178,8 @@ impl InstanceDir {
         options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(named(&path))
     }
 
-    /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is
-    /// there is that of a dead guard.
+    /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is there
+    /// is that of a dead guard.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl InstanceDir {
             return Err(io::Error::other("somebody has removed the private directory"));
         }
         let path = self.socket();
-        // What cannot be removed cannot be listened on.
+        // A socket that cannot be removed cannot be listened on.
         let _ = fs::remove_file(&path);
         socket::listen(&path).map_err(named(&self.path.join(SOCKET)))
     }
@@ -212,9 +213,9 @@ impl InstanceDir {
 pub struct RunningGuard {
     /// The connection.
     pub socket: OwnedFd,
-    /// Its process.
+    /// The process of the guard.
     pub process: OwnedFd,
-    /// The number of that process, for people: it may be given out again.
+    /// The number of the process, for people: the number may be given out again.
     pub pid: Pid,
 }
 
@@ -224,7 +225,7 @@ pub struct HeldDir {
     /// Keeps the lock of the agent.
     _agent_lock: File,
     /// The lock of the guard, not locked here. Each guard of this agent is given it, also where
-    /// somebody has removed its name: so the next guard knows what the previous one has noted.
+    /// somebody has removed its name: so the next guard can read the notes of the previous one.
     pub guard_lock: File,
 }
 
@@ -236,13 +237,14 @@ impl HeldDir {
     /// When the file of the guard cannot be made.
     pub fn new(dir: InstanceDir, agent_lock: File) -> io::Result<HeldDir> {
         dir.file(GUARD_LOCK)?;
-        // A guard is given it as stdout: what is printed there by mistake must not get into it.
+        // A guard is given the file as stdout: text that is printed there by mistake must not get
+        // into it.
         let guard_lock = File::open(dir.path.join(GUARD_LOCK))?;
         Ok(HeldDir { dir, _agent_lock: agent_lock, guard_lock })
     }
 
-    /// Connects to the guard that lives, and opens its process; `None` when there is none, or
-    /// when somebody has removed its lock: the next guard could not know what it has noted.
+    /// Connects to the guard that lives, and opens its process; `None` when there is none, or when
+    /// somebody has removed its lock: the next guard could not read its notes.
     pub fn connect(&self) -> Option<RunningGuard> {
         if fcntl_lock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
             // An open file is always unlocked.
@@ -308,7 +310,7 @@ mod tests {
         names.filter(|name| name == file).count()
     }
 
-    /// Whoever waits for it would hold a lock that keeps nobody else out.
+    /// A process that waits for such a lock would hold one that keeps nobody else out.
     #[test]
     fn the_lock_on_a_file_that_was_removed_is_not_taken_for_the_lock() {
         let path = directory("lock");
@@ -384,7 +386,7 @@ mod tests {
         drop(lock);
     }
 
-    /// It is the stdout of a guard, and libraries print what they like.
+    /// The file is the stdout of a guard, and libraries may print to it.
     #[test]
     fn nothing_can_be_printed_into_the_lock_that_a_guard_is_given() {
         let path = directory("stdout");

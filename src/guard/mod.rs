@@ -3,15 +3,15 @@
 //! | file | part |
 //! |---|---|
 //! | `start` | how a guard begins |
-//! | [`status_file`] | what an agent says of itself where the lock is in a directory |
+//! | [`status_file`] | the status of an agent whose lock is in a directory |
 //! | `process` | the main loop; decides by [`crate::core::guard`] |
 //! | `finish` | `putex finish`: a guard without an agent |
 //! | `protocol` | the messages between agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
 //! | `private_file` | small files in that directory, each replaced as a whole |
-//! | `note`, `note_thread` | what a guard notes for the next guard |
-//! | `service_command` | a command: its runner, its output, what is noted of it |
+//! | `note`, `note_thread` | the notes of a guard for the next guard |
+//! | `service_command` | a command: its runner, its output, and the notes of it |
 //! | `output_rest` | how long its output rests after some was read |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |

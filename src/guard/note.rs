@@ -1,9 +1,9 @@
-//! What a guard notes for the next guard: whether the service may be up, and which
-//! commands run. It stands as JSON in the file that the guard locks, so who reads it as the holder
-//! of the lock knows that the writer is dead.
+//! The notes of a guard for the next guard: whether the service may be up, and which commands run.
+//! They stand as JSON in the file that the guard locks, so a reader that holds the lock knows that
+//! the writer is dead.
 //!
 //! Start waits for its release until it is noted, so no start of a dead guard is unknown to the
-//! next one. Each fact is noted at once, by one write over all that was noted before.
+//! next one. Each fact is noted at once, by one write over all notes before.
 //!
 //! ```text
 //!                 start is spawned             it has ended          stop has succeeded
@@ -35,31 +35,31 @@ const ROOM: usize = 512;
 /// Longest file that is read: paths of control groups may be long.
 const BYTES_MAX: usize = 64 * ROOM;
 
-/// What is noted of the service.
+/// The noted state of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
-    /// No guard of this boot has started it; it is not known what was before the first one.
+    /// No guard of this boot has started the service; its state before the first guard is unknown.
     #[default]
     Unknown,
-    /// It is down.
+    /// The service is down.
     Down,
-    /// A start was spawned that has not ended. One that does not succeed ends with its session,
+    /// A start was spawned that has not ended. A start that does not succeed ends with its session,
     /// though its leader, which is noted, is gone.
     Starting(NotedProcess),
-    /// A guard of this boot has started it.
+    /// A guard of this boot has started the service.
     Up,
 }
 
-/// A process that was noted, so that it is found again.
+/// A process that was noted so that it is found again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NotedProcess {
     #[serde(serialize_with = "write_pid", deserialize_with = "read_pid")]
     number: Pid,
-    /// It was started at one of these ticks since boot.
+    /// The process was started at one of these ticks since boot.
     ticks: RangeInclusive<u64>,
 }
 
-/// What is to be noted.
+/// A fact to note.
 #[derive(Debug)]
 pub(crate) enum Fact {
     /// The service is down.
@@ -72,7 +72,7 @@ pub(crate) enum Fact {
     StartEnded,
 }
 
-/// All that guards of one boot have noted.
+/// The notes of the guards of one boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Noted {
     boot: String,
@@ -95,13 +95,13 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Reads what the previous guard has noted, and begins the notes of this one. The file is
-    /// locked. What was noted of commands and control groups stays noted for the next guard, should
+    /// Reads the notes of the previous guard, and begins the notes of this one. The file is locked.
+    /// The commands and control groups of the previous guard stay noted for the next guard, should
     /// this one be killed before it has killed them.
     ///
     /// # Errors
     ///
-    /// When the file system fails or is full, or it cannot be known what the note says of this
+    /// When the file system fails or is full, or it cannot be known whether the note is of this
     /// boot: then the note stands.
     pub(crate) fn begin(file: File) -> io::Result<(Note, Noted)> {
         sys::check_proc()?;
@@ -127,7 +127,7 @@ impl Note {
             Fact::Command(_, process) => noted.last_resort = Some(process),
             Fact::StartEnded => match noted.service {
                 Service::Starting(_) => noted.service = Service::Up,
-                // It was down before a start ended that has not begun.
+                // The service was down before the end of a start that has not begun.
                 Service::Unknown | Service::Down | Service::Up => return Ok(()),
             },
         }
@@ -158,16 +158,17 @@ impl Note {
 }
 
 impl Noted {
-    /// Returns the times under which the service may run. Those of one that is down count no more.
+    /// Returns the times under which the service may run. The times of a service that is down count
+    /// no more.
     pub(crate) fn times(&self) -> Option<Timing> {
         self.times.filter(|_| self.service != Service::Down)
     }
 
     /// Kills the commands that the previous guard was running, with their groups. A process that
-    /// has ended since has left in its group what it left on purpose.
+    /// has ended since has left the others in its group on purpose.
     ///
-    /// Returns the session of its start, if that has not ended: there may be others than its
-    /// leader, which was killed now or is gone.
+    /// Returns the session of the guard's start, if that has not ended: there may be others in it
+    /// than its leader, which was killed now or is gone.
     pub(crate) fn kill_commands(&self) -> Option<Pid> {
         let start = match &self.service {
             Service::Starting(start) => Some(start),
@@ -185,8 +186,8 @@ impl Noted {
 }
 
 impl Service {
-    /// Returns whether a guard of this boot has started it, and none has noted since that it was
-    /// down.
+    /// Returns whether a guard of this boot has started the service, and none has noted since that
+    /// it was down.
     pub(crate) fn was_started(&self) -> bool {
         matches!(self, Service::Starting(_) | Service::Up)
     }
@@ -202,12 +203,13 @@ impl NotedProcess {
     /// Returns the process if it is there.
     fn find(&self) -> Option<OwnedFd> {
         let exit = rustix::process::pidfd_open(self.number, PidfdFlags::empty()).ok()?;
-        // After it was opened: a number that was given again shows another start time.
+        // The start time is read after the process was opened: a number that was given again shows
+        // another start time.
         self.ticks.contains(&start_ticks(self.number)?).then_some(exit)
     }
 
-    /// Returns whether another process has its number. The kernel gives none again of which there
-    /// is a process, a group or a session.
+    /// Returns whether another process has the number. The kernel gives out no number again of
+    /// which there is a process, a group or a session.
     fn number_was_given_again(&self) -> bool {
         start_ticks(self.number).is_some_and(|ticks| !self.ticks.contains(&ticks))
     }
@@ -222,13 +224,13 @@ fn read_pid<'de, D: Deserializer<'de>>(input: D) -> Result<Pid, D::Error> {
     number.and_then(Pid::from_raw).ok_or_else(|| D::Error::custom("it is no command"))
 }
 
-/// Returns what stands in a file, if a guard of this boot has written it. Without such a note
-/// the service may be up: the host's init system or a person may have started it. A note of another
-/// version, or one that is damaged, counts as that of a guard that has started it.
+/// Returns the notes in a file, if a guard of this boot has written them. Without such a note the
+/// service may be up: the host's init system or a person may have started it. A note of another
+/// version, or one that is damaged, counts as that of a guard that has started the service.
 pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
     let service = match serde_json::from_slice::<Noted>(text) {
         Ok(noted) if noted.boot == boot => match &noted.service {
-            // Whose number was given again has left nobody in its session.
+            // A start whose number was given again has left no process in its session.
             Service::Starting(start) if start.number_was_given_again() => {
                 return Noted { service: Service::Up, ..noted };
             }

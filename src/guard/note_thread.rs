@@ -1,7 +1,7 @@
 //! The thread that writes all notes, one after another: none is written over a later one.
 //!
-//! The disk that has the private directory may hang. Whoever has a deadline leaves its notes to
-//! the thread. A note that is late or lost then costs the next guard little: it runs stop although
+//! The disk that has the private directory may hang. A thread that has a deadline leaves its notes
+//! to this one. A note that is late or lost then costs the next guard little: it runs stop although
 //! the service is down, or beside a stop or a last resort of this guard, or it ends the session of
 //! a start that has ended by itself, and with it a service that is still in that session.
 
@@ -15,7 +15,7 @@ use crate::sys::start_small_thread;
 /// Notes that may wait. More are lost.
 const ORDERS_MAX: usize = 8;
 
-/// What is to be noted, and whom the result is told.
+/// A fact to note, and the receiver of the result.
 struct Order {
     fact: Fact,
     written: Option<Sender<io::Result<()>>>,
@@ -28,7 +28,7 @@ pub(super) struct NoteThread {
 }
 
 impl NoteThread {
-    /// Starts the thread. It keeps the lock.
+    /// Starts the thread. The thread keeps the lock.
     ///
     /// # Errors
     ///
@@ -47,12 +47,12 @@ impl NoteThread {
         Ok(NoteThread { orders })
     }
 
-    /// Has it noted; returns whether there is room. A note that cannot be written is a lost one.
+    /// Has a fact noted; returns whether there is room. A note that cannot be written is lost.
     pub(super) fn order(&self, fact: Fact) -> bool {
         self.orders.try_send(Order { fact, written: None }).is_ok()
     }
 
-    /// Has it noted, and waits until it is written, which a disk that hangs prevents.
+    /// Has a fact noted, and waits until it is written, which a disk that hangs prevents.
     ///
     /// # Errors
     ///

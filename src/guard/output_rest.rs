@@ -1,6 +1,6 @@
 //! How long the output of the commands rests after some was read: the guard comes first on its
 //! processor, which a command that writes without end, in floods or line by line, would take from
-//! the agent. So reading takes a quarter of it at the most.
+//! the agent. So reading takes a quarter of the processor at the most.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const MAX: Duration = Duration::from_millis(100);
 /// Until when the output of all commands rests.
 #[derive(Debug, Default)]
 pub(super) struct OutputRest {
-    /// `None` while the next output is waited for.
+    /// The end of the rest; `None` while the guard waits for output.
     pub(super) until: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl OutputRest {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// Output was looked for from `began` until `now`, and there was some or none.
+    /// Begins the rest after output was looked for from `began` until `now`, if there was some.
     pub(super) fn begin(&mut self, was_some: bool, began: Instant, now: Instant) {
         let rest = (now.since(began) * TIMES).clamp(MIN, MAX);
         self.until = was_some.then(|| now.after(rest));

@@ -11,7 +11,7 @@ use libc::{O_NOFOLLOW, O_NONBLOCK};
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// When the file cannot be written.
 pub(super) fn replace(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     let new = dir.join(format!("{name}.new"));
     let mut options = File::options();
@@ -24,7 +24,7 @@ pub(super) fn replace(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// When there is none, or it cannot be read.
+/// When there is no such file, or it cannot be read.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)
 }

@@ -40,26 +40,27 @@ const SEND_PAUSE: Duration = Duration::from_millis(5);
 /// How ready the kernel is to kill this process when memory runs out.
 pub(super) const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
-/// All that the guard has.
+/// The guard with its resources: commands, control groups, notes, device, sockets and log.
 pub(super) struct GuardProcess {
     pub(super) guard: Guard,
     commands: Commands,
     /// Start, stop, last resort.
     runners: [ServiceCommand; 3],
     output_rest: OutputRest,
-    /// Is woken when a command was spawned, and when a start that does not succeed has ended.
+    /// The waker, which wakes the guard when a command was spawned, and when a start that does not
+    /// succeed has ended.
     waker: Arc<Waker>,
     /// The control group of this guard first, then one that the previous guard has used.
     cgroups: Vec<ServiceCgroup>,
     cgroup_entry: CgroupEntry,
-    /// The control group is to be emptied, which is told.
+    /// The control group is to be emptied, and the end of its processes is awaited.
     emptying: bool,
     notes: NoteThread,
     /// The note says that the service may be up.
     noted_up: bool,
     noted_times: Option<Timing>,
     device: WatchdogDevice,
-    /// Where later agents connect.
+    /// The socket where later agents connect.
     pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
     pub(super) agent: Option<OwnedFd>,
@@ -75,17 +76,18 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    /// Kills what the previous guard was running, and makes a control group for start, where that
-    /// is permitted: one for all guards of this agent, so that whoever has to end the service
-    /// finds what each of them has left. The lock proves that the previous guard is dead.
+    /// Kills the commands that the previous guard was running, and makes a control group for start,
+    /// where that is permitted: one for all guards of this agent, so that a guard which has to end
+    /// the service finds the processes that each of them has left. The lock proves that the
+    /// previous guard is dead.
     ///
-    /// `output` is the reading end of start's output that the previous guard had. Unless it may be
-    /// down, the service counts as up whatever the previous guard has noted. The
-    /// process has neither agent nor listener.
+    /// `output` is the reading end of start's output that the previous guard had. Unless the
+    /// service `may_be_down`, it counts as up whatever the previous guard has noted. The process
+    /// has neither agent nor listener.
     ///
     /// # Errors
     ///
-    /// When the system lacks something.
+    /// When the system lacks a resource.
     pub(super) fn new(
         dir: &Path,
         lock: File,
@@ -112,12 +114,12 @@ impl GuardProcess {
             log::warn!("the control groups are not noted: {why}");
         }
         if previous.service.was_started() {
-            // Whoever looks for the end of the service finds no other line about it.
+            // An operator who looks for the end of the service finds no other line about it.
             say(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
         let notes = NoteThread::start(note)?;
-        // The guard will have another, its commands not.
+        // The guard will have another score, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
@@ -154,14 +156,14 @@ impl GuardProcess {
         })
     }
 
-    /// Waits for something to happen, takes all of it in, and does what is due.
+    /// Waits for an event, takes all events in, and does what is due.
     pub(super) fn turn(&mut self) {
         self.send_report();
         let deadline = self.guard.deadline();
         let send_at = self.unsent.is_some().then(|| sys::now().after(SEND_PAUSE));
         let until = [deadline, self.give_up_at, send_at, self.output_rest.until];
         let until = until.into_iter().flatten().min();
-        // If that fails, nothing but the deadlines is left.
+        // If the wait fails, nothing but the deadlines is left.
         if let Err(error) = self.wait(until)
             && self.cannot_wait.is_due(sys::now())
         {
@@ -178,7 +180,7 @@ impl GuardProcess {
             if late > SLACK {
                 log::warn!("the guard woke {} late", Ms(late));
             }
-            // What happened until this instant is handled before it counts.
+            // The events until this instant are handled before it counts.
             self.handle_command_events();
             self.receive_messages();
         }
@@ -220,7 +222,7 @@ impl GuardProcess {
         self.check_cgroup_empty();
     }
 
-    /// Passes on what the commands have written, but not all of it at once.
+    /// Passes on the output of the commands, but not all of it at once.
     fn pass_output_on(&mut self) {
         let began = sys::now();
         if self.output_rest.is_over(began) {
@@ -234,7 +236,7 @@ impl GuardProcess {
     fn check_cgroup_empty(&mut self) {
         if self.emptying && ServiceCgroup::are_empty(&self.cgroups) {
             self.emptying = false;
-            // Only this guard's own is used again.
+            // Only the control group of this guard is used again.
             self.cgroups.truncate(1);
             self.handle(GuardInput::CgroupEmptied);
         }
@@ -246,7 +248,8 @@ impl GuardProcess {
             let message = match receive(agent.as_fd(), RecvFlags::DONTWAIT) {
                 Ok((packet, _)) => decode(&packet),
                 Err(Errno::AGAIN) => return,
-                // Told once, before what the agent said, when it ends with a report unread.
+                // The kernel tells this once, before the messages, when the agent has ended with a
+                // report unread.
                 Err(Errno::CONNRESET) => continue,
                 Err(_) => None,
             };
@@ -254,7 +257,7 @@ impl GuardProcess {
                 Some(AgentPacket::Message(message)) => {
                     self.handle(GuardInput::Received(message));
                 }
-                // It was sent before: a clock that is ahead is another one.
+                // The message was sent before: a clock that is ahead is another one.
                 Some(AgentPacket::Hello(settings)) if settings.clock > sys::now() => {
                     log::error!(
                         "the agent is in another time namespace: its clock is not that of this \
@@ -263,7 +266,7 @@ impl GuardProcess {
                     self.disconnected();
                 }
                 Some(AgentPacket::Hello(settings)) => self.configure(*settings),
-                // It says Stop next, and waits.
+                // The agent says Stop next, and waits.
                 Some(AgentPacket::OtherVersion) => {
                     let hello = ToGuard::Hello(self.guard.config());
                     self.handle(GuardInput::Received(hello));
@@ -294,7 +297,7 @@ impl GuardProcess {
 
     /// Takes the connection of the next agent.
     fn accept(&mut self) {
-        // Without a descriptor left, the kernel refuses before it looks whether there is one.
+        // Without a descriptor left, the kernel refuses before it looks for a connection.
         let Some(listener) = self.listener.as_ref().filter(|it| sys::is_ready(it)) else { return };
         let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) else {
             // No descriptor or memory: the caller goes on waiting, and so does this, lest it spin.
@@ -306,8 +309,8 @@ impl GuardProcess {
         if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
             // The end of the previous agent may be there to be read beside this connection.
             self.receive_messages();
-            // It is dead: the next one has its lock. A health check that a disk keeps from its
-            // program may have its socket still.
+            // The previous agent is dead: the next one has its lock. A health check that a disk
+            // keeps from its program may have the agent's socket still.
             if self.agent.is_some() {
                 self.disconnected();
             }
@@ -373,7 +376,7 @@ impl GuardProcess {
 
     fn kill_cgroup(&self) {
         for cgroup in &self.cgroups {
-            // One that is gone holds nothing.
+            // A control group that is gone holds no process.
             let _ = cgroup.kill();
         }
     }
@@ -411,8 +414,8 @@ impl GuardProcess {
         self.unsent = Some(report);
     }
 
-    /// Sends the report. One for which the kernel has no memory or no room stays for the next turn:
-    /// an agent that misses a report kills this guard.
+    /// Sends the report. A report for which the kernel has no memory or no room stays for the next
+    /// turn: an agent that misses a report kills this guard.
     fn send_report(&mut self) {
         let Some(report) = &self.unsent else { return };
         let sent = self.send(&GuardPacket::Report(VERSION, report.clone()), None);
@@ -421,11 +424,11 @@ impl GuardProcess {
         }
     }
 
-    /// Sends the agent something, if there is one. One that is gone is noticed where it is read
-    /// from.
+    /// Sends the agent a packet, if there is an agent. An agent that is gone is noticed where its
+    /// messages are read.
     fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let Some(agent) = &self.agent else { return Ok(()) };
-        // Everything in a packet has a form in JSON.
+        // Every value in a packet has a form in JSON.
         let packet = serde_json::to_vec(packet).unwrap_or_default();
         send(agent.as_fd(), &packet, descriptor)
     }

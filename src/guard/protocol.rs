@@ -2,9 +2,9 @@
 //!
 //! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
 //! first message of an agent and in every report. The message `Stop` and the reports of version 1
-//! stay for ever: an agent tells a guard of another version to stop the service, and waits
-//! until it is down. The names of the variants and fields are what is sent, unless serde
-//! renames them, those of [`crate::core::protocol`] too.
+//! stay for ever: an agent tells a guard of another version to stop the service, and waits until it
+//! is down. The names of the variants and fields are sent, unless serde renames them, those of
+//! [`crate::core::protocol`] too.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ pub const VERSION: u64 = 6;
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;
 
-/// Room in the first packet for what is filled in later: the path of the private directory.
+/// Room in the first packet for the path of the private directory, which is filled in later.
 const DIR_MAX: usize = 8 * 1024;
 
 /// The instant with the longest form in a packet.
 const LATEST: Instant = Instant::from_boot(Duration::MAX);
 
-/// How an agent was set up, as far as its guard has to know: the first message.
+/// The settings of an agent, as far as its guard has to know them: the first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The private directory of this agent and its guard.
@@ -49,7 +49,7 @@ pub struct Settings {
 /// A packet of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentPacket {
-    /// [`ToGuard::Hello`], with all that the guard has to know.
+    /// [`ToGuard::Hello`], with all the settings that the guard needs.
     Hello(Box<Settings>),
     /// The first message of an agent of another version.
     OtherVersion,
@@ -61,7 +61,7 @@ pub enum AgentPacket {
 #[derive(Serialize, Deserialize)]
 enum AgentJson<S, M> {
     Hello(u64, S),
-    // So it is called in version 1.
+    // The name of the variant in version 1.
     #[serde(rename = "Word")]
     Message(M),
 }
@@ -72,7 +72,7 @@ enum AgentJson<S, M> {
 pub enum GuardPacket {
     /// Version of the guard, and its report.
     Report(u64, GuardReport),
-    /// Comes with the descriptor of `cgroup.kill`, for where there is no guard that could use
+    /// Comes with the descriptor of `cgroup.kill`, for use where there is no guard that could use
     /// it.
     KillFile,
     /// Comes with the reading end of start's output, which the agent keeps for the next guard: a
@@ -86,11 +86,11 @@ pub fn encode(message: &ToGuard, settings: &Settings, now: Instant) -> Vec<u8> {
         ToGuard::Hello(_) => AgentJson::Hello(VERSION, Settings { clock: now, ..settings.clone() }),
         ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Message(message),
     };
-    // Everything in a packet has a form in JSON.
+    // Every value in a packet has a form in JSON.
     serde_json::to_vec(&packet).unwrap_or_default()
 }
 
-/// Returns the message of a packet; `None` when it is none.
+/// Returns the message of a packet; `None` when the packet is not one of an agent.
 pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
     Some(match serde_json::from_slice(packet).ok()? {
         AgentJson::Hello(VERSION, settings) => {
@@ -107,7 +107,7 @@ impl Settings {
         encode(&ToGuard::Hello(self.config()), self, LATEST).len() + DIR_MAX <= PACKET_MAX
     }
 
-    /// Returns what the guard decides by.
+    /// Returns the settings that the guard decides by.
     pub fn config(&self) -> GuardConfig {
         GuardConfig {
             timing: self.timing,
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What agents and guards of version 1 say to those of every later one.
+    /// Messages between agents and guards of version 1 and those of every later one.
     #[test]
     fn messages_that_stay_for_ever_are_sent_and_read_as_they_were() {
         let context = r#"{"term":8,"epoch":"e1","previous":null}"#;

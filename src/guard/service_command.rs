@@ -1,4 +1,4 @@
-//! A command of the guard: its runner, its output, and what is noted of it.
+//! A command of the guard: its runner, its output, and the notes of it.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
 
-/// One command.
+/// A command of the guard.
 pub(super) struct ServiceCommand {
     pub(super) output: OutputPipe,
     pub(super) runner: Runner,
@@ -22,8 +22,8 @@ pub(super) struct ServiceCommand {
 }
 
 impl ServiceCommand {
-    /// Starts the runner. `waker` is woken when a process was spawned. `oom_score` is what the file
-    /// of this name in /proc says of the agent, and `priority` its niceness.
+    /// Starts the runner. `waker` is woken when a process was spawned. `oom_score` is the content
+    /// of the file of this name in /proc for the agent, and `priority` its niceness.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl ServiceCommand {
         Ok(ServiceCommand { output, runner, notes })
     }
 
-    /// Returns what became of the spawning since the last call.
+    /// Returns the outcome of the spawning since the last call.
     pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
         let command = self.output.command;
         if let Err(error) = self.runner.take_spawned()? {
@@ -64,14 +64,14 @@ impl ServiceCommand {
         Some(GuardInput::Spawned(command))
     }
 
-    /// Returns what becomes readable when the command has ended, if it runs, and when it has
-    /// written something, if its output is to be read.
+    /// Returns the descriptors that become readable: one when the command has ended, if it runs,
+    /// and one when it has written something, if its output is to be read.
     pub(super) fn events(&self, reads_output: bool) -> [Option<BorrowedFd<'_>>; 2] {
         [self.runner.exit(), reads_output.then(|| self.output.as_fd())]
     }
 
-    /// Returns, once, that the command has ended, and passes on what is left of what it has
-    /// written. A start that does not succeed has not ended before its session has.
+    /// Returns, once, that the command has ended, and passes on the rest of its output. A start
+    /// that does not succeed has not ended before its session has.
     pub(super) fn take_ended(&mut self) -> Option<GuardInput> {
         let outcome = self.runner.reap()?;
         self.output.flush(&mut command_output);
@@ -87,7 +87,7 @@ impl ServiceCommand {
     }
 }
 
-/// Returns what is noted of a command that was spawned just now.
+/// Returns the note of a command that was spawned just now.
 fn fact(command: Command, process: &Process) -> Fact {
     Fact::Command(command, NotedProcess::spawned(process.group, process.ordered_at))
 }
@@ -98,8 +98,8 @@ fn set_oom_score(command: Command, process: Pid, oom_score: &str) {
     let _ = fs::write(path, oom_score_of(command, oom_score));
 }
 
-/// Returns the OOM score of a command of an agent of this score. What start leaves behind is the
-/// service, which the kernel shall kill before the agent when memory runs out.
+/// Returns the OOM score of a command of an agent of this score. A process that start leaves behind
+/// is the service, which the kernel shall kill before the agent when memory runs out.
 fn oom_score_of(command: Command, agents: &str) -> &str {
     if command == Command::Start && agents.starts_with('-') { "0" } else { agents }
 }

@@ -41,7 +41,7 @@ pub fn send(
 ///
 /// # Errors
 ///
-/// When there is nothing and the caller does not wait, or the other end is gone.
+/// When there is no packet and the caller does not wait, or the other end is gone.
 pub fn receive(
     socket: BorrowedFd<'_>,
     flags: RecvFlags,

@@ -47,15 +47,15 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     };
     #[cfg(target_env = "gnu")]
     sys::raw::share_heap();
-    // It does not fail: what an agent has started leads no group.
+    // The call does not fail: a process that an agent has started leads no group.
     let _ = rustix::process::setsid();
     // The scheduler shares the processors among sessions first.
     let _ = fs::write("/proc/self/autogroup", sys::NICE_MIN.to_string());
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
-    // The commands begin with none blocked. Blocked by the agent until now, and again here: glibc
-    // unblocks two of its own when the first thread is started.
+    // The commands begin with no signal blocked. The agent has blocked the signals until now, and
+    // they are blocked again here: glibc unblocks two of its own when the first thread is started.
     sys::raw::block_signals();
     let lock = lock.map_err(lacks("guard: the lock: "))?;
     let locked = sys::lock_record_within(&lock, LOCK_WITHIN, LOCK_EVERY);
@@ -80,7 +80,8 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     Ok(Exit::Success)
 }
 
-/// Does what can be done beforehand. Best effort, each: not everybody may.
+/// Protects the guard from the OOM killer, and its memory from being swapped out. Best effort,
+/// each: not every user may.
 fn protect() {
     let _ = fs::write(OOM_SCORE, "-1000");
     let _ = rustix::mm::mlockall(sys::memory_lock());

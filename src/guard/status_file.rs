@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `status` | JSON: whose status it is, when it was so, and the status |
+//! | `status` | JSON: the identity of the agent, the instant of the status, and the status |
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -23,7 +23,7 @@ const BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Deserialize, Serialize)]
 struct Stored {
-    /// On the clock of this host.
+    /// The instant of the status, on the clock of this host.
     at: Instant,
     location: String,
     bucket: String,
@@ -42,8 +42,8 @@ pub fn write(dir: &Path, identity: &Identity, at: Instant, status: AgentStatus) 
     private_file::replace(dir, FILE, &text)
 }
 
-/// Returns the answers that agents of this user have written from this instant on, of the keys of a
-/// bucket in a directory.
+/// Returns the answers that agents of this user have written from this instant on, for the keys of
+/// a bucket in a directory.
 pub fn read(base: &Path, location: &str, bucket: &str, from: Instant) -> Vec<AgentAnswer> {
     let Ok(dirs) = fs::read_dir(base.join(AGENTS_DIR)) else { return Vec::new() };
     let stored = |dir: io::Result<fs::DirEntry>| {

@@ -1,4 +1,4 @@
-//! The last line of an agent that ends at once, because it is better without.
+//! The last line of an agent that ends at once because one of its threads has panicked.
 
 use std::io;
 use std::panic;
@@ -13,9 +13,9 @@ use crate::sys::{self, Alarm};
 /// How long a fatal exit waits for its last log line.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 
-/// From now on a thread that panics writes the panic and ends the agent, in debug builds too:
-/// an agent that has lost a thread is worse than none, and the guard stops the service without
-/// it. The line is written without the log thread, which may have panicked itself, or wait for
+/// From now on a thread that panics writes the panic and ends the agent, in debug builds too: an
+/// agent that has lost a thread is worse than none, and the guard stops the service without the
+/// agent. The line is written without the log thread, which may have panicked itself, or wait for
 /// its reader.
 ///
 /// # Errors
@@ -23,7 +23,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// When the process has no descriptor left.
 pub(crate) fn end_on_panic(destination: Destination, subject: &str) -> io::Result<()> {
     let subject = subject.to_owned();
-    // Made beforehand: there may be no descriptor left.
+    // The alarm is made beforehand: there may be no descriptor left.
     let alarm = Arc::new(Mutex::new(Alarm::new()?));
     panic::set_hook(Box::new(move |panicked| {
         let alarm = Arc::clone(&alarm);

@@ -55,7 +55,7 @@ impl Destination {
         if syslog { Destination::Syslog } else { self }
     }
 
-    /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
+    /// Returns a line of at most 4096 bytes, for any text. `subject` is the key.
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
         let priority = match level {
             Level::Error => LOG_ERR,
@@ -95,7 +95,7 @@ impl Destination {
     }
 
     /// Writes a line of a command for which a person may wait, if its level is not below `lowest`.
-    /// On a terminal, what is waited for counts as a warning.
+    /// On a terminal, a line of information counts as a warning.
     pub fn tell_waiting(self, level: Level, lowest: u64, text: &str) {
         let is_shown = level == Level::Info && io::stderr().is_terminal();
         let level = if is_shown { Level::Warn } else { level };

@@ -42,7 +42,7 @@ pub struct LogQueue {
     alarm: Alarm,
 }
 
-/// What the threads that log and the one that writes have in common.
+/// State shared by the threads that log and the thread that writes.
 struct Shared {
     queue: Sender<Vec<u8>>,
     /// Lines that were dropped, and that no line has counted yet: the queue had no room, or they
@@ -63,14 +63,14 @@ impl Shared {
         self.queue.len() + kept < LINES_MAX
     }
 
-    /// Has the thread do what is due when the queue is empty.
+    /// Has the thread flush, or leave stderr, when the queue is empty.
     fn wake(&self) {
         // An empty line wakes the thread; where there is no room for it, the thread is awake.
         let _ = self.queue.try_send(Vec::new());
     }
 }
 
-/// Where env_logger writes whole lines to.
+/// The writer to which env_logger writes whole lines.
 struct QueueWriter(Arc<Shared>);
 
 impl Write for QueueWriter {
@@ -136,8 +136,7 @@ impl LogQueue {
         Ok((LogQueue { shared, alarm }, logger))
     }
 
-    /// Has stderr left after the lines until now; later ones are not written. Does not wait for
-    /// that.
+    /// Has stderr left after the lines until now; later ones are not written. Does not wait.
     pub fn leave_stderr(&self) {
         self.shared.leaving.store(true, Relaxed);
         self.shared.wake();
@@ -161,7 +160,7 @@ impl Drop for LogQueue {
     }
 }
 
-/// Returns what chooses the lines and puts them into the queue.
+/// Returns the logger that chooses the lines and puts them into the queue.
 fn logger(
     subject: &str,
     destination: Destination,
@@ -308,7 +307,7 @@ mod tests {
                 text
             });
             self.log.flush();
-            // It is full until it is read.
+            // The queue is full until its lines are read.
             while self.log.shared.queue.is_full() {
                 self.log.flush();
             }

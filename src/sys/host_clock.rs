@@ -16,8 +16,8 @@ const PROC: u64 = 0x9fa0;
 const TIME_OF_HOST: u64 = 0xeffffffa;
 
 /// Returns the kernel's random name of this boot; blank where the kernel does not tell it. A
-/// container may have been given a name of its own, by a file that is mounted there: that tells
-/// nothing about the clock, for which this is. About processes it does: see
+/// container may have been given a name of its own, by a file that is mounted there: such a name
+/// tells nothing about the clock, for which this function is. About processes it does: see
 /// [`boot_id`](super::boot_id).
 pub fn boot() -> String {
     let path = Path::new(BOOT_ID);
@@ -47,8 +47,8 @@ pub fn has_clock_of_host() -> bool {
     }
 }
 
-/// Returns the name of the clock of the host; blank for a process that has another one. That of
-/// another time namespace has no name: an ended one's number is given to the next.
+/// Returns the name of the clock of the host; blank for a process that has another one. The clock
+/// of another time namespace has no name: the number of an ended one is given to the next.
 pub fn name() -> String {
     if has_clock_of_host() { boot() } else { String::new() }
 }

@@ -1,4 +1,4 @@
-//! What /proc says of processes.
+//! Processes, as /proc shows them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::{raw, start_small_thread};
 
 /// How soon all processes are listed again when one could not be looked at, or has not ended yet;
-/// for the latter longer each time.
+/// after the latter the time is longer at each listing.
 const LIST_AGAIN: Duration = Duration::from_millis(10);
 
-/// How many times longer at most: a process that cannot be killed may live on for days.
+/// The greatest factor of that time: a process that cannot be killed may live on for days.
 const LONGER_MAX: u32 = 50;
 
 /// Kills a group and a process of it, which may have left it. The leader of the group runs, or was
@@ -26,17 +26,17 @@ pub fn kill_with_group(group: Pid, process: impl AsFd) {
 
 /// Kills the processes of a session, whatever groups they have made, and waits for their ends:
 /// timeout(1) makes a group, and so does a shell for each job. The leader of the session may be
-/// gone: the number is given to no other one while a process of the session lives. A process that
-/// may not be killed, of another user, is waited for, and so is a /proc of this namespace. None is
-/// found that /proc hides, as those of other users. It takes as long as the host has processes, and
-/// as they need to end.
+/// gone: its number is given to no other process while a process of the session lives. The call
+/// waits for a process of another user, which may not be killed, and for a /proc of this namespace.
+/// It finds no process that /proc hides, as those of other users. It takes as long as the host has
+/// processes, and as they need to end.
 pub fn end_session(session: Pid) {
     let (mut longer, mut is_told) = (0, false);
     loop {
         match kill_session(session) {
             Ok(None) => break,
-            // Each may have made another before it was killed, which must not wait for the end of
-            // one that cannot be killed.
+            // Each process may have made another before it was killed, which must not wait for the
+            // end of one that cannot be killed.
             Ok(Some(last)) => {
                 longer = LONGER_MAX.min(longer + 1);
                 let pause = Timespec::try_from(LIST_AGAIN * longer).ok();
@@ -55,18 +55,18 @@ pub fn end_session(session: Pid) {
 
 /// Kills the processes of a session that are found; returns one that has not ended yet.
 ///
-/// A process that is listed may make another and end before it is looked at, so none in a listing
-/// proves nothing. But whoever has no number yet when the first listing begins has a later one
-/// than a thread that was made before, and all of those are looked at in their order: the maker
-/// of one that is not there yet was found before it. Whoever has a number then and is not there
-/// yet is in the second listing, or its maker in the first.
+/// A process that is listed may make another and end before it is looked at, so a listing without
+/// any proves nothing. But a process that has no number yet when the first listing begins has a
+/// later one than a thread that was made before, and all of those are looked at in their order: the
+/// maker of a process that is not there yet was found before it. A process that has a number then
+/// and is not there yet is in the second listing, or its maker in the first.
 ///
 /// # Errors
 ///
-/// When there may be others.
+/// When there may be others in the session.
 fn kill_session(session: Pid) -> io::Result<Option<OwnedFd>> {
     check_proc()?;
-    // A session that has all the processes that the system has to give is killed without it.
+    // A session that has all the processes that the system has to give is killed all the same.
     let before = number_of_new_thread();
     for _ in 0..2 {
         let remaining = kill_listed(session)?;
@@ -131,7 +131,7 @@ fn kill_member(session: Pid, number: i32) -> io::Result<Option<OwnedFd>> {
 ///
 /// # Errors
 ///
-/// When it is not.
+/// When there is no such /proc.
 pub fn check_proc() -> io::Result<()> {
     let own = fs::read_link("/proc/self")
         .map_err(|error| io::Error::new(error.kind(), format!("/proc/self: {error}")))?;

@@ -1,4 +1,4 @@
-//! What rustix does not offer: the only unsafe code. Each function is one act.
+//! Functions that rustix does not offer: the only unsafe code. Each function is one act.
 
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
@@ -45,28 +45,28 @@ pub fn set_watchdog_timeout(device: impl AsFd, mut seconds: i32) -> io::Result<(
 ///
 /// # Errors
 ///
-/// When it is not a watchdog device.
+/// When the device is no watchdog device.
 pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
     // SAFETY: linux/watchdog.h: WDIOC_GETTIMEOUT writes one int.
     let seconds = unsafe { ioctl(device, Getter::<GET_TIMEOUT, i32>::new()) }?;
     Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Returns a descriptor by its number. Calls fail on one that is not open.
+/// Returns a descriptor by its number. Calls fail on a descriptor that is not open.
 fn borrowed(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: it is used at once, and by calls that touch no memory.
+    // SAFETY: the descriptor is used at once, and by calls that touch no memory.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 /// Takes over a descriptor that is open, and that nothing in this process owns.
 fn owned(number: RawFd) -> OwnedFd {
-    // SAFETY: the callers see to that.
+    // SAFETY: the callers make sure that the descriptor is open and that nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// Takes over a descriptor that this process was started with, by its number, and
-/// keeps it from what this process starts. Called once, before anything is opened:
-/// a descriptor of that number is the caller's then, and nobody else's here.
+/// Takes over a descriptor that this process was started with, by its number, and keeps it from the
+/// processes that this one starts. Called once, before anything is opened: a descriptor of that
+/// number is the caller's then, and nobody else's here.
 ///
 /// # Errors
 ///
@@ -79,21 +79,22 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(owned(number))
 }
 
-/// Returns a copy of a descriptor of this number, which this process keeps from what it starts.
+/// Returns a copy of a descriptor of this number, which the processes that this one starts do not
+/// get.
 ///
 /// # Errors
 ///
 /// When no such descriptor was open when this process was started, or no other is left.
 pub fn copied(number: RawFd) -> io::Result<OwnedFd> {
-    // What this process has opened itself is closed at exec.
+    // A descriptor that this process has opened itself is closed at exec.
     if number < 0 || rustix::io::fcntl_getfd(borrowed(number))?.contains(FdFlags::CLOEXEC) {
         return Err(Errno::BADF.into());
     }
     Ok(rustix::io::fcntl_dupfd_cloexec(borrowed(number), 3)?)
 }
 
-/// Closes what this process was started with, but for stdin, stdout and stderr. What it has opened
-/// itself is closed at exec, and so is told from that.
+/// Closes the descriptors that this process was started with, but for stdin, stdout and stderr.
+/// Those that it has opened itself are closed at exec, which tells them from the others.
 pub fn close_inherited() {
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
@@ -113,8 +114,8 @@ pub fn share_heap() {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Copies this process; `None` in the copy. Called before there are threads: the copy has none
-/// of them, but what they had locked stays locked.
+/// Copies this process; `None` in the copy. Called before there are threads: the copy has none of
+/// them, but the locks that they held stay locked.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The path of a directory: whoever can replace one of the directories on it, or a symbolic link,
-//! decides what is found at its end.
+//! The path of a directory: a user who can replace one of the directories on it, or a symbolic
+//! link, decides what is found at its end.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,9 +16,9 @@ const LINKS_MAX: u32 = 40;
 /// Why a path cannot be used.
 #[derive(Debug)]
 pub enum Unusable {
-    /// Somebody else could replace what is on it; the text names the directory.
+    /// Another user could replace a part of the path; the text names the directory.
     Unsafe(String),
-    /// This part of it cannot be inspected or made.
+    /// This part of the path cannot be inspected or made.
     Failed(PathBuf, io::Error),
 }
 
@@ -33,12 +33,12 @@ impl From<Unusable> for io::Error {
     }
 }
 
-/// Makes a directory, and those above it, where they are missing. Nobody but root and this user
-/// can replace one on the way, or a symbolic link; nothing is made in one that was not checked.
+/// Makes a directory, and those above it, where they are missing. Nobody but root and this user can
+/// replace a directory on the way, or a symbolic link; nothing is made in one that was not checked.
 ///
 /// # Errors
 ///
-/// That, or what the system says.
+/// When another user could replace a part of the path, or the system fails.
 pub fn make_dir(path: &Path) -> Result<(), Unusable> {
     let parts = |path: &Path| -> Vec<OsString> {
         path.components().map(|part| part.as_os_str().to_owned()).collect()
@@ -48,7 +48,7 @@ pub fn make_dir(path: &Path) -> Result<(), Unusable> {
     let mut links = 0;
     while let Some(part) = rest.pop_front() {
         match Path::new(&part).components().next() {
-            // What `at` names is no symbolic link.
+            // The directory `at` is no symbolic link.
             Some(Component::ParentDir) => drop(at.pop()),
             Some(Component::CurDir) | None => {}
             Some(Component::RootDir | Component::Prefix(_) | Component::Normal(_)) => {
@@ -76,7 +76,7 @@ pub fn make_dir(path: &Path) -> Result<(), Unusable> {
 ///
 /// # Errors
 ///
-/// What the system says, also if there is something of this name.
+/// The error of the system, also if there is something of this name.
 pub fn make_one(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o700))

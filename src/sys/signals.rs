@@ -1,5 +1,5 @@
-//! A signal that must not end a process, and those that must end one for which the kernel does not
-//! do that.
+//! A signal that must not end a process, and the signals that must end one for which the kernel
+//! does not do that.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,9 +24,9 @@ pub fn outlive_full_files() -> io::Result<()> {
 }
 
 /// Lets signals end this process if it is the first of a container: for such a process the kernel
-/// has no default action, and a command would wait on whatever it is sent. It ends with 128 and
-/// the number of the signal, as a shell tells of a process that was ended by one. A signal that is
-/// ignored stays ignored.
+/// has no default action, and a command would wait on whatever signal it is sent. The process ends
+/// with 128 and the number of the signal, as a shell tells of a process that was ended by one. A
+/// signal that is ignored stays ignored.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ pub fn end_first_process() -> io::Result<()> {
     })
 }
 
-/// Takes over the signals that end a command, but those that are ignored: it has something to undo.
-/// Called before any thread is started.
+/// Takes over the signals that end a command, but for those that are ignored: the command has
+/// something to undo. Called before any thread is started.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! How a thread is started. Only the main thread of a process takes signals: in each other, all are
+//! The start of a thread. Only the main thread of a process takes signals: in each other, all are
 //! blocked before anything else. The handlers of many signals at once are run one inside another,
 //! and need more stack than such a thread has.
 
@@ -11,12 +11,12 @@ use super::raw::block_signals;
 /// locked, so that of each thread counts.
 const SMALL_STACK_BYTES: usize = 64 * 1024;
 
-/// The highest priority of those that are not real-time.
+/// The highest priority that is not real-time.
 pub const NICE_MIN: i32 = -20;
 
 /// Gives this thread that priority, which the threads that it starts and the processes that they
 /// spawn inherit: on a busy host the guard comes first, and the stop that it runs. Best effort: not
-/// everybody may. Returns the niceness before.
+/// every user may. Returns the niceness before.
 pub fn come_first() -> i32 {
     let before = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = rustix::process::setpriority_process(None, NICE_MIN);
@@ -57,8 +57,8 @@ fn start<R: Send + 'static>(
     })
 }
 
-/// Runs all of these beside each other, each in a thread of its own. Returns their results in the
-/// same order, without those of threads that have panicked.
+/// Runs all of these functions beside each other, each in a thread of its own. Returns their
+/// results in the same order, without those of threads that have panicked.
 ///
 /// # Panics
 ///

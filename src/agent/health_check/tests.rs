@@ -3,7 +3,7 @@ use super::*;
 use crate::core::{LockContext, Role};
 use crate::sys::PATIENCE;
 
-/// Leaves its process group, says so and stays.
+/// A script that leaves its process group, says so and stays.
 const LEAVER: &str = "exec perl -e '
     setpgrp(0, getpgrp(getppid())) or die; open(F, \">\", $ARGV[0]); close(F); sleep 1000'";
 
@@ -73,7 +73,7 @@ fn a_check_has_until_its_last_deadline() {
     assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it was killed");
 }
 
-/// A service manager, or `putex finish`, counts on what an agent leaves: nothing.
+/// A service manager, or `putex finish`, counts on it that an agent leaves no process.
 #[test]
 fn the_end_of_an_agent_waits_until_its_check_was_killed_with_its_group() {
     let (mut check, inbox) = check("sleep 1000 & echo $!; wait");

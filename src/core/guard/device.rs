@@ -22,13 +22,13 @@ pub(super) struct Device {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DeviceState {
-    /// It was not tried.
+    /// The device was not tried.
     Untried,
-    /// It was opened and closed again: it can be used.
+    /// The device was opened and closed again: it can be used.
     Closed,
-    /// It runs. `requested` is the timeout that was requested of it.
+    /// The device runs. `requested` is the timeout that was requested of it.
     Open { timeout: Duration, requested: Duration, kicked_at: Instant },
-    /// It cannot be used; why.
+    /// The device cannot be used; why.
     Failed(String),
 }
 
@@ -43,7 +43,7 @@ impl Device {
         Device { wanted, state: DeviceState::Untried }
     }
 
-    /// Another instance of the agent may want it otherwise; a device that runs stays.
+    /// Another instance of the agent may want another use of the device; a device that runs stays.
     pub(super) fn configure(&mut self, wanted: DeviceUse) {
         self.wanted = wanted;
         if !self.is_open() {
@@ -55,8 +55,8 @@ impl Device {
         matches!(self.state, DeviceState::Open { .. })
     }
 
-    /// Whether it is to be opened and closed once, so that it is known whether it can be
-    /// used. One that is required and failed is tried again.
+    /// Whether the device is to be opened and closed once, so that it is known whether it can be
+    /// used. A device that is required and failed is tried again.
     pub(super) fn wants_trial(&self) -> bool {
         match self.state {
             DeviceState::Untried => self.wanted != DeviceUse::None,
@@ -65,9 +65,10 @@ impl Device {
         }
     }
 
-    /// Whether it is to be opened before the service is started, or a device that runs is to get
-    /// another timeout, as R, F and C have changed. `timeout` is what it would be asked for: one
-    /// that a dead guard left running is not put off when it is too late for that.
+    /// Whether the device is to be opened before the service is started, or a device that runs is
+    /// to get another timeout, as R, F and C have changed. `timeout` is the one that the device
+    /// would be asked for. A device that a dead guard left running is not put off when it is too
+    /// late for that.
     pub(super) fn wants_opening(
         &self,
         dead_by: Option<Instant>,
@@ -100,13 +101,13 @@ impl Device {
         }
     }
 
-    /// It was opened, or has got another timeout, which kicks it.
+    /// The device was opened, or has got another timeout, which kicks it.
     pub(super) fn opened(&mut self, timeout: Duration, requested: Duration, now: Instant) {
         let kicked_at = now;
         self.state = DeviceState::Open { timeout, requested, kicked_at };
     }
 
-    /// It was closed and does not run any more.
+    /// The device was closed and does not run any more.
     pub(super) fn closed(&mut self) {
         self.state = DeviceState::Closed;
     }
@@ -118,12 +119,12 @@ impl Device {
         }
     }
 
-    /// It cannot be used.
+    /// The device cannot be used.
     pub(super) fn failed(&mut self, why: String) {
         self.state = DeviceState::Failed(why);
     }
 
-    /// Returns when it is to be kicked next; `None` when it must not be.
+    /// Returns when the device is to be kicked next; `None` when it must not be.
     pub(super) fn kick_at(&self, dead_by: Option<Instant>) -> Option<Instant> {
         let DeviceState::Open { timeout, kicked_at, .. } = self.state else {
             return None;
@@ -135,7 +136,7 @@ impl Device {
         }
     }
 
-    /// Notes a kick and returns whether it is allowed: a kick that is too late is none.
+    /// Notes a kick and returns whether the kick is allowed: one that is too late is not made.
     pub(super) fn kick(&mut self, dead_by: Option<Instant>, now: Instant) -> bool {
         let DeviceState::Open { timeout, kicked_at, .. } = &mut self.state else {
             return false;

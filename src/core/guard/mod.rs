@@ -12,12 +12,12 @@
 //!
 //! 1. Start is run only while a grant is valid. A grant that has run out tells how long a
 //!    service may run that the previous guard has left, and nothing else.
-//! 2. The service is stopped when its grant runs out, whoever fell silent and why.
+//! 2. The service is stopped when its grant runs out, whichever process fell silent, and why.
 //! 3. `Down` is reported only after the stop procedure is over.
-//! 4. What the previous guard has left is stopped when the agent has gone, or does not say in
-//!    time what becomes of it. The guard leaves without its agent, and in `Down` only.
+//! 4. A service that the previous guard has left is stopped when the agent has gone, or does not
+//!    say in time what becomes of it. The guard leaves without its agent, and in `Down` only.
 //! 5. Messages are handled before a deadline counts: a guard that did not run for a while
-//!    learns first that the agent renewed meanwhile. But what came too late starts nothing.
+//!    learns first that the agent renewed meanwhile. But a grant that came too late starts nothing.
 //! 6. The watchdog device: see `device`.
 
 mod device;
@@ -39,12 +39,12 @@ use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing};
 use crate::core::watchdog_timeout::wanted_timeout;
 
-/// What happened to the guard.
+/// An input of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardInput {
     /// A deadline may have passed, and all that is known has been told.
     Tick,
-    /// The agent has said something.
+    /// The agent has sent a message.
     Received(ToGuard),
     /// The agent has closed its end.
     Disconnected,
@@ -62,23 +62,23 @@ pub enum GuardInput {
     DeviceFailed(String),
 }
 
-/// What the guard knows of the service.
+/// The guard's knowledge of the service.
 #[derive(Clone, Debug)]
 enum State {
-    /// The previous guard may have left it running.
+    /// The previous guard may have left the service running.
     Unknown(Unknown),
-    /// It is down.
+    /// The service is down.
     Down,
-    /// It may run.
+    /// The service may run.
     Up(Up),
-    /// It is being stopped.
+    /// The service is being stopped.
     Stopping(StopProcedure),
 }
 
 /// A service that the previous guard may have left running.
 #[derive(Clone, Copy, Debug)]
 struct Unknown {
-    /// It is stopped at this instant unless a grant comes before.
+    /// The service is stopped at this instant unless a grant comes before.
     stop_at: Instant,
     /// The times of the previous guard, where they are known. Other hosts wait no longer, though R
     /// or C of this guard are larger.
@@ -91,14 +91,14 @@ struct Up {
     grant: Grant,
     /// The starts of this term.
     start: StartState,
-    /// How the last of them ended.
+    /// The outcome of the last start that has ended.
     outcome: Option<Outcome>,
 }
 
 /// The lock that commands run under where none is known.
 const NO_LOCK: &LockContext = &LockContext { term: None, epoch: None, previous: None, seat: None };
 
-/// All that the guard knows.
+/// The state machine of the guard.
 #[derive(Clone, Debug)]
 pub struct Guard {
     config: GuardConfig,
@@ -109,7 +109,7 @@ pub struct Guard {
     heard: Option<u64>,
     /// The last order to stop. The agent repeats it until it knows that the service is down.
     order: Option<StopOrder>,
-    /// What was reported last.
+    /// The last report to the agent.
     reported: Option<GuardReport>,
 }
 
@@ -142,7 +142,7 @@ impl Guard {
         self
     }
 
-    /// Returns the times of a service that may run: what [`Guard::recall`] tells the next guard.
+    /// Returns the times of a service that may run, for [`Guard::recall`] of the next guard.
     pub fn times(&self) -> Option<Timing> {
         matches!(self.state, State::Up(_)).then_some(self.config.timing)
     }
@@ -178,7 +178,7 @@ impl Guard {
         step.into_iter().chain(kick).min()
     }
 
-    /// Takes in what happened, and returns what to do about it. Deadlines are looked at on
+    /// Takes an input in, and returns the actions that follow. Deadlines are looked at on
     /// [`GuardInput::Tick`] alone, which follows all other inputs.
     #[must_use]
     pub fn handle(&mut self, input: GuardInput, now: Instant) -> Vec<GuardAction> {
@@ -196,7 +196,7 @@ impl Guard {
             GuardInput::DeviceClosed => self.device.closed(),
             GuardInput::DeviceFailed(why) => self.device.failed(why),
         }
-        // What the device answers at once is reported with the rest.
+        // The answer of the device, which comes at once, is reported with the rest.
         let device_answers = |action: &GuardAction| {
             matches!(action, GuardAction::TryDevice | GuardAction::OpenDevice)
         };
@@ -256,7 +256,7 @@ impl Guard {
         if let State::Up(up) = &self.state
             && config.timing != self.config.timing
         {
-            // Other agents wait for as long as the old times say, and not for what the new ones do.
+            // Other agents wait for as long as the old times say, and not as the new ones do.
             let order = up.grant.stop_order();
             self.processes.report(ServiceReport::OtherTimes);
             self.stop(order, now);
@@ -275,7 +275,7 @@ impl Guard {
         self.try_device();
     }
 
-    /// An agent that did not run for a while has no lock any more, but what the previous
+    /// An agent that did not run for a while has no lock any more, but a service that the previous
     /// guard has left may run until then.
     fn granted(&mut self, grant: Grant, now: Instant) {
         match &mut self.state {
@@ -337,7 +337,7 @@ impl Guard {
     }
 
     fn disconnected(&mut self, now: Instant) {
-        // One that has said nothing was no agent.
+        // A client that has sent nothing was no agent.
         if self.heard.take().is_some()
             && let State::Up(up) = &self.state
             && now < up.grant.valid_until
@@ -409,7 +409,8 @@ impl Guard {
         }
     }
 
-    /// Returns how the last start of this term ended, if it failed. One that runs has no end yet.
+    /// Returns how the last start of this term ended, if it failed. A start that runs has no end
+    /// yet.
     fn start_failure(&self) -> Option<String> {
         let State::Up(Up { outcome: Some(outcome), .. }) = &self.state else {
             return None;

@@ -28,28 +28,28 @@ pub(super) struct Active {
     check_failures: u32,
 }
 
-/// Whether start was asserted in this term.
+/// The assertion of start in this term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Started {
-    /// Not yet.
+    /// Start was not asserted yet.
     No,
-    /// For the first time at this instant. `warned`: a warning was logged that this start takes
-    /// longer than T, and than the grace of start.
+    /// Start was asserted for the first time at this instant. `warned`: a warning was logged that
+    /// this start takes longer than T, and than the grace of start.
     At { first: Instant, warned: bool },
-    /// By the previous instance of this agent, which has left the service running.
+    /// The previous instance of this agent asserted start, and has left the service running.
     ByPreviousInstance,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The check runs. `warned`: a warning was logged that it takes longer than R. `beside`:
+    /// The check runs. `warned`: a warning was logged that the check takes longer than R. `beside`:
     /// the lock was renewed beside it.
     Checking { began: Instant, warned: bool, beside: bool },
     /// The check has passed; the renewal is under way.
     Renewing,
     /// The lock is renewed; start is to be asserted.
     Renewed,
-    /// Until the next stroke.
+    /// The agent waits for the next stroke.
     Resting,
 }
 
@@ -118,7 +118,8 @@ impl Active {
     }
 
     /// Returns whether a request is for this very lock, in time, and to another agent. Without a
-    /// store the lock could not be released to that, and in a pause that would not take it.
+    /// store the lock could not be released to that agent, and in a pause that agent would not take
+    /// it.
     fn is_to_follow(&self, context: &Context, request: &SwitchoverRequest, now: Instant) -> bool {
         let SwitchoverRequest { seat, term, to, until } = request;
         let is_of_this = *seat == context.store.seat && *term == self.hold.term;
@@ -188,7 +189,7 @@ impl Active {
     }
 
     /// Returns for how long the first start of this term has been running, if it runs. After the
-    /// loss of a guard it is run again by the next one.
+    /// loss of a guard the next one runs it again.
     pub(super) fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
         match self.started {
             Started::At { first, .. } if self.first_start_runs(context) => {
@@ -272,8 +273,8 @@ impl Active {
         context.tell_guard(ToGuard::AssertStart, now);
     }
 
-    /// Runs a health check. Its role is `active` once the service was started: before, it can
-    /// only judge what the check of a standby judges.
+    /// Runs a health check. Its role is `active` once the service was started: before, the check
+    /// can only judge the host, as that of a standby does.
     fn run_check(&self, context: &mut Context, now: Instant) {
         let role = match self.started {
             Started::No => Role::Standby,
@@ -301,7 +302,7 @@ impl Active {
                 timers.set(Timer::SlowCheck, began.after(r));
             }
             if !beside {
-                // After R, or while there is still time for it.
+                // The renewal is due after R, or while there is still time for it.
                 let latest = self.hold.valid_until.before(r / 2);
                 timers.set(Timer::RenewBesideCheck, began.after(r).min(latest));
             }

@@ -1,4 +1,4 @@
-//! What every state needs: who this agent is, what it knows, and the effects of the turn. Each
+//! The context of every state: who this agent is, what it knows, and the effects of the turn. Each
 //! event passes through [`Context::receive`] first.
 
 use super::duplicate_token;
@@ -47,7 +47,7 @@ impl Context {
         }
     }
 
-    /// Takes in what an event says of the world.
+    /// Takes in what an event tells of the store, the guard, the pauses and the check.
     pub(super) fn receive(&mut self, event: &Event, now: Instant) {
         let Context { id, store, guard, pauses, effects, .. } = self;
         store.rolled_back = false;
@@ -92,14 +92,15 @@ impl Context {
         }
     }
 
-    /// Takes in what a read showed of the key of a seat. A revision below one that was seen is a
-    /// stale read, which changes little: a rollback shows at the next write or opening. Or at once,
-    /// where a number was given again.
+    /// Takes in the state of the key of a seat, as a read has shown it. A revision below one that
+    /// was seen is a stale read, which changes little: a rollback shows at the next write or
+    /// opening, or at once where a number was given again.
     fn observe(&mut self, seat: Seat, key_state: &KeyState, now: Instant) {
         let key = self.store.key_of_mut(seat);
         if let Some(Seen { key_state: known, .. }) = &key.seen {
             if key_state.revision < known.revision || key_state == known {
-                // If it was a rollback, its holder is one of those that the store may lose next.
+                // If the read shows a rollback, its holder is one of those that the store may lose
+                // next.
                 return key.holders.observe(key_state, true);
             }
             if key_state.revision == known.revision {
@@ -108,7 +109,7 @@ impl Context {
         }
         let before = self.store.key_of_mut(seat).seen.take();
         if before.is_some() {
-            // Somebody could store: what comes now is changed.
+            // Somebody could store a record: the state that comes now is changed.
             self.store.refused = None;
             if key_state.value == KeyValue::Marker {
                 self.report(Report::KeyDeleted);
@@ -130,13 +131,13 @@ impl Context {
         (self.guard.predecessor_term == Some(term)).then_some(term)
     }
 
-    /// Returns what an event shows under the key of the present seat, if this instance of this
-    /// agent did not write it.
+    /// Returns the state of the key of the present seat as an event shows it, if this instance of
+    /// this agent did not write it.
     pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
         event.key_state(self.store.seat).filter(|key_state| !self.id.wrote(key_state))
     }
 
-    /// The store was found to have lost what it had.
+    /// Takes in that the store has lost writes.
     pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
         self.store.roll_back(how, &mut self.effects, now);
     }
@@ -211,7 +212,8 @@ impl Context {
         }
     }
 
-    /// Returns why this agent can take no lock now, even if its service is down and it is healthy.
+    /// Returns why this agent can take no lock now, even if its service is down and its health
+    /// check passes.
     pub(super) fn obstacle(&self) -> Option<&str> {
         if self.pauses.is_paused() {
             Some("paused")
@@ -222,12 +224,12 @@ impl Context {
         }
     }
 
-    /// Returns how an agent ends that the store has refused from the first.
+    /// Returns the ending of an agent that the store has refused from the first.
     pub(super) fn rejected(&self) -> Option<Ending> {
         self.store.rejection().cloned().map(Ending::Rejected)
     }
 
-    /// Returns what a command is told of the lock.
+    /// Returns the lock as a command is told it.
     pub(super) fn lock_context(&self, hold: Option<&Hold>) -> LockContext {
         LockContext {
             term: hold.map(|hold| hold.term),

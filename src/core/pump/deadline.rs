@@ -1,8 +1,8 @@
-//! An instant at which the pump wants to be called, and what for.
+//! An instant at which the pump wants to be called, and the reason.
 
 use crate::core::time::Instant;
 
-/// What the pump waits for.
+/// A timer of the pump, which is the reason for a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// The store has not been read, or the guard has not answered: the agent goes on as if
@@ -62,14 +62,14 @@ impl Timer {
 /// An instant with its reason. The earlier deadline is the smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
-    /// When.
+    /// The instant.
     pub at: Instant,
-    /// What for.
+    /// The reason.
     pub timer: Timer,
 }
 
 /// The timers that are set in a state. Each state, and each part that waits for something, sets its
-/// own by `set_timers`. A timer that could only be waited for in vain is not set.
+/// own by `set_timers`. A timer whose end would change nothing is not set.
 #[derive(Debug, Default)]
 pub(super) struct Timers(Vec<Deadline>);
 

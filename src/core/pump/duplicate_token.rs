@@ -13,7 +13,7 @@ use crate::core::time::Instant;
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Two incarnations with one token are two agents, or one that was restarted: only a record that
-/// moves while it is watched proves that the other lives.
+/// moves while it is watched proves that the other agent lives.
 pub(super) fn report_duplicate(
     context: &mut Context,
     before: Option<&Seen>,
@@ -24,7 +24,7 @@ pub(super) fn report_duplicate(
     let (token, host) = (context.id.token.clone(), sanitize_field(&theirs.host));
     let before = before.and_then(|seen| duplicate_in(context, &seen.key_state));
     if before.map(|lease| lease.incarnation) != Some(theirs.incarnation) {
-        // The guard may yet tell that this was the previous instance.
+        // The guard may yet tell that the other one was the previous instance.
         if context.guard.has_reported() {
             context.report(Report::OwnToken { token, host });
         }

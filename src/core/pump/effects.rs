@@ -1,4 +1,4 @@
-//! What the pump wants done after a turn.
+//! The effects that the pump asks for in a turn.
 
 use crate::core::event::Effect;
 use crate::core::report::Report;

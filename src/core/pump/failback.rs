@@ -17,11 +17,11 @@ use crate::core::time::Instant;
 /// How an agent on standby gets a lock back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failback {
-    /// When the last turn was.
+    /// The instant of the last turn.
     turned_at: Option<Instant>,
-    /// Since when it is fit without a break, and has requested nothing.
+    /// Since when the agent is fit without a break, and has requested nothing.
     fit_since: Option<Instant>,
-    /// When a lock is requested, if there is one to be requested.
+    /// When a lock is requested, if there is one to request.
     request_at: Option<Instant>,
 }
 

@@ -1,7 +1,7 @@
-//! The agent's end of the guard: when one is started, what it is told, and whether its last
+//! The agent's end of the guard: when a guard is started, what it is told, and whether its last
 //! report still holds.
 //!
-//! A report holds when the guard has received all messages that were sent to it: an older one
+//! A report holds when the guard has received all messages that were sent to it: an older report
 //! may say `Down` of a service that a grant, which is still on its way, lets run.
 
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing, guard_answer_time};
 
-/// Shortest and longest pause before a guard is started after one that did not even live for
-/// that long. A pause is R/4 at the most: without a guard nobody stops the service.
+/// Shortest and longest pause before a guard is started after one that lived for a shorter time. A
+/// pause is R/4 at the most: without a guard nobody stops the service.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How often the time to answer is doubled for a guard that has not reported yet.
 const DOUBLED_MAX: u32 = 3;
 
-/// What the agent knows of its guard.
+/// The agent's knowledge of its guard.
 #[derive(Clone, Debug)]
 pub(super) struct GuardView {
     config: GuardConfig,
-    /// There is none: this agent only observes, and runs no service.
+    /// There is no guard: this agent only observes, and runs no service.
     is_without: bool,
     /// The guard that was started or connected to; `None` when there is none.
     present: Option<Box<Present>>,
@@ -67,12 +67,12 @@ struct Present {
 /// Whether the guard has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
-    /// All messages.
+    /// The guard has answered all messages.
     Complete,
-    /// Not yet. It was sent a message, or showed life, at this instant.
+    /// The guard has not answered yet. It was sent a message, or showed life, at this instant.
     Awaited(Instant),
-    /// Not in time, which the agent has seen at this instant. If the agent did not run before,
-    /// an answer is there, and it is heard first.
+    /// The guard has not answered in time, which the agent has seen at this instant. If the agent
+    /// did not run before, an answer is there, and it is heard first.
     Overdue(Instant),
 }
 
@@ -120,7 +120,7 @@ impl GuardView {
         self.previous_times = previous;
     }
 
-    /// Returns what the guard has reported last. While a message is not answered, that may not
+    /// Returns the last report of the guard. While a message is not answered, the report may not
     /// hold any more.
     fn last_report(&self) -> Option<&GuardReport> {
         self.present.as_ref()?.report.as_ref()
@@ -137,13 +137,13 @@ impl GuardView {
         self.present.as_ref().map(|present| present.since)
     }
 
-    /// Returns what the guard knows of the service, if its report holds.
+    /// Returns the guard's knowledge of the service, if its report holds.
     pub(super) fn service(&self) -> Option<&ServiceState> {
         self.report().map(|report| &report.service)
     }
 
-    /// Returns the grant under which the service may run. If no other was given, that is the one
-    /// under which the previous instance left it running.
+    /// Returns the grant under which the service may run. If no other was given, it is the grant
+    /// under which the previous instance left the service running.
     pub(super) fn grant(&self) -> Option<Grant> {
         match self.service()? {
             ServiceState::Up(grant, _) => Some(grant.clone()),
@@ -151,8 +151,8 @@ impl GuardView {
         }
     }
 
-    /// Returns whether the first start of the term runs, `asserted` telling that it was asked
-    /// for. While a message is not answered, what was reported before it counts.
+    /// Returns whether the first start of the term runs, `asserted` telling that start was
+    /// asserted. While a message is not answered, the report before it counts.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
         self.last_report().is_some_and(|report| match report.service {
             ServiceState::Up(_, StartState::FirstRuns) => true,
@@ -169,7 +169,7 @@ impl GuardView {
         self.is_without || self.service() == Some(&ServiceState::Down)
     }
 
-    /// Returns whether all is known that the guard can tell now.
+    /// Returns whether the guard has told all that it can tell now.
     pub(super) fn is_known(&self) -> bool {
         self.is_without || self.report().is_some()
     }
@@ -179,7 +179,7 @@ impl GuardView {
         self.last_report().is_some()
     }
 
-    /// Returns whether it has reported, and answers in time, or is not needed.
+    /// Returns whether the guard has reported, and answers in time, or is not needed.
     pub(super) fn is_up(&self) -> bool {
         let is_overdue = |present: &Present| matches!(present.reply, Reply::Overdue(_));
         self.is_without || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
@@ -196,7 +196,7 @@ impl GuardView {
         self.present.as_ref().map(|_| self.number)
     }
 
-    /// Returns why the service must not run here, if the guard reported it.
+    /// Returns why the service must not run here, if the guard reported a reason.
     pub(super) fn unfit(&self) -> Option<&str> {
         self.report()?.unfit.as_deref()
     }
@@ -215,7 +215,7 @@ impl GuardView {
         self.last_report()?.start_failure.as_deref()
     }
 
-    /// Takes in what the guard tells this instance, `own`, or what became of it.
+    /// Takes in an event of the guard; `own` is this instance.
     pub(super) fn receive(
         &mut self,
         number: u64,
@@ -287,8 +287,8 @@ impl GuardView {
         }
     }
 
-    /// Sends the guard a message. Without a guard nothing is sent: the next guard is told at
-    /// its start what it has to know.
+    /// Sends the guard a message. Without a guard nothing is sent: the next guard gets the messages
+    /// that it needs at its start.
     pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Effects, now: Instant) {
         if let Some(present) = &mut self.present {
             present.count_message(&message, now);
@@ -296,10 +296,10 @@ impl GuardView {
         }
     }
 
-    /// Starts a guard where there is none, and kills one that does not answer. `message` is what
-    /// a new guard has to know at once. A guard that stops the service is told so again and
-    /// again: there is nothing else to say, and one that is frozen shows by its silence alone.
-    /// Returns whether a guard was started or killed.
+    /// Starts a guard where there is none, and kills one that does not answer. A new guard has to
+    /// know `message` at once. A guard that stops the service is told so again and again: there is
+    /// nothing else to say, and a guard that is frozen shows by its silence alone. Returns whether
+    /// a guard was started or killed.
     pub(super) fn advance(
         &mut self,
         message: Option<ToGuard>,

@@ -67,8 +67,8 @@ impl Hold {
         Ok(renewed)
     }
 
-    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is what the holder before was
-    /// promised, while it may still need it.
+    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is the time that the holder
+    /// before was promised, while it may still need it.
     pub(super) fn renew(
         &mut self,
         context: &mut Context,
@@ -105,7 +105,7 @@ impl Hold {
         }
     }
 
-    /// Returns what the guard is told of the lock.
+    /// Returns the grant of the lock for the guard.
     pub(super) fn grant(&self, context: &Context) -> Grant {
         let valid_until = self.valid_until;
         Grant {

@@ -1,4 +1,4 @@
-//! What the holders before published of their times, which bind whoever follows.
+//! The times that the holders before have published, which bind the next holder.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use crate::core::record::{KeyState, Lease};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
-/// How long a holder may live on, by what it published.
+/// How long a holder may live on, by the times that it published.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Its lock time: F·R, or more.
+    /// The holder's lock time: F·R, or more.
     pub(super) lock: Duration,
-    /// Its C·R, or more.
+    /// The holder's C·R, or more.
     pub(super) grace: Duration,
 }
 
@@ -20,37 +20,37 @@ impl Times {
         Times { lock: lease.lock_time, grace: lease.grace }
     }
 
-    /// Returns what covers both.
+    /// Returns the times that cover both.
     fn slower(self, other: Times) -> Times {
         Times { lock: self.lock.max(other.lock), grace: self.grace.max(other.grace) }
     }
 }
 
-/// A holder of whose record the store knows nothing any more.
+/// A holder whose record the store does not have any more.
 #[derive(Clone, Debug)]
 struct LostHolder {
-    /// It has ended by then.
+    /// The holder has ended by then.
     until: Instant,
     times: Times,
 }
 
-/// The foreign holders that were seen.
+/// The foreign holders that this agent has seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    /// Those of the last one, still binding when its record has been deleted.
+    /// The times of the last holder, still binding when its record has been deleted.
     last: Times,
-    /// The last one before a loss.
+    /// The last holder before a loss.
     lost: Option<LostHolder>,
 }
 
 impl Holders {
-    /// Takes in what stands under the key, or did before something `older` was shown.
+    /// Takes in the state of the key, which is an `older` one if a later one was shown before.
     pub(super) fn observe(&mut self, key_state: &KeyState, older: bool) {
         self.last = self.followed_by(key_state, older);
     }
 
-    /// Returns the times of the last holder once `key_state` is known. An older record does
-    /// not make it a faster one.
+    /// Returns the times of the last holder once `key_state` is known. An older record does not
+    /// make the holder a faster one.
     fn followed_by(&self, key_state: &KeyState, older: bool) -> Times {
         match key_state.value.lease() {
             Some(lease) if older => self.last.slower(Times::of(lease)),
@@ -59,9 +59,9 @@ impl Holders {
         }
     }
 
-    /// The holder that the store has lost may live on for its T + C·R, and nothing is
-    /// free so long. Which of those that were shown it was is not known, and it may be
-    /// one that was not: the slowest counts.
+    /// The holder that the store has lost may live on for its T + C·R, and nothing is free so long.
+    /// Nobody knows which of the holders that were shown it was, and it may be one that was not
+    /// shown: the slowest counts.
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
         let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
@@ -72,14 +72,14 @@ impl Holders {
         self.lost = Some(LostHolder { until, times });
     }
 
-    /// Returns whether one may live of whom the store knows nothing any more.
+    /// Returns whether a holder may live whose record the store does not have any more.
     pub(super) fn has_lost(&self, now: Instant) -> bool {
         self.lost.as_ref().is_some_and(|lost| now < lost.until)
     }
 
-    /// Returns the times that bind whoever follows: those of the holder that is
-    /// shown, or of the last one that was; and after a loss those of the last holder
-    /// before it, for as long as it can live.
+    /// Returns the times that bind the next holder: those of the holder that is shown, or of the
+    /// last one that was; and after a loss those of the last holder before it, for as long as that
+    /// holder can live.
     pub(super) fn binding(&self, key_state: &KeyState, older: bool, now: Instant) -> Times {
         let times = self.followed_by(key_state, older);
         match &self.lost {

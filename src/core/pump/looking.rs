@@ -1,5 +1,5 @@
-//! Nothing is known yet: the key is read, and the guard that may have outlived the previous
-//! instance of this agent is asked.
+//! The first state: the agent knows nothing yet, reads the key, and asks the guard that may have
+//! outlived the previous instance of this agent.
 
 use log::Level;
 
@@ -26,7 +26,7 @@ impl Looking {
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
         let over = now >= self.until(context);
         let guard_known = context.guard.is_known();
-        // What becomes of the service depends on the guard.
+        // The ending depends on whether the guard lets the service run.
         if let Some(ending) = context.rejected()
             && (guard_known || over)
         {
@@ -55,9 +55,9 @@ impl Looking {
         timers.set(Timer::LookingOver, self.until(context));
     }
 
-    /// Until when this agent looks. A service that the previous instance left running has until
-    /// its lock runs out. A store that cannot be read within R counts as another's, but the guard
-    /// has its time to answer: whether it lets such a service run is not known before.
+    /// Until when this agent looks. A service that the previous instance left running has until its
+    /// lock runs out. A store that cannot be read within R counts as another's, but the guard has
+    /// its time to answer: only its answer tells whether it lets such a service run.
     fn until(&self, context: &Context) -> Instant {
         let renewal = context.config.timing.renewal();
         match context.guard.grant() {

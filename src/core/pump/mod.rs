@@ -18,18 +18,18 @@
 //! # Parts
 //!
 //! Each state has a file of its own, or shares it with the next one. A turn returns the same state
-//! or another one, with the reason and its level. What outlives a state is in these parts:
+//! or another one, with the reason and its level. The parts that outlive a state are these:
 //!
-//! | part | what it knows |
+//! | part | content |
 //! |---|---|
 //! | `context` | who this agent is, and the parts below; each event passes through it first |
-//! | `store_view` | the bucket, and what stands under the key of each seat |
-//! | `holders` | the times of the holders before, which bind whoever follows |
-//! | `takeover` | what must be waited for before a lock may be had |
-//! | `guard_view` | what the guard was told, and what it has reported |
+//! | `store_view` | the bucket, and the state of the key of each seat |
+//! | `holders` | the times that the holders before have published, which bind the next holder |
+//! | `takeover` | the waits before a lock may be had |
+//! | `guard_view` | the messages to the guard, and its last report |
 //! | `pause` | the pause that the agents of this key observe |
 //! | `hold` | a lock that is held: its renewals, and how it is lost |
-//! | `write` | one write until its outcome is known; nothing else writes the lock |
+//! | `write` | a write until its outcome is known; nothing else writes the lock |
 //!
 //! # The flowchart of putex 0.2.0
 //!
@@ -105,16 +105,16 @@ use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
-/// Who this agent is.
+/// The identity of this agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentId {
     /// The agent's token.
     pub token: String,
     /// The random number of this instance.
     pub incarnation: Incarnation,
-    /// Name of its host.
+    /// Name of the agent's host.
     pub host: String,
-    /// The host's boot.
+    /// The boot of the host.
     pub boot: String,
 }
 
@@ -130,7 +130,7 @@ pub struct Config {
     pub start_grace: Duration,
     /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
-    /// Which agents go first when the lock may be had.
+    /// The priority of this agent, which tells how many agents go first when the lock may be had.
     pub priority: Priority,
     /// How long this agent must have been fit before it requests the lock from one of a lower
     /// priority; `None` for never.
@@ -146,14 +146,14 @@ pub struct Config {
 }
 
 impl AgentId {
-    /// Returns whether this instance wrote what stands under a key.
+    /// Returns whether this instance wrote the record under a key.
     fn wrote(&self, key_state: &KeyState) -> bool {
         let is_own = |lease: &Lease| lease.incarnation == self.incarnation;
         key_state.value.lease().is_some_and(is_own)
     }
 
-    /// Returns what was written by another instance of this agent, or by another agent with its
-    /// token.
+    /// Returns the lease of a record that another instance of this agent has written, or another
+    /// agent with its token.
     fn namesake<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
         let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
             return None;
@@ -254,7 +254,7 @@ impl State {
         Stopping::to_end(context, lock, Ending::Clean, Reason::Told(signal), now)
     }
 
-    /// Returns what a new guard has to be told at once.
+    /// Returns the message that a new guard has to have at once.
     fn message_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
         match self {
             State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
@@ -276,7 +276,7 @@ enum Next {
 /// Limit on state changes in one [`bounce`]; correct code stays below it.
 const BOUNCES_MAX: u32 = 8;
 
-/// All that an agent knows.
+/// The pump of an agent: its state, and the context of all states.
 #[derive(Clone, Debug)]
 pub struct Pump {
     state: State,

@@ -4,10 +4,10 @@
 //! is told to end, and when its watchdog device fails: a pause does not change the promise of a
 //! lock. So nothing depends on which agents have learnt of a pause, or of its end.
 //!
-//! How long a pause lasts still is read by the clock of the store, which may go back. So an agent
-//! observes a pause once, until the end that it has read first: the number of one that has ended is
-//! remembered. One that was replaced has not ended: it is written again, with its number, where not
-//! all acknowledge the longer one.
+//! The rest of a pause is read by the clock of the store, which may go back. So an agent observes a
+//! pause once, until the end that it has read first: the number of a pause that has ended is
+//! remembered. A pause that was replaced has not ended: it is written again, with its number, where
+//! not all acknowledge the longer one.
 
 use super::deadline::{Timer, Timers};
 use super::effects::Effects;
@@ -16,7 +16,7 @@ use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 
-/// What this agent knows of pauses.
+/// The agent's knowledge of pauses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses {
     /// The pause that the agents of this key observe.
@@ -35,7 +35,7 @@ impl Pauses {
         self.present.is_some()
     }
 
-    /// Takes in what stands in the store.
+    /// Takes in the pause that stands in the store; `None` for none.
     pub(super) fn read(&mut self, pause: Option<&Pause>, effects: &mut Effects, now: Instant) {
         let is_over = |pause: &Pause| now >= pause.until || self.ended == Some(pause.number);
         let pause = pause.filter(|pause| !is_over(pause));

@@ -1,4 +1,4 @@
-//! When the keys of all seats are read on standby, and what is said of what stands there.
+//! When the keys of all seats are read on standby, and when the states of their locks are reported.
 
 use super::context::Context;
 use super::deadline::{Timer, Timers};
@@ -23,9 +23,9 @@ struct KeyReads {
     read_at: Instant,
     /// The last read followed a hint.
     hint_led: bool,
-    /// What was reported of the lock.
+    /// The state of the lock that was reported last.
     reported: Option<LockState>,
-    /// An agent that only observes has said that it would take the lock from this revision.
+    /// An agent that only observes has reported that it would take the lock from this revision.
     would_take: Option<Revision>,
 }
 
@@ -36,7 +36,7 @@ impl Reads {
         Reads(vec![reads; seats as usize])
     }
 
-    /// Puts the next read off after one that was answered, and says when the holder has changed.
+    /// Puts the next read off after one that was answered, and reports when the holder has changed.
     pub(super) fn receive(&mut self, context: &mut Context, event: &Event, now: Instant) {
         let asked = &mut self.0[context.store.seat.index()];
         if let Event::Opened(_) = event {
@@ -46,7 +46,7 @@ impl Reads {
         } else if let Event::Read(Err(_)) = event {
             asked.read_at = now.after(pause(context));
         } else if let Event::Written(_) = event {
-            // Of a take that was given up on: a read tells what became of it.
+            // The answer is that of a take that was given up: a read tells its outcome.
             asked.read_at = now;
         }
         for (seat, key) in Seat::all(context.config.seats).zip(&mut self.0) {
@@ -80,12 +80,12 @@ impl Reads {
         }
     }
 
-    /// Returns whether an agent that only observes has said that it would take this lock.
+    /// Returns whether an agent that only observes has reported that it would take this lock.
     pub(super) fn is_said(&self, seat: Seat, revision: Revision) -> bool {
         self.0[seat.index()].would_take == Some(revision)
     }
 
-    /// Says that this agent, which only observes, would take this lock.
+    /// Reports that this agent, which only observes, would take this lock.
     pub(super) fn say(&mut self, context: &mut Context, seat: Seat) {
         let Some(seen) = &context.store.key_of(seat).seen else { return };
         self.0[seat.index()].would_take = Some(seen.key_state.revision);
@@ -95,9 +95,8 @@ impl Reads {
 }
 
 impl KeyReads {
-    /// The key is read every R. A hint is followed at once, and the read after it
-    /// comes a little later than R: while hints come, every renewal would be read
-    /// twice otherwise.
+    /// The key is read every R. A hint is followed at once, and the read after it comes a little
+    /// later than R: while hints come, every renewal would be read twice otherwise.
     fn put_off(&mut self, context: &Context, now: Instant) {
         let r = context.config.timing.renewal();
         self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });

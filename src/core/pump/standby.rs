@@ -32,7 +32,7 @@ pub(super) struct Standby {
     /// When the next stroke, which asserts stop, may begin.
     stroke_at: Instant,
     reads: Reads,
-    /// No confirming check before this: the last one failed.
+    /// No confirming check begins before this instant: the last one failed.
     retry_at: Instant,
     phase: Phase,
     /// How long the last check took, and whether it passed.
@@ -43,13 +43,14 @@ pub(super) struct Standby {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Until the next stroke, or until the lock may be had.
+    /// The agent waits for the next stroke, or until the lock may be had.
     Resting,
     /// The guard of this link asserts stop.
     Stopping { link: u64 },
-    /// A check runs: that of the stroke, or the one that decides on a takeover.
+    /// A check runs: the one of the stroke, or the one that decides on a takeover.
     Checking { began: Instant, decides: bool },
-    /// That one has passed, and counts for R; the lock may be had once its time has come.
+    /// The check that decides on a takeover has passed, and counts for R; the lock may be had once
+    /// its time has come.
     Ready { since: Instant },
 }
 
@@ -92,8 +93,8 @@ impl Standby {
         self.advance(context, now)
     }
 
-    /// Follows the guard while it asserts stop: the check comes after that. A guard that is
-    /// gone did not do it.
+    /// Follows the guard while it asserts stop: the check comes after that. A guard that is gone
+    /// did not assert it.
     fn follow_stop(&mut self, context: &mut Context, now: Instant) {
         let Phase::Stopping { link } = self.phase else {
             return;
@@ -137,7 +138,7 @@ impl Standby {
         }
     }
 
-    /// Does what is due in each phase that follows from the one before at once.
+    /// Does the work of this phase, and of each phase that follows at once.
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         loop {
             let before = self.phase;
@@ -161,8 +162,9 @@ impl Standby {
         }
     }
 
-    /// Takes the lock that may be had first, if its time has come. An agent that only observes says
-    /// so instead, and rests; so does one whose check counts no more.
+    /// Takes the lock that may be had first, if its time has come. An agent that only observes
+    /// reports instead that it would take the lock, and rests; one whose check counts no more rests
+    /// too.
     fn take_if_due(&mut self, context: &mut Context, now: Instant) -> Option<Next> {
         let timers = self.timers(context);
         let is_stale = timers.is_over(Timer::CheckStale, now);
@@ -233,12 +235,13 @@ impl Standby {
             let check_at = seen.take_at(config).before(lead.min(seen.wait(config)));
             timers.set(Timer::TakeoverCheck, check_at.max(self.retry_at));
         }
-        // A stroke needs a guard that has answered; that of an agent that only observes is a check.
+        // A stroke needs a guard that has answered; the stroke of an agent that only observes is a
+        // check.
         let may_begin =
             if config.observes { config.check } else { context.guard.report().is_some() };
         if may_begin && !context.pauses.is_paused() {
-            // One that is due less than R before the lock may be had waits until that could have
-            // been taken, after an answer that was under way: the stop could hold the take up.
+            // A stroke that is due less than R before the lock may be had waits until that could
+            // have been taken, after an answer that was under way: the stop could hold the take up.
             let near = self.stroke_at.after(config.timing.renewal());
             let take_at = takeable.map(|seen| seen.take_at(config)).filter(|at| *at < near);
             let after_take = take_at.map(|at| at.after(config.timing.attempt()));
@@ -284,10 +287,10 @@ impl Standby {
         }
     }
 
-    /// Returns the seat that this agent may have first, its own one before all others, and what
-    /// stands under its key. Stop is run first of all: what the previous instance left running may
-    /// not be known. An agent whose service is not known to be down takes no lock, not even one
-    /// that is free.
+    /// Returns the seat that this agent may have first, its own one before all others, and the
+    /// state of its key. Stop is run first of all: nobody may know of a service that the previous
+    /// instance left running. An agent whose service is not known to be down takes no lock, not
+    /// even one that is free.
     fn takeable<'a>(&self, context: &'a Context) -> Option<(Seat, &'a Seen)> {
         if context.obstacle().is_some() || !context.guard.is_down() {
             return None;

@@ -1,4 +1,4 @@
-//! What the agent says of itself.
+//! The status of the agent, from the state of the pump.
 
 use super::active::Active;
 use super::context::Context;
@@ -10,14 +10,14 @@ use crate::core::command::LockContext;
 use crate::core::event::Pause;
 use crate::core::time::Instant;
 
-/// What a [`Pump`] does not remember for its status.
+/// The parts of a status that a [`Pump`] does not remember.
 #[derive(Clone, Debug)]
 pub struct Since {
     /// When the state has changed last.
     pub state: Instant,
-    /// Why.
+    /// Why the state has changed.
     pub why: String,
-    /// What was known of the service last, and since when.
+    /// The last status of the service, and since when it has been so.
     pub service: (ServiceStatus, Instant),
 }
 
@@ -59,7 +59,7 @@ impl Pump {
         self.state.hold().map(|hold| hold.valid_until)
     }
 
-    /// Returns what is known of the service.
+    /// Returns the status of the service.
     pub fn service(&self) -> ServiceStatus {
         let guard = &self.context.guard;
         if matches!(&self.state, State::Stopping(stopping) if stopping.may_still_run()) {
@@ -77,8 +77,8 @@ impl Pump {
         }
     }
 
-    /// Returns what a command is told of the lock that this agent holds, or under which its
-    /// service is being stopped.
+    /// Returns the lock that this agent holds, or under which its service is being stopped, as a
+    /// command is told it.
     pub fn lock_context(&self) -> LockContext {
         if let State::Stopping(stopping) = &self.state {
             return stopping.order().context.clone();
@@ -100,7 +100,7 @@ impl State {
 
     /// Returns the pause that this agent observes.
     fn observed_pause<'a>(&self, context: &'a Context) -> Option<&'a Pause> {
-        // It is looking for a service to adopt, or stops one.
+        // The agent is looking for a service to adopt, or stops one.
         let is_busy = matches!(self, State::Looking(_) | State::Stopping(_) | State::Ended);
         context.pauses.present().filter(|_| !is_busy)
     }

@@ -23,12 +23,12 @@ use crate::core::timing::SLACK;
 
 /// The lock under which the service may have been started.
 pub(super) enum ServiceLock {
-    /// None is known.
+    /// No lock is known.
     None,
-    /// It is held, and given back by this write when the service is down.
+    /// The lock is held, and given back by this write when the service is down.
     Held(Grant, NewWrite),
-    /// It was lost, or is that of the previous instance of this agent. Whoever wrote over the
-    /// record may count from before now.
+    /// The lock was lost, or is that of the previous instance of this agent. An agent that wrote
+    /// over the record may count from before now.
     Lost(Grant),
 }
 
@@ -44,12 +44,12 @@ impl ServiceLock {
     }
 }
 
-/// What becomes of the lock when the service is down.
+/// The release of the lock, which is due when the service is down.
 #[derive(Clone, Debug)]
 enum Release {
     /// There is nothing to give back.
     No,
-    /// It is given back by this write when the service is down.
+    /// The lock is given back by this write when the service is down.
     Wanted(NewWrite),
     /// The release is with the store.
     Sent,
@@ -60,9 +60,9 @@ pub(super) struct Stopping {
     release: Release,
     /// When the release is given up; `None` before the service is down.
     release_by: Option<Instant>,
-    /// What the guard was told.
+    /// The order that the guard was given.
     order: StopOrder,
-    /// How the agent ends after it, when it was told to.
+    /// How the agent ends after the stop, if it was told to end.
     ending: Option<Ending>,
     /// When an agent that was told to end does so although the service is not known to be
     /// down.
@@ -71,7 +71,7 @@ pub(super) struct Stopping {
     guard_overdue_by: Instant,
     /// The agent did not run when the service had to be down.
     slept: bool,
-    /// That the service is overdue was seen.
+    /// The agent has seen that the service is overdue.
     overdue: bool,
 }
 
@@ -86,14 +86,14 @@ impl Stopping {
         Next::Go(State::Stopping(Stopping::new(context, lock, now)), why, Level::Warn)
     }
 
-    /// Does the same, and gives the lock to the agent with this token.
+    /// Stops the service, and gives the lock to the agent with this token.
     pub(super) fn hand_over(context: &mut Context, hold: &Hold, to: &str, now: Instant) -> Next {
         let lock = ServiceLock::held(context, hold, Some(to.to_owned()));
         let stopping = Stopping::new(context, lock, now);
         Next::Go(State::Stopping(stopping), Reason::Switchover(sanitize_field(to)), Level::Info)
     }
 
-    /// Does the same and ends the agent, at once where there is nothing to stop or give back.
+    /// Stops the service and ends the agent, at once where there is nothing to stop or give back.
     pub(super) fn to_end(
         context: &mut Context,
         lock: ServiceLock,
@@ -125,7 +125,7 @@ impl Stopping {
                 release = Release::Wanted(write);
                 grant.stop_order()
             }
-            // That of a seat that this agent does not have any more is not lost.
+            // The lock of a seat that this agent does not have any more is not lost.
             ServiceLock::Lost(grant) if context.seat_gone(&grant).is_some() => grant.stop_order(),
             ServiceLock::Lost(grant) => {
                 let counts_from = grant.valid_until.min(now);
@@ -162,14 +162,14 @@ impl Stopping {
         }
     }
 
-    /// Neither this agent ran when the service had to be down, nor its guard, as a rule: stop
-    /// has a whole attempt, and R, from now on.
+    /// Neither this agent ran when the service had to be down, nor its guard, as a rule: stop has a
+    /// whole attempt, and R, from now on.
     fn wait_for_an_attempt(&mut self, context: &Context, now: Instant) {
         let timing = context.config.timing;
         self.give_up_at = now.after(timing.stop_budget()).after(timing.renewal());
     }
 
-    /// Returns what a new guard has to be told.
+    /// Returns the order, which a new guard has to be told.
     pub(super) fn order(&self) -> &StopOrder {
         &self.order
     }
@@ -192,8 +192,8 @@ impl Stopping {
         self.advance(context, now)
     }
 
-    /// An answer to a renewal that was still under way says which revision to release; an
-    /// answer to the release ends it. One attempt only.
+    /// An answer to a renewal that was still under way tells which revision to release; an answer
+    /// to the release ends it. The agent makes one attempt only.
     fn written(&mut self, context: &mut Context, written: &Written) {
         if let Written::Stored(revision) = written {
             context.store.key_mut().stored = Some(*revision);
@@ -211,7 +211,7 @@ impl Stopping {
         }
     }
 
-    /// The lock is not released, or not again. The report says why, if it was to be.
+    /// The lock is not released, or not again. The report says why, if the release was wanted.
     fn drop_release(&mut self, report: Report, context: &mut Context) {
         if !matches!(self.release, Release::No) {
             context.report(report);
@@ -322,8 +322,8 @@ fn guard_acts(context: &Context) -> bool {
 /// The longest time that an agent which has slept waits for a report of its guard.
 const REPORT_WITHIN: Duration = Duration::from_millis(250);
 
-/// Returns when an agent that has slept takes its guard for one that does not act: what the guard
-/// has done meanwhile may not have been read yet, and a host that has slept is busy.
+/// Returns when an agent that has slept takes its guard for one that does not act: a report of what
+/// the guard has done meanwhile may not have been read yet, and a host that has slept is busy.
 fn after_sleep(context: &Context, now: Instant) -> Instant {
     now.after(REPORT_WITHIN.min(context.config.timing.renewal() / 4))
 }

@@ -1,4 +1,4 @@
-//! What is known of the store: the bucket, the key, and what has been lost.
+//! The agent's knowledge of the store: the bucket, the keys, and losses.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Returns when this agent takes the lock, if it does not move before: when what must be waited
-    /// for is over, and those who go first have had their turn.
+    /// Returns when this agent takes the lock, if the record does not move before: when the waits
+    /// are over, and the agents that go first have had their turn.
     pub(super) fn take_at(&self, config: &Config) -> Instant {
         self.first_at.after(self.wait(config))
     }
@@ -49,26 +49,26 @@ impl Seen {
     }
 }
 
-/// A write of this agent, as far as its record has to be known again.
+/// A write of this agent, as far as its record has to be recognized.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) nonce: u64,
-    /// It expects an entry of the key, which no other write can have replaced.
+    /// The write expects an entry of the key, which no other write can have replaced.
     pub(super) over_entry: bool,
 }
 
-/// What is known of the key of one seat.
+/// The agent's knowledge of the key of one seat.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyView {
-    /// What stands under the key, `None` when that is not known.
+    /// The state of the key; `None` when it is not known.
     pub(super) seen: Option<Seen>,
-    /// The last revision, and when the first was seen, of blanks that were written one after
-    /// the other, and seen over one connection.
+    /// The last revision, and when the first was seen, of blanks that were written one after the
+    /// other, and seen over one connection.
     blank: Option<(Revision, Instant)>,
     /// Highest revision that a hint named since the last read; 0 for none.
     pub(super) hinted: Revision,
-    /// Highest revision of the key that was shown since the last loss, 0 for none since
-    /// then; `None` while nothing was ever known to have stood there.
+    /// Highest revision of the key that was shown since the last loss, 0 for none since then;
+    /// `None` while no record was ever known to have stood there.
     pub(super) max_seen: Option<Revision>,
     /// The last write of this agent.
     pub(super) written: Option<Attempt>,
@@ -79,8 +79,8 @@ pub(super) struct KeyView {
 }
 
 impl KeyView {
-    /// Returns whether the key stood at a later revision than `key_state`: a read is stale,
-    /// or the store has lost what came after and that has not shown yet.
+    /// Returns whether the key stood at a later revision than `key_state`: a read is stale, or the
+    /// store has lost the later record and has not shown that yet.
     pub(super) fn is_older(&self, key_state: &KeyState) -> bool {
         self.max_seen.is_some_and(|max_seen| key_state.revision < max_seen)
     }
@@ -104,8 +104,7 @@ impl KeyView {
         self.max_seen = self.max_seen.max(Some(revision));
     }
 
-    /// Takes in what stands under the key now, which is not what stood there before, and what must
-    /// be waited for before the lock may be had.
+    /// Takes in the new state of the key, and what must be waited for before the lock may be had.
     pub(super) fn observe(&mut self, key_state: &KeyState, takeover: Takeover, now: Instant) {
         self.stored = self.stored.filter(|stored| *stored >= key_state.revision);
         self.holders.observe(key_state, self.is_older(key_state));
@@ -123,34 +122,34 @@ impl KeyView {
     }
 }
 
-/// What is known of the store.
+/// The agent's knowledge of the store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreView {
     timing: Timing,
     connection: Connection,
     /// The bucket, once it was open.
     pub(super) bucket: Option<BucketId>,
-    /// Highest revision that the store was seen to have given.
+    /// Highest revision that the store is known to have given.
     high_water: Revision,
-    /// What is known of the key of each seat.
+    /// The agent's knowledge of the key of each seat.
     keys: Vec<KeyView>,
     /// The seat of the last request: the one of this agent, or on standby the one that was read.
     pub(super) seat: Seat,
-    /// Why the store refused the last write, if it did: nothing that follows from the same
-    /// again needs to be said again.
+    /// Why the store refused the last write, if it did: the consequences of the same refusal are
+    /// not reported again.
     pub(super) refused: Option<String>,
     /// Why the store refuses this agent, since it was open last.
     rejection: Option<StoreError>,
-    /// Set for the event at hand: the store was found to have lost what it had.
+    /// Set for the event at hand: it shows that the store has lost writes.
     pub(super) rolled_back: bool,
     /// How long the bucket is known to have existed.
     pub(super) age: Option<Duration>,
-    /// What was said about the bucket when it was last opened.
+    /// The remarks on the bucket when it was last opened.
     remarks: Vec<Report>,
 }
 
 impl StoreView {
-    /// Nothing is known, of a bucket with the keys of so many seats.
+    /// Returns a view in which nothing is known, of a bucket with the keys of so many seats.
     pub(super) fn new(seats: u32, timing: Timing) -> StoreView {
         StoreView {
             timing,
@@ -182,7 +181,8 @@ impl StoreView {
         self.rejection.as_ref().filter(|_| self.bucket.is_none())
     }
 
-    /// Returns what is known of the key of the seat of this agent, or that it asked for last.
+    /// Returns the knowledge of the key of this agent's seat, or of the seat that it asked for
+    /// last.
     pub(super) fn key(&self) -> &KeyView {
         self.key_of(self.seat)
     }
@@ -191,7 +191,7 @@ impl StoreView {
         self.key_of_mut(self.seat)
     }
 
-    /// Returns what is known of the key of a seat.
+    /// Returns the knowledge of the key of a seat.
     pub(super) fn key_of(&self, seat: Seat) -> &KeyView {
         &self.keys[seat.index()]
     }
@@ -251,11 +251,11 @@ impl StoreView {
             self.roll_back(loss, effects, now);
         }
         self.show(bucket.last);
-        // What the store has had and lost meanwhile cannot be known.
+        // The blanks that the store has had and lost meanwhile cannot be known.
         self.keys.iter_mut().for_each(|key| key.blank = None);
     }
 
-    /// Says what is to know about the bucket, and did not hold before.
+    /// Reports the remarks on the bucket that did not hold before.
     fn remark(&mut self, bucket: &BucketInfo, effects: &mut Effects) {
         let mut remarks: Vec<_> =
             bucket.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
@@ -280,8 +280,8 @@ impl StoreView {
         self.key_mut().show(revision);
     }
 
-    /// Says loudly that the store lost what it had; nothing that it shows next is
-    /// taken for a clean absence.
+    /// Reports that the store has lost writes; no state that it shows next is taken for a clean
+    /// absence.
     pub(super) fn roll_back(&mut self, how: Rollback, effects: &mut Effects, now: Instant) {
         effects.report(Report::RolledBack(how));
         self.rolled_back = true;
@@ -292,7 +292,7 @@ impl StoreView {
             key.blank = None;
             key.holders.assume_slowest(self.timing, now);
             (key.written, key.stored) = (None, None);
-            // Whatever is written from now on has a number of its own.
+            // Every record that is written from now on has a number of its own.
             key.max_seen = key.max_seen.map(|_| Revision(0));
         }
     }
@@ -310,8 +310,8 @@ impl StoreView {
         }
     }
 
-    /// This agent has its seat, or goes on with it, and reads the keys of the others no more: what
-    /// stands there is not known.
+    /// This agent has its seat, or goes on with it, and reads the keys of the others no more: the
+    /// states of those keys are not known.
     pub(super) fn forget_other_seats(&mut self) {
         let own = self.seat.index();
         let keys = self.keys.iter_mut().enumerate();

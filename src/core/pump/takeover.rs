@@ -1,4 +1,4 @@
-//! What must be waited for before a lock may be had.
+//! The waits before a lock may be had.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::core::seat::Seat;
 use crate::core::text::{sanitize, sanitize_field};
 use crate::core::time::Instant;
 
-/// What must be waited for before a lock may be had, and why.
+/// The waits before a lock may be had, and the state of the lock, which is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Takeover {
     /// How long the revision must stand still, from when it was first seen.
     pub(super) wait: Duration,
     /// How long to renew, after the take, before the service is started.
     pub(super) confirm: Option<Duration>,
-    /// Who holds the lock, or why it is free.
+    /// The holder of the lock, or why it is free.
     pub(super) lock: LockState,
 }
 
@@ -33,8 +33,8 @@ impl Takeover {
         self.is_of_own() || is_released
     }
 
-    /// Decides what must be waited for before the lock of a seat that `key_state` shows may be
-    /// had. Immediate start is for a clean absence alone.
+    /// Decides on the waits before the lock of a seat with this `key_state` may be had. Immediate
+    /// start is for a clean absence alone.
     pub(super) fn decide(
         context: &Context,
         seat: Seat,
@@ -72,17 +72,18 @@ impl Takeover {
                     held(wait, confirm, Holder::OwnLate)
                 }
                 Some(lease) => match (lease.state, is_own) {
-                    // Released because it was unfit here: the others go first.
+                    // This agent released the lock because it was unfit here: the others go first.
                     (RecordState::Released, true) => free(wait, None, FreeReason::ReleasedHere),
                     (RecordState::Released, false) => {
                         let host = sanitize_field(&lease.host);
                         match &lease.released_to {
                             None => free(no_wait, None, FreeReason::Released(host)),
-                            // As it stands in a header.
+                            // The token is compared as it stands in a header.
                             Some(token) if *token == sanitize(&context.id.token) => {
                                 free(no_wait, None, FreeReason::ReleasedToThis(host))
                             }
-                            // It has T to take the lock, before it is everybody's.
+                            // The agent of this token has T to take the lock, before it is
+                            // everybody's.
                             Some(token) => free(
                                 wait,
                                 None,

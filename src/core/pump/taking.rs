@@ -1,5 +1,4 @@
-//! Getting the lock: the acquiring write, and the wait until its holder before
-//! must be dead.
+//! The take of a lock: the acquiring write, and the wait until its holder before must be dead.
 
 use std::time::Duration;
 
@@ -41,7 +40,8 @@ impl Taking {
         context.store.turn_to(seat, &mut context.effects);
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
-        // For fencing it: never this agent's own token, or it would fence itself.
+        // The token of the holder before, for fencing: never this agent's own one, or the agent
+        // would fence itself.
         let previous = match &key_state.value {
             KeyValue::Record(record) if !record.is_blank() => Some(record.token.clone()),
             KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
@@ -62,8 +62,8 @@ impl Taking {
         Next::Go(State::Taking(taking), why, level)
     }
 
-    /// Returns how much the end of this take matters. If the log has not said that it began, and
-    /// the store has not refused it too, the log says so now.
+    /// Returns the level of the report of this take's end. If the log does not show that the take
+    /// began, and the store has not refused this one too, the beginning is reported now.
     fn level_of_end(&self, context: &mut Context) -> Level {
         if self.again && context.store.refused.is_some() {
             return Level::Debug;
@@ -76,9 +76,9 @@ impl Taking {
         level
     }
 
-    /// Renews the record of the previous instance of this agent, if that stands under the key of
-    /// a seat: the service neither stops nor starts. Only while its guard lets the service
-    /// run: a record alone does not tell that it does.
+    /// Renews the record of the previous instance of this agent, if that stands under the key of a
+    /// seat: the service neither stops nor starts. Only while its guard lets the service run: a
+    /// record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
         let Some((seat, expected, term)) = adoptable(context) else {
             let why = context.seat_gone(&grant).map_or(Reason::NotPredecessors, Reason::SeatGone);
@@ -115,7 +115,7 @@ impl Taking {
             }
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
-        // Unresolved by then, it is left alone: the next read shows what became of it.
+        // A write that is unresolved by then is left alone: the next read shows its outcome.
         if context.store.rolled_back || now >= self.pending.give_up {
             let r = Ms(context.config.timing.renewal());
             let why = match &self.adoption {

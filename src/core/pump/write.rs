@@ -1,5 +1,5 @@
-//! One write of the lock until it is known what became of it, see [`PendingWrite`]: when each copy
-//! is sent, and what its outcome means for the lock. Until then the holder's old validity stands.
+//! A write of the lock until its outcome is known, see [`PendingWrite`]: when each copy is sent,
+//! and what its outcome means for the lock. Until then the holder's old validity stands.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::core::report::{LockLoss, Report, Rollback};
 use crate::core::time::{Instant, Ms};
 use crate::core::write::{Outcome, PendingWrite};
 
-/// What differs from write to write.
+/// The fields in which writes differ.
 #[derive(Clone, Debug)]
 pub(super) struct NewWrite {
     pub(super) expected: Revision,
@@ -72,37 +72,39 @@ pub(super) struct Pending {
     record: Record,
     /// The write, once a copy of it was sent.
     write: Option<PendingWrite>,
-    /// No copy is useful after this.
+    /// No copy is useful after this instant.
     pub(super) give_up: Instant,
     step: Step,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Not handed to the store: another request is under way, or it is closed.
+    /// The next copy is not handed to the store: another request is under way, or the store is
+    /// closed.
     Due(Instant),
-    /// With the store.
+    /// The copy is with the store.
     Sent,
-    /// Refused after a doubtful copy: a read must tell by this instant or later.
+    /// The store has refused a copy after a doubtful one: a read must tell by this instant or
+    /// later.
     Resolve(Instant),
-    /// That read is with the store.
+    /// The read that must tell is with the store.
     Resolving,
 }
 
-/// What is known of a [`Pending`] after an event.
+/// The state of the lock after an event, as far as a [`Pending`] shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing yet.
+    /// Nothing is known yet.
     Undecided,
     /// The lock stands at this revision as this agent wrote it, and is valid until V, by the
     /// earliest copy that may be the stored one.
     Held { revision: Revision, valid_until: Instant },
-    /// The lock is somebody else's, or the store no longer has what it said was stored.
+    /// The lock is another agent's, or the store no longer has the record that it acknowledged.
     Lost(LockLoss),
 }
 
 impl Pending {
-    /// Takes in an event, and notes what it means for what is known of the key.
+    /// Takes in an event, and notes what it tells of the key.
     pub(super) fn receive(
         &mut self,
         context: &mut Context,
@@ -112,7 +114,7 @@ impl Pending {
         let verdict = self.judge(context, event, now);
         let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack);
         if verdict != Verdict::Undecided && !rolled_back {
-            // Another record stands there than the one that was seen.
+            // Another record stands under the key than the one that was seen.
             context.store.key_mut().seen = None;
             context.store.refused = None;
         }
@@ -125,7 +127,7 @@ impl Pending {
     fn judge(&mut self, context: &mut Context, event: &Event, now: Instant) -> Verdict {
         match (self.step, event) {
             (Step::Sent, Event::Written(written)) => return self.written(context, written, now),
-            // Answered before, as a rule; if not, nothing will come any more.
+            // The write was answered before, as a rule; if not, no answer will come any more.
             (Step::Sent, Event::Closed(why)) => {
                 if let Some(write) = &mut self.write {
                     write.answered(Written::Unknown(why.clone()));
@@ -193,8 +195,8 @@ impl Pending {
         Verdict::Undecided
     }
 
-    /// The key stands so, after the store has refused a copy, or was opened again. It may not have
-    /// moved yet where it is read.
+    /// Decides by the state of the key, after the store has refused a copy, or was opened again.
+    /// The key may not have moved yet where it is read.
     fn resolve(&self, context: &Context, key_state: &KeyState) -> Verdict {
         let revision = key_state.revision;
         if revision <= self.expected {
@@ -242,7 +244,8 @@ impl Pending {
     }
 }
 
-/// The lock stands at this revision. The copy that is stored was sent then, at the earliest.
+/// Returns that the lock stands at this revision. The copy that is stored was sent at `sent`, at
+/// the earliest.
 fn held(context: &Context, revision: Revision, sent: Instant) -> Verdict {
     Verdict::Held { revision, valid_until: sent.after(context.config.timing.validity()) }
 }

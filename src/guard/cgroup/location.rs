@@ -10,27 +10,26 @@ use crate::sys;
 /// Where the hierarchy is mounted: alone, or beside those of v1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// It is there when systemd manages the host or container. This is how
-/// `sd_booted` tells.
+/// A directory that is there when systemd manages the host or container; `sd_booted` tells it in
+/// the same way.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// How systemd marks what it has delegated (`Delegate=yes`): the first since
-/// version 251, the second before that.
+/// The marks of what systemd has delegated (`Delegate=yes`): the first since version 251, the
+/// second before that.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
 /// Returns the directory of this process's control group if it may be divided, or
 /// why not.
 ///
-/// A user who may write there was given it: nobody but root can have done that. For
-/// root the permissions say nothing. Where systemd is, it is the one writer of the
-/// hierarchy, and what it has not marked as delegated it may move, limit or remove;
-/// where it is not, nobody else uses what is below our own control group. The
-/// root of the whole hierarchy needs no rule of its own: systemd never marks it.
+/// A user who may write there was given the group: nobody but root can have done that. For root the
+/// permissions say nothing. Where systemd is, it is the one writer of the hierarchy, and it may
+/// move, limit or remove a group that it has not marked as delegated; where it is not, nobody else
+/// uses the groups below our own. The root of the whole hierarchy needs no rule of its own: systemd
+/// never marks it.
 pub(super) fn own() -> Result<PathBuf, String> {
     let own = find().ok_or("no cgroup v2 hierarchy with this process in it is mounted")?;
     let procs = own.join("cgroup.procs");
-    // Commands may only be moved out of here by who can write here. Nothing is
-    // written by trying.
+    // Only a process that can write here may move commands out of here. The trial writes nothing.
     if let Err(error) = File::options().write(true).open(&procs) {
         return Err(format!("{}: {error}", procs.display()));
     }
@@ -48,7 +47,7 @@ fn is_marked(own: &Path) -> bool {
 }
 
 /// Returns the directory of this process's cgroup v2 control group; `None` where the hierarchy is
-/// mounted elsewhere, or this process is outside of what is mounted.
+/// mounted elsewhere, or this process is outside of the part that is mounted.
 pub fn find() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -76,7 +75,8 @@ fn find_below(mounts: &[&Path], own: &str, process: u32) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Makes a hierarchy in which this directory lists process 7; returns what is found, below it.
+    /// Makes a hierarchy in which this directory lists process 7; returns the path that is found,
+    /// below it.
     fn found(name: &str, dir: &str, own: &str) -> Option<String> {
         let mount = std::env::temp_dir().join(format!("putex-{name}-{}", process::id()));
         fs::create_dir_all(mount.join(dir)).expect("there is room");

@@ -1,16 +1,16 @@
 //! A control group for the start command, so that one write kills all processes that start has
 //! left, also those that have left its process group.
 //!
-//! Nothing else of the operator's is in it. To enter takes a lock of the whole host
-//! and then 10 to 60 ms, in which every fork and exit on the host waits: a stop,
-//! with a deadline before it, has no such time to give.
+//! No other process of the operator's is in the group. To enter takes a lock of the whole host and
+//! then 10 to 60 ms, in which every fork and exit on the host waits: a stop, with a deadline before
+//! it, has no such time to give.
 //!
 //! This is for hosts where cgroup v2 is there and ours to divide. Everywhere else
 //! there is a reason in words, and the agent goes on with process groups alone.
 //! No controller is enabled, so the agent may stay in the directory above.
 //!
-//! What moved itself out, or is run by another on the command's behalf (`systemctl
-//! start`, `systemd-run`, a container engine), is not in the group.
+//! A process that moved itself out, or that another program runs on the command's behalf
+//! (`systemctl start`, `systemd-run`, a container engine), is not in the group.
 
 mod location;
 
@@ -38,7 +38,7 @@ pub fn delegated() -> Result<PathBuf, String> {
     location::own()
 }
 
-/// What the directory of an agent begins with.
+/// The beginning of the name of an agent's directory.
 pub const PREFIX: &str = "putex-";
 
 /// How long a guard waits while another removes the directory.
@@ -49,7 +49,7 @@ pub const REMOVAL_WITHIN: Duration = LOCK_EVERY.saturating_mul(25);
 pub struct ServiceCgroup {
     /// The directory, for [`ServiceCgroup::open`] elsewhere.
     pub dir: PathBuf,
-    /// The directory, locked by all who use it: a guard that was not found may use it too.
+    /// The directory, locked by all its users: a guard that was not found may use it too.
     users: File,
     /// A script that enters the control group and becomes the shell of the operator's script.
     /// `sh -c ENTRY putex SCRIPT NAME ROLE` is `sh -c SCRIPT NAME ROLE`, inside.
@@ -59,26 +59,26 @@ pub struct ServiceCgroup {
     /// stand in its syntax errors. When the group cannot be entered, the script runs all the
     /// same, as it does where there is none.
     pub entry: String,
-    /// Writing `1` to it is [`ServiceCgroup::kill`].
+    /// The file `cgroup.kill`: to write `1` to it is [`ServiceCgroup::kill`].
     pub kill_file: File,
     procs: File,
-    /// Has an exceptional condition, as poll(2) calls it, when [`ServiceCgroup::is_populated`]
-    /// has changed.
+    /// The file `cgroup.events`. It has an exceptional condition, as poll(2) calls it, when
+    /// [`ServiceCgroup::is_populated`] has changed.
     pub events: File,
 }
 
 impl ServiceCgroup {
-    /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
-    /// or uses the one that is there, with whatever lives in it.
+    /// Makes a directory `name`, which begins with [`PREFIX`], beside this process, or uses the one
+    /// that is there, with the processes that live in it.
     ///
     /// # Errors
     ///
-    /// In words, why this process can have none. It is no fault of the host.
+    /// In words, why this process can have none. The reason is no fault of the host.
     pub fn make(name: &str) -> Result<ServiceCgroup, String> {
         let own = location::own()?;
         let dir = own.join(name);
         let make = || fs::create_dir_all(&dir).and_then(|()| ServiceCgroup::open(&dir));
-        // Another guard may have removed it before it was locked.
+        // Another guard may have removed the directory before it was locked.
         let made = make().or_else(|_| make());
         // A failure leaves nothing behind.
         let made = made.inspect_err(|_| drop(File::open(&dir).map(|users| prune(&dir, &users))));
@@ -99,11 +99,11 @@ impl ServiceCgroup {
     ///
     /// # Errors
     ///
-    /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
+    /// When the directory is gone, is not ours, or the kernel is older than Linux 5.14.
     pub fn open(dir: &Path) -> io::Result<ServiceCgroup> {
         let users = File::open(dir)?;
-        // Another guard may remove it just now. Any user can hold the lock for ever: then nobody
-        // removes it. A removed one has no files, whatever has its name now.
+        // Another guard may remove the directory just now. Any user can hold the lock for ever:
+        // then nobody removes it. A removed directory has no files, whatever has its name now.
         let how = FlockOperation::NonBlockingLockShared;
         sys::lock_within(&users, how, REMOVAL_WITHIN, LOCK_EVERY)?;
         let locked = PathBuf::from(format!("/proc/self/fd/{}", users.as_raw_fd()));
@@ -130,16 +130,16 @@ impl ServiceCgroup {
         })
     }
 
-    /// Kills everything in the control group, and whatever is being forked in it.
-    /// Needs no memory and no descriptor. They are dying then, and dead when
+    /// Kills all processes in the control group, also those that are being forked in it. Needs no
+    /// memory and no descriptor. The processes are dying then, and dead when
     /// [`ServiceCgroup::is_populated`] says so.
     ///
-    /// The kernel does that under a lock that another user can hold for 0.1 s by moving
-    /// processes between control groups. So the processes of the list are killed before.
+    /// The kernel kills them under a lock that another user can hold for 0.1 s by moving processes
+    /// between control groups. So the processes of the list are killed before.
     ///
-    /// The shell of a start that was only just spawned is still on its way in, so
-    /// its process group is to be killed before this group. The other way round, it
-    /// can come in between the two and leave a child that is in neither.
+    /// The shell of a start that was only just spawned is still on its way in, so its process group
+    /// is to be killed before this group. The other way round, the shell can come in between the
+    /// two and leave a child that is in neither.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl ServiceCgroup {
         let mut text = [0; 4096];
         let count = rustix::io::pread(&self.procs, &mut text, 0).unwrap_or(0);
         let lines = text[..count].split_inclusive(|byte| *byte == b'\n');
-        // A number that does not fit is not killed: another process may have what is left of it.
+        // A part of a number that did not fit is not used: it may be the number of another process.
         for line in lines.filter_map(|line| line.strip_suffix(b"\n")) {
             let number = str::from_utf8(line).ok().and_then(|number| number.parse().ok());
             if let Some(process) = number.and_then(Pid::from_raw) {
@@ -159,8 +159,8 @@ impl ServiceCgroup {
         Ok(())
     }
 
-    /// Returns whether anything lives in the control group, or below it. What has
-    /// ended and was not reaped does not. Takes no lock that entering takes.
+    /// Returns whether any process lives in the control group, or below it. A process that has
+    /// ended and was not reaped does not count. Takes no lock that entering takes.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl ServiceCgroup {
         let mut text = [0; 128];
         let count = match rustix::io::pread(&self.events, &mut text, 0) {
             Ok(count) => count,
-            // Only an empty one can be removed.
+            // Only an empty group can be removed.
             Err(Errno::NODEV) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
@@ -177,20 +177,21 @@ impl ServiceCgroup {
         Ok(!lines.any(|line| line == b"populated 0"))
     }
 
-    /// Returns whether nothing lives in any of these. Each is looked at: poll(2) tells again and
+    /// Returns whether no process lives in any of these. Each is looked at: poll(2) tells again and
     /// again of a change of one that was not.
     pub fn are_empty(all: &[ServiceCgroup]) -> bool {
         all.iter().filter(|it| it.is_populated().unwrap_or(true)).count() == 0
     }
 
-    /// Removes it if it is empty and nobody else uses it. A service that runs on keeps it.
+    /// Removes the group if it is empty and nobody else uses it. A service that runs on keeps it.
     pub fn remove(self) {
         prune(&self.dir, &self.users);
     }
 }
 
-/// The outer braces take the complaint about a file that cannot be opened, which
-/// the shell makes before it redirects what stands behind it.
+/// Returns the script that enters a control group. The outer braces take the complaint about a file
+/// that cannot be opened, which the shell makes before it redirects the output of the command
+/// behind it.
 fn entry_script(procs: &Path) -> io::Result<String> {
     let path = procs.to_str().ok_or_else(|| io::Error::other("its name is not text"))?;
     let path = path.replace('\'', r"'\''");
@@ -209,8 +210,8 @@ fn prune(dir: &Path, users: &File) {
     }
 }
 
-/// Removes a directory and what is below it, as far as it is empty. That of a
-/// control group in which something lives cannot be removed.
+/// Removes a directory and those below it, as far as they are empty. The directory of a control
+/// group in which a process lives cannot be removed.
 fn remove_empty(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,4 +1,4 @@
-//! What a guard notes is what the next one reads.
+//! The notes of a guard are read by the next one.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -33,12 +33,12 @@ fn own() -> NotedProcess {
 fn the_next_guard_learns_what_the_previous_one_has_noted() {
     let file = file("next");
     let (mut note, previous) = begin(&file);
-    // Nobody has started it in this boot, as far as guards know.
+    // Nobody has started the service in this boot, as far as guards know.
     assert_eq!(previous, Noted::default());
     assert_eq!(parse_file(&file).service, Service::Unknown);
     note.enter(Fact::Command(Command::Stop, own())).expect("there is room");
     let dir = |name: &str| PathBuf::from(format!("/sys/fs/cgroup/{name}/putex-1"));
-    // One of them does not fit into the room that there is as a rule.
+    // The first one does not fit into the room that there is as a rule.
     let dirs = vec![dir(&"x".repeat(ROOM)), dir("y")];
     note.cgroups(dirs.clone()).expect("there is room");
     assert_eq!(parse_file(&file).cgroups, dirs);
@@ -136,7 +136,7 @@ fn a_command_that_has_left_its_group_is_killed_with_its_guard() {
     let file = file("left");
     let (mut note, _) = begin(&file);
     let since = sys::now();
-    // In the group of this process.
+    // The child is in the group of this process.
     let sleep = std::process::Command::new("sleep").arg("1000").spawn();
     let mut sleep = sleep.expect("it can be run");
     let number = Pid::from_child(&sleep);
@@ -150,7 +150,7 @@ fn a_command_that_has_left_its_group_is_killed_with_its_guard() {
     let _ = sleep.kill();
     let _ = sleep.wait();
     assert_eq!((session, killed), (Some(number), [true]));
-    // Its session may have others.
+    // The session of the start may have other processes.
     assert_eq!(begin(&file).1.kill_commands(), session);
 }
 

@@ -2,9 +2,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// Gives this thread descriptors of its own: these, and none of the others that the process has.
-/// So the locks and sockets of a process that is killed end although the kernel cannot end this
-/// thread. A kernel before 5.9 does not: the thread goes on with those of the process.
+/// Gives this thread descriptors of its own: these, and none of the others that the process has. So
+/// the locks and sockets of a process that is killed end although the kernel cannot end this
+/// thread. A kernel before 5.9 cannot do that: the thread goes on with the descriptors of the
+/// process.
 ///
 /// Called by a thread that owns no descriptor but these.
 pub fn keep_only(kept: &[BorrowedFd<'_>]) {
@@ -53,7 +54,7 @@ mod tests {
                 assert!(rustix::io::write(&closed_writer, b"x").is_err());
             });
             separate.wait();
-            // Open in this thread, and only here.
+            // The descriptor is open in this thread, and only here.
             assert!(rustix::io::write(&closed_writer, b"y").is_ok());
             end.wait();
         });

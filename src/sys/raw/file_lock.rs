@@ -13,21 +13,21 @@ const SYS_FCNTL: libc::c_long = libc::SYS_fcntl64;
 /// How a file is locked by an open file description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileLock {
-    /// With others that do so too; the description can read.
+    /// Beside other shared locks; the description can read.
     Shared,
-    /// Alone; the description can write.
+    /// Beside no other lock; the description can write.
     Exclusive,
 }
 
-/// Calls fcntl(2) with a lock of a whole file, or of one byte of it, which it may change. The
-/// system call, because the library converts the structure on some architectures.
+/// Calls fcntl(2) with a lock of a whole file, or of one byte of it, which the call may change. The
+/// system call is made directly, because the library converts the structure on some architectures.
 fn call(
     file: impl AsFd,
     what: c_int,
     how: FileLock,
     byte: Option<i64>,
 ) -> io::Result<libc::flock64> {
-    // SAFETY: it is plain data, and zero is a value of each of its fields.
+    // SAFETY: the structure is plain data, and zero is a value of each of its fields.
     let mut lock: libc::flock64 = unsafe { MaybeUninit::zeroed().assume_init() };
     let kind = match how {
         FileLock::Shared => libc::F_RDLCK,
@@ -68,7 +68,7 @@ pub fn lock_byte(file: impl AsFd, at: u32) -> io::Result<()> {
 pub fn try_lock_file(file: impl AsFd, how: FileLock) -> io::Result<bool> {
     match call(file, libc::F_OFD_SETLK, how, None) {
         Ok(_) => Ok(true),
-        // The second is the error of other systems.
+        // The second error is the one of other systems.
         Err(error) if [libc::EAGAIN, libc::EACCES].map(Some).contains(&error.raw_os_error()) => {
             Ok(false)
         }

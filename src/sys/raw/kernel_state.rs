@@ -1,4 +1,4 @@
-//! What the kernel tells of a connection and of its clock.
+//! The kernel's state of a connection and of its clock.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,11 +12,11 @@ const LAST_ACK_AT: usize = 56;
 const INFO_BYTES: usize = LAST_ACK_AT + size_of::<u32>();
 
 /// Returns how long ago the host at the other end of a TCP connection acknowledged something, to a
-/// few milliseconds: its kernel does so even if the program there does not read.
+/// few milliseconds: its kernel acknowledges even if the program there does not read.
 ///
 /// # Errors
 ///
-/// When it is no TCP connection, or the kernel does not tell.
+/// When the socket is no TCP connection, or the kernel does not tell.
 pub fn acknowledged_ago(socket: impl AsFd) -> io::Result<Duration> {
     let mut info = [0u8; INFO_BYTES];
     let mut bytes = INFO_BYTES as libc::socklen_t;

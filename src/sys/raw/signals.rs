@@ -20,7 +20,7 @@ fn set_of(signals: &[i32]) -> sigset_t {
     }
 }
 
-/// Changes which signals this thread blocks; returns those before.
+/// Changes which signals this thread blocks; returns those that it blocked before.
 fn mask(how: i32, set: sigset_t) -> io::Result<sigset_t> {
     let mut before = set;
     // SAFETY: pthread_sigmask(3) reads one set and fills the other.
@@ -30,21 +30,22 @@ fn mask(how: i32, set: sigset_t) -> io::Result<sigset_t> {
     }
 }
 
-/// Gives a signal its default action, for this process and what it starts, whatever whoever started
-/// this process did. Returns the action before.
+/// Gives a signal its default action, for this process and those that it starts, whatever the
+/// process that started this one did. Returns the action before.
 fn restore_default(signal: i32) -> libc::sighandler_t {
     // SAFETY: the default is no function of ours.
     unsafe { libc::signal(signal, libc::SIG_DFL) }
 }
 
-/// Lets this process and what it starts hear of the end of their children: where SIGCHLD is ignored
-/// they vanish, and no command could be seen to succeed. Called once, before there are threads.
+/// Lets this process and those that it starts hear of the end of their children: where SIGCHLD is
+/// ignored the children vanish, and no command could be seen to succeed. Called once, before there
+/// are threads.
 pub fn hear_of_children() {
     restore_default(libc::SIGCHLD);
 }
 
-/// Lets this process and what it starts be stopped by SIGTTIN: where that is ignored, a read of the
-/// terminal in the background fails.
+/// Lets this process and those that it starts be stopped by SIGTTIN: where that is ignored, a read
+/// of the terminal in the background fails.
 pub fn stop_at_reading() {
     restore_default(libc::SIGTTIN);
 }
@@ -60,8 +61,8 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Blocks signals in this thread, and in all that it starts later; returns a descriptor from
-/// which they are read without waiting.
+/// Blocks signals in this thread, and in all threads that it starts later; returns a descriptor
+/// from which they are read without waiting.
 ///
 /// # Errors
 ///
@@ -76,17 +77,17 @@ pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Blocks no signal in this thread any more, nor in what it starts later.
+/// Blocks no signal in this thread any more, nor in the threads that it starts later.
 ///
 /// # Errors
 ///
-/// When the system does not take it.
+/// When the system does not take the set.
 pub fn unblock_signals() -> io::Result<()> {
     mask(libc::SIG_SETMASK, set_of(&[])).map(drop)
 }
 
-/// Blocks all signals in this thread, and in all that it starts later, those too that the C library
-/// keeps for itself: what they are for is not used here, and anybody can send them.
+/// Blocks all signals in this thread, and in all threads that it starts later, those too that the C
+/// library keeps for itself: their uses are not needed here, and anybody can send them.
 pub fn block_signals() {
     let (all, none) = (u64::MAX, ptr::null_mut::<u64>());
     // SAFETY: rt_sigprocmask(2) reads a set of this size. It fails for a wrong operation only.
@@ -101,8 +102,8 @@ pub fn block_signals() {
     }
 }
 
-/// Discards the signals that wait for this process, and blocks none any more. Takes no memory: it
-/// is for a child before it executes its program.
+/// Discards the signals that wait for this process, and blocks none any more. Takes no memory: the
+/// function is for a child before it executes its program.
 pub(super) fn discard_pending() {
     let mut pending = set_of(&[]);
     // SAFETY: sigpending(2) fills the set.
@@ -120,19 +121,19 @@ pub(super) fn discard_pending() {
     let _ = unblock_signals();
 }
 
-/// Does to this process what a signal does by default: the process ends or stops, and goes on
-/// after it was stopped.
+/// Does to this process what a signal does by default: the process ends or stops, and goes on after
+/// it was stopped.
 pub fn act_by_default(signal: i32) {
     send_unblocked(rustix::process::getpid().as_raw_pid(), signal);
 }
 
-/// Does so, and sends the signal to the other processes of the group.
+/// Acts on this process as a signal does by default, and sends it to the others of the group.
 pub fn act_by_default_with_group(signal: i32) {
     send_unblocked(0, signal);
 }
 
-/// Sends a signal to this process, and to others that a number of kill(2) names. It has its
-/// default effect on this one, once. SIGSTOP has that anyway.
+/// Sends a signal to this process, and to others that a number of kill(2) names. The signal has its
+/// default effect on this process, once. SIGSTOP has that anyway.
 fn send_unblocked(to: libc::pid_t, signal: i32) {
     let set = set_of(&[signal]);
     let blocked = mask(libc::SIG_BLOCK, set);

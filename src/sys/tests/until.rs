@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Alarm, now};
 
-/// How long a test waits for an event. Whatever should come later is due after it.
+/// How long a test waits for an event. An event that should come later is due after it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Looks now and then until there is something to see, and returns it.
