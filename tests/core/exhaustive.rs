@@ -30,14 +30,14 @@ const TWO_AGENTS: Scope = Scope {
     states_max: 150_000_000,
 };
 
-/// One agent: what passes between agent, guard and commands.
+/// A single agent: the messages between agent, guard and commands.
 const ONE_AGENT: Scope = Scope { agents: 1, ..TWO_AGENTS };
 
 const fn budget(faults: u8, hangs: u8, signals: u8) -> Budget {
     Budget { faults, hangs, signals }
 }
 
-/// What is looked through when there is time.
+/// Scopes of the deep searches.
 const DEEP: [Scope; 11] = [
     Scope { agents: 3, ..TWO_AGENTS },
     Scope { budget: budget(1, 1, 0), ..TWO_AGENTS },
@@ -74,7 +74,7 @@ fn search(scope: Scope) -> SearchResult {
     found
 }
 
-/// Looks through a scope as a whole. One that has fewer states than it had has lost something.
+/// Looks through a scope as a whole. A scope that has fewer states than it had has lost something.
 fn look_through(scope: Scope, states: usize) {
     let found = search(scope);
     assert!(found.whole);

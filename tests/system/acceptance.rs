@@ -40,7 +40,7 @@ const BUSY: &str = "3i";
 /// How long start takes in 3k.
 const LONG_START: Duration = Duration::from_secs(20);
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Campaign {
     names: Vec<String>,
     kills: usize,
@@ -244,7 +244,7 @@ fn d_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
     ]
 }
 
-/// At R 1 s: what is shorter says more about the machine than about the agent.
+/// At R 1 s: a shorter R says more about the machine than about the agent.
 fn i_of_3(campaign: &Campaign) -> Vec<Report> {
     let Some(setting) = Setting::new(Duration::from_secs(1)) else {
         return Vec::new();

@@ -47,7 +47,7 @@ pub(crate) fn order(dead_by: Instant, stake: Stake) -> StopOrder {
     StopOrder { dead_by, stake, context: context(9) }
 }
 
-/// That a stop failed after so long which is run again.
+/// The report that a stop, which is run again, failed after `took`.
 pub(crate) fn stop_failed(outcome: Outcome, took: Duration, stake: Stake) -> ServiceReport {
     let why = match outcome {
         Outcome::Succeeded => StopFailure::BesideStart,
@@ -102,12 +102,12 @@ pub(crate) fn late_time() -> Duration {
     timing().stop_budget().max(timing().renewal())
 }
 
-/// A guard under test. What it says and reports is kept apart from what it does.
+/// A guard under test. Its log and its reports are kept apart from its other actions.
 pub(crate) struct Bench {
     pub(crate) guard: Guard,
-    /// What it said since this was emptied.
+    /// Lines that the guard logged since this list was emptied.
     pub(crate) said: Vec<ServiceReport>,
-    /// What it reported since this was emptied.
+    /// Reports to the agent since this list was emptied.
     pub(crate) reports: Vec<GuardReport>,
 }
 

@@ -216,7 +216,7 @@ fn a_device_that_could_not_be_stopped_gets_the_timeout_of_another_c() {
     assert_ne!(wanted_timeout(quick), wanted_timeout(slow()));
     let deeds = bench.tell(ToGuard::Hello(wants(DeviceUse::Optional, quick)), ms(10));
     assert_eq!(deeds, [run(Command::Stop, dead_by)]);
-    // It does not answer that it was closed.
+    // The guard receives no `DeviceClosed`: the device could not be stopped.
     assert_eq!(bench.stop_counts(ms(20)), [GuardAction::CloseDevice]);
     let granted = GuardInput::Received(ToGuard::Grant(grant(quick, ms(2000))));
     assert_eq!(bench.handle(granted, ms(30)), [GuardAction::OpenDevice]);

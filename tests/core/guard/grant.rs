@@ -92,8 +92,8 @@ fn a_guard_that_was_told_nothing_waits_for_its_next_agent_as_long_as_for_the_fir
     assert_eq!(bench.stop_counts(until.after(TICK)), [GuardAction::Exit]);
 }
 
-/// An agent that did not run for a while knew of a lock: the service must be down when that
-/// says so, whatever becomes of the agent.
+/// An agent that did not run for a while knew of a lock: the service must be down at the deadline
+/// of that lock, whatever becomes of the agent.
 #[test]
 fn a_guard_that_learns_of_a_lock_that_has_run_out_stops_what_an_earlier_guard_has_left() {
     for agent_goes in [true, false] {

@@ -1,4 +1,4 @@
-//! The last resort: what is run when the service is not down in time.
+//! The last resort: the command that is run when the service is not down in time.
 
 use putex::core::command::{Command, Outcome};
 use putex::core::protocol::{Stake, ToGuard};
@@ -110,8 +110,8 @@ fn a_last_resort_that_failed_is_run_again_in_turn_with_stop_until_it_has_succeed
     }
 }
 
-/// It was not, while the killed stop hung in the kernel: a start that came late left the service
-/// up until that stop had ended.
+/// Regression: while the killed stop hung in the kernel, the last resort was not run again, and a
+/// start that came late left the service up until that stop had ended.
 #[test]
 fn a_last_resort_beside_a_dying_start_is_run_again_although_stop_does_not_die() {
     let mut bench = Bench::starting(with_last_resort());

@@ -1,5 +1,5 @@
-//! What the guard decides, under a clock that the test holds: R 500 ms, F 3, C 1, so
-//! that V is 1485 ms after a renewal and the stop budget 470.099 ms.
+//! Decisions of the guard, under a clock that the test holds: R is 500 ms, F 3, C 1; so V is
+//! 1485 ms after a renewal, and the stop budget is 470.099 ms.
 
 mod bench;
 mod device;

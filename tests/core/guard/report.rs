@@ -1,4 +1,4 @@
-//! What the guard tells its agent.
+//! Reports of the guard to its agent.
 
 use putex::core::command::Command;
 use putex::core::protocol::{Grant, ServiceState, Stake, StartState, ToGuard};
@@ -6,7 +6,7 @@ use putex::core::protocol::{Grant, ServiceState, Stake, StartState, ToGuard};
 use super::bench::{Bench, config, context, failed, grant, order, ran, with_last_resort};
 use super::{dead_by, ms, timing, v};
 
-/// What a report says of the starts of the term.
+/// The part of a report about the starts of the term.
 fn start_of(bench: &Bench) -> StartState {
     let ServiceState::Up(_, start) = bench.service() else {
         panic!("not up: {:?}", bench.service());

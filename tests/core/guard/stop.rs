@@ -166,7 +166,7 @@ fn stop_of_a_service_that_is_down_is_run_all_the_same() {
 
 #[test]
 fn the_procedure_waits_for_nothing_for_ever() {
-    // Whatever phase it is in, there is a deadline or a command whose end is told.
+    // In every phase there is a deadline, or a command whose end is reported to the guard.
     let mut bench = Bench::starting(config());
     bench.tick(v());
     let mut kills = 0;

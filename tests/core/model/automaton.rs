@@ -18,7 +18,7 @@ pub(crate) const BEGIN: i64 = 10_000_000_000;
 /// The revision that an automaton counts from that knows none.
 pub(crate) const FIRST: u64 = 1000;
 
-/// One state, as it was when it was found.
+/// A state, as it was when it was found.
 pub(crate) struct Node<M> {
     pub(crate) machine: Rc<M>,
     pub(crate) frame: Frame,
@@ -26,7 +26,7 @@ pub(crate) struct Node<M> {
     pub(crate) deadline: Option<i32>,
 }
 
-/// What comes of an input.
+/// The outcome of an input.
 pub(crate) struct Step<O> {
     /// The state after it.
     pub(crate) id: u32,
@@ -98,7 +98,7 @@ pub(crate) fn at(now: i64, from_now: i32) -> Instant {
     Instant::from_boot(Duration::from_micros(at))
 }
 
-/// Returns how many microseconds after now an instant lies; what is long past is only that.
+/// Returns how many microseconds after now an instant lies; all long past instants are alike.
 pub(crate) fn from(frame: Frame, at: Instant) -> i32 {
     let at = i64::try_from(at.since_boot().as_micros()).expect("not for ever");
     i32::try_from((at - frame.now).max(-frame.past)).expect("within minutes")

@@ -1,4 +1,4 @@
-//! What becomes of a world once misfortunes have ceased: soon one agent is active.
+//! The future of a world once misfortunes have ceased: soon one agent is active.
 
 use super::Model;
 use super::messages::End;

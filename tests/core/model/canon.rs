@@ -1,6 +1,6 @@
-//! When two states of a pump or of a guard are the same: one written down so that only what
-//! lies between now and its instants and between the key's revisions is left of the numbers,
-//! and whether all messages were heard.
+//! The canonical form of a state of a pump or of a guard, by which two states are found to be the
+//! same. Of the numbers it has only the distances between now and the instants, and between the
+//! revisions of the key, and whether all messages were heard.
 //!
 //! The core compares instants with instants, revisions with revisions, counts of messages with
 //! counts of messages, so a state that is shifted as a whole goes on in the same way. What is
@@ -29,7 +29,7 @@ pub(crate) struct Frame {
     pub(crate) now: i64,
     /// The highest revision that a pump knows; the last term that a guard was told.
     pub(crate) base: u64,
-    /// What lies further back, in microseconds, is over: T + C·R.
+    /// Age, in microseconds, from which on instants are past alike: T + C·R.
     pub(crate) past: i64,
     /// The last attempt of a pump to write.
     pub(crate) nonce: u64,

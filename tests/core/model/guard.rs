@@ -14,9 +14,9 @@ use super::pump::{config, core_grant, grant};
 /// A guard.
 pub(crate) struct GuardState {
     pub(crate) guard: Guard,
-    /// It keeps a term that its next input counts from.
+    /// The guard keeps a term that its next input counts from.
     term: bool,
-    /// It stops the service in time, whatever becomes of its agent.
+    /// The guard stops the service in time, whatever becomes of its agent.
     in_charge: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What comes of a transition at once: guards, their commands and the service.
+//! Immediate consequences of a transition: guards, their commands and the service.
 
 use super::Model;
 use super::messages::{
@@ -90,7 +90,7 @@ impl Turn<'_> {
         } else {
             -TERM_BACK_MAX
         };
-        // What the previous instance has said is not counted.
+        // Messages of the previous instance are not counted.
         if !host.others_messages_wait() {
             host.link.unheard -= step.counted;
         }
@@ -157,7 +157,7 @@ impl Turn<'_> {
         let term = process.term;
         match job {
             Job::Start => self.service_starts(at, term),
-            // It works, and at once: a power switch.
+            // The last resort works, and at once: a power switch.
             Job::LastResort => {
                 host.power_off();
                 Ok(())
@@ -208,7 +208,7 @@ impl Turn<'_> {
     pub(crate) fn process_ends(&mut self, at: usize, job: Job, how: End) -> Kept {
         let host = &mut self.world.hosts[at];
         if job == Job::Stop && how == End::Well && !self.model.cgroup {
-            // What a start beside it does comes after it.
+            // The effect of a start beside this stop comes after the stop's.
             host.up &= host.start_works();
         }
         let Some(guard) = host.guard else {

@@ -1,5 +1,5 @@
-//! What passes between the world and the automata, as small numbers: times in
-//! microseconds from now, revisions from one that the receiver knows.
+//! Messages between the world and the automata, as small numbers: times in microseconds from now,
+//! revisions from one that the receiver knows.
 
 use putex::core::command::Command;
 use putex::core::record::RecordState;
@@ -9,7 +9,7 @@ use putex::core::record::RecordState;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Instance(pub(crate) u8);
 
-/// What the hosts are called.
+/// Names of the hosts.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// More instances than any host has.
@@ -106,7 +106,7 @@ pub(crate) enum Message {
     Gone,
 }
 
-/// What a guard knows of the service.
+/// A guard's knowledge of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Service {
     Unknown,
@@ -169,7 +169,7 @@ impl Job {
     }
 }
 
-/// What a pump is told.
+/// An input of a pump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PumpInput {
     /// So much time passes.
@@ -193,7 +193,7 @@ pub(crate) enum PumpInput {
     Shutdown,
 }
 
-/// What a pump wants done.
+/// An output of a pump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PumpOutput {
     Read {
@@ -210,12 +210,12 @@ pub(crate) enum PumpOutput {
     Tell(Message),
     KillGuard,
     KillCgroup,
-    /// It says that the store has rolled back.
+    /// The pump reports that the store has rolled back.
     SayRollback,
     Exit,
 }
 
-/// What a guard is told.
+/// An input of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GuardInput {
     /// So much time passes.
@@ -227,7 +227,7 @@ pub(crate) enum GuardInput {
     CgroupEmptied,
 }
 
-/// What a guard does.
+/// An output of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardOutput {
     Run {

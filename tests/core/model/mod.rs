@@ -1,11 +1,11 @@
 //! A small model that is looked through as a whole: the shipped pump, the shipped guard and its
 //! stop procedure on one to three hosts, a store and an operator's commands, in discrete time.
 //!
-//! Time has no end: what is counted from now and from the key's revision comes back to
-//! where it was, so a search that ends has seen every history with so many misfortunes,
-//! however long. Whatever may happen at an instant happens in every order, but for a
-//! waiting agent's own affairs, which come to the same before and after all others.
-//! That two states of a pump are the same is checked by trying, for some of them.
+//! Time has no end: all numbers count from now and from the key's revision, so a state comes back
+//! to where it was, and a search that ends has seen every history with so many misfortunes, however
+//! long. The events of an instant happen in every order, but for a waiting agent's own, which lead
+//! to the same world before and after all others. The search tests, for some states of a pump that
+//! count as the same, that they behave alike.
 //!
 //! Three kinds of misfortunes, each of them counted:
 //!
@@ -24,9 +24,9 @@
 //! Messages wait until the guard receives all of them, at the same instant but after anything else
 //! that happens then; so an agent can be stopped, or killed, between what it says and what is
 //! heard. As a fault they wait for up to T, and are received one at a time or all at once. A
-//! guard that was just started knows its first messages. A guard that is stopped receives what
-//! was said, what became of its commands and the end of its agent when it goes on, in the order
-//! of its main loop; its commands run on. Reports arrive as soon as they are made; those to an
+//! guard that was just started knows its first messages. A guard that is stopped receives the
+//! messages, the ends of its commands and the end of its agent when it goes on, in the order of
+//! its main loop; its commands run on. Reports arrive as soon as they are made; those to an
 //! agent that is stopped arrive when it goes on, before or after its own deadlines. They carry
 //! how many messages the guard had received.
 //!
@@ -41,7 +41,7 @@
 //! guard, lies ahead; and one state in a few, followed without misfortunes, comes to an active
 //! service in time.
 //!
-//! # What is simpler than life
+//! # Simplifications
 //!
 //! All clocks run alike (no drift); nobody wakes late unless stopped; a guard is started at
 //! once; the last resort works at once; there is no health check, no hint, no watchdog device,
@@ -60,14 +60,14 @@
 //! |---|---|
 //! | [`automaton`] | the shipped code as automata that are found as they are walked |
 //! | [`pump`], [`guard`] | the two automata: inputs and outputs in small numbers |
-//! | [`canon`] | when two states of an automaton are the same |
-//! | [`messages`] | what passes between the world and the automata |
+//! | [`canon`] | the canonical form of a state of an automaton |
+//! | [`messages`] | messages between the world and the automata |
 //! | [`world`] | hosts, key, what is on its way |
-//! | [`transition`] | what can happen, and when it must |
-//! | [`turn`], [`guarding`] | what comes of it, and what must never be |
-//! | [`calm`] | what becomes of a world once misfortunes have ceased |
+//! | [`transition`] | possible transitions, and when they must happen |
+//! | [`turn`], [`guarding`] | immediate consequences of a transition, and broken rules |
+//! | [`calm`] | the future of a world once misfortunes have ceased |
 //! | [`quick`] | hashes that cost little |
-//! | [`search`] | every world there is, breadth first |
+//! | [`search`] | every world that can come about, breadth first |
 
 mod automaton;
 mod calm;
@@ -95,16 +95,16 @@ pub(crate) use self::world::Budget;
 /// R of the model: longer than the core waits for anything that does not follow from R.
 const R: Duration = Duration::from_millis(800);
 
-/// What a search is about.
+/// The size and the rules of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) agents: usize,
     pub(crate) failures: u32,
     pub(crate) confirmations: u32,
-    /// What goes wrong in one history.
+    /// Misfortunes of one history.
     pub(crate) budget: Budget,
-    /// What is not due on time happens at a deadline, or at a multiple of this part
-    /// of R.
+    /// Steps per R: an event that is not due on time happens at a deadline, or at the end of a
+    /// step.
     pub(crate) steps: u32,
     /// Instances of an agent in one history.
     pub(crate) instances: u8,
@@ -136,7 +136,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The automata, and what is the same in all worlds.
+/// The automata, and the values that are the same in all worlds.
 pub(crate) struct Model {
     pub(crate) pumps: Pumps,
     pub(crate) guards: Guards,

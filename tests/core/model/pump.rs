@@ -191,7 +191,7 @@ const BOOT: &str = "boot";
 /// The bucket's epoch.
 pub(crate) const EPOCH: &str = "e";
 
-/// One state in so many that is taken for one found before is compared with it.
+/// Of so many states that are taken for one found before, one is compared with it.
 const COMPARED: u64 = 256;
 
 /// Returns what a pump does at some later instants, and what it is then. What is past by half of
@@ -277,8 +277,8 @@ pub(crate) fn grant(frame: Frame, grant: &CoreGrant) -> Grant {
     }
 }
 
-/// Returns a revision counted from the highest that is known; what is too far back is only
-/// that.
+/// Returns a revision counted from the highest that is known; all revisions that are too far back
+/// are alike.
 fn relative(revision: Revision, base: u64, back_max: i16) -> i16 {
     let from_base = revision.0.cast_signed() - base.cast_signed();
     i16::try_from(from_base.max(i64::from(-back_max))).expect("a few revisions")

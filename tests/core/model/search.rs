@@ -13,7 +13,7 @@ use super::turn::Turn;
 use super::world::{Budget, HOSTS, Host, Shared, World};
 use super::{Model, Scope};
 
-/// One world in so many is followed until it is calm.
+/// Of so many worlds one is followed until it is calm.
 const CALM_SHARE: u32 = 128;
 
 /// A search that takes long says after so many worlds how far it is.
@@ -34,7 +34,7 @@ struct Origin {
     index: u16,
 }
 
-/// What a search found.
+/// The result of a search.
 pub(crate) struct SearchResult {
     pub(crate) states: usize,
     pub(crate) transitions: u64,
@@ -47,7 +47,7 @@ pub(crate) struct SearchResult {
     pub(crate) calmed: u64,
     pub(crate) calm_longest: Duration,
     pub(crate) calm_within: Duration,
-    /// What was broken, and the shortest way there.
+    /// The broken rule, and the shortest path to it.
     pub(crate) broken: Option<(String, String)>,
 }
 

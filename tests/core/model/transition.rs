@@ -1,4 +1,4 @@
-//! What can happen in a world, and when it must.
+//! Possible transitions of a world, and the times at which they must happen.
 
 use std::fmt;
 
@@ -136,13 +136,13 @@ impl fmt::Display for Transition {
     }
 }
 
-/// What can happen in a world. It is looked through in a fixed order, so that the
-/// place of a transition tells the transition.
+/// Possible transitions of a world. They are listed in a fixed order, so that the place of a
+/// transition identifies it.
 #[derive(Default)]
 pub(crate) struct Choices {
     /// Time does not pass before one of these has happened.
     pub(crate) due: Vec<Transition>,
-    /// These may happen.
+    /// Transitions that may happen.
     pub(crate) free: Vec<Transition>,
 }
 
@@ -151,8 +151,8 @@ impl Choices {
         let mut choices = Choices::default();
         for at in 0..model.agents {
             let own = Choices::of_host(model, world, at);
-            // What happens to it now and what happens to the others come to the
-            // same in any order: one is enough.
+            // Transitions of this host now and transitions of the others lead to the same world in
+            // any order: one order is enough.
             if !own.due.is_empty() && keeps_to_itself(model, &world.hosts[at]) {
                 return own;
             }
@@ -230,7 +230,7 @@ impl Choices {
             Transition::Perform { host: at, answered }
         };
         if let Some(left) = host.frozen {
-            // What was sent is performed, and the answer waits.
+            // The request that was sent is performed, and the answer waits.
             if !done && (slow || left == model.longest) {
                 self.free.push(next);
             }
@@ -336,7 +336,8 @@ impl Choices {
         }
     }
 
-    /// One of agent and guard runs and knows when the service must be down, or it is down.
+    /// Faults of the guard. The rule: the service is down, or one of agent and guard runs and knows
+    /// when the service must be down.
     fn faults_of_guard(&mut self, model: &Model, host: &Host, at: usize) {
         if !host.is_guarded() {
             return;

@@ -1,5 +1,5 @@
-//! One transition, and all that comes of it at once: agents and the store. What must never
-//! be is found here and in [`super::guarding`].
+//! A transition, and all its immediate consequences for agents and the store. Broken rules are
+//! found here and in [`super::guarding`].
 
 use super::Model;
 use super::messages::{
@@ -17,7 +17,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) first_messages: u8,
 }
 
-/// What was broken, in words.
+/// `Err` is the broken rule, in words.
 pub(crate) type Kept = Result<(), String>;
 
 impl<'a> Turn<'a> {
@@ -342,7 +342,7 @@ impl<'a> Turn<'a> {
         self.tell_pump(at, input)
     }
 
-    /// No answer has come. What the store has not performed, it may perform yet.
+    /// No answer has come. A write that the store has not performed may be performed yet.
     fn give_up(&mut self, at: usize) -> Kept {
         let Some(request) = self.world.hosts[at].request.take() else {
             return Ok(());
@@ -362,7 +362,7 @@ impl<'a> Turn<'a> {
         }
         self.give_up(at)?;
         let host = &mut self.world.hosts[at];
-        // What the pump asked for before it learns of it is not performed.
+        // A request that the pump made before it learns of the close is not performed.
         host.request = None;
         if host.pump.is_some() {
             host.closed = Some(self.model.longest);

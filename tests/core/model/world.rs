@@ -1,6 +1,6 @@
-//! Everything there is: hosts with their agents, guards and services, the key, and
-//! what is on its way. A value without pointers, all of it counted from now, so
-//! that two worlds that go on alike are equal.
+//! The world: hosts with their agents, guards and services, the key, and requests and messages on
+//! their way. It is a value without pointers, and all its numbers count from now, so that two
+//! worlds that go on alike are equal.
 
 use std::hash::{Hash, Hasher};
 
@@ -24,7 +24,7 @@ pub(crate) struct Write {
     pub(crate) sent: i32,
 }
 
-/// What the store answers, revisions counted from the key's.
+/// An answer of the store; revisions count from the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     Shown(i16, StoredRecord),
@@ -35,10 +35,10 @@ pub(crate) enum Reply {
 /// A request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
-    /// What is to be written; `None` for a read.
+    /// The record to be written; `None` for a read.
     pub(crate) write: Option<Write>,
     pub(crate) deadline: i32,
-    /// It takes its time.
+    /// The request takes its time.
     pub(crate) slow: bool,
     /// The store has performed it; the answer is on its way.
     pub(crate) answer: Option<Reply>,
@@ -49,11 +49,11 @@ pub(crate) struct Request {
 pub(crate) enum CommandRunner {
     /// The guard has asked for it.
     Spawning,
-    /// It waits for its release.
+    /// The command waits for its release.
     Waiting,
-    /// It was released.
+    /// The command was released.
     Running,
-    /// It has ended; the guard, which is stopped, does not know.
+    /// The command has ended; the guard, which is stopped, does not know.
     Ended(End),
 }
 
@@ -61,10 +61,11 @@ pub(crate) enum CommandRunner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
     pub(crate) stage: CommandRunner,
-    /// It takes its time: to be spawned, or to end, and as a start to end when it is killed.
+    /// The command takes its time: to be spawned, or to end, and as a start to end when it is
+    /// killed.
     pub(crate) slow: bool,
     pub(crate) killed: bool,
-    /// What is slow has happened by then.
+    /// Time by which a slow step has happened.
     pub(crate) left: i32,
     /// The term that a start is told, from the key's revision.
     pub(crate) term: i16,
@@ -91,7 +92,7 @@ pub(crate) struct GuardProcess {
     pub(crate) state: u32,
     /// The term that its inputs count from, from the key's revision.
     pub(crate) term: i16,
-    /// It is stopped, for so long at most.
+    /// The guard is stopped, for so long at most.
     pub(crate) frozen: Option<i32>,
 }
 
@@ -155,7 +156,7 @@ pub(crate) struct Link {
     pub(crate) open: bool,
     /// The guard is gone; that comes after the reports.
     pub(crate) lost: bool,
-    /// What is on its way takes its time, so long at most.
+    /// Messages on their way take their time, so long at most.
     pub(crate) slow: Option<i32>,
     /// Messages that the agent has said and that the guard has not received.
     pub(crate) unheard: u8,
@@ -217,7 +218,7 @@ impl Host {
     }
 }
 
-/// What may go wrong in one history.
+/// Limits of the misfortunes of one history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     /// Faults of processes, of the network and of the store.
@@ -228,13 +229,13 @@ pub(crate) struct Budget {
     pub(crate) signals: u8,
 }
 
-/// What is not a host's.
+/// State that belongs to no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
-    /// What stands under the key.
+    /// The record under the key.
     pub(crate) record: StoredRecord,
     pub(crate) late: [Option<Write>; LATE],
-    /// What may still go wrong.
+    /// The misfortunes that may still happen.
     pub(crate) left: Budget,
     pub(crate) to_grid: i32,
     /// Term of the last start, from the key's revision, and its host.
@@ -314,7 +315,7 @@ impl World {
             }
         }
         let shared = &mut self.shared;
-        // Whatever else is on its way is refused when it comes.
+        // Any other write on its way is refused when it arrives.
         shared.late = Default::default();
         term_back(&mut shared.last.0);
         shared.record = write.record;

@@ -24,10 +24,10 @@ use super::wire::{Link, Operation, StoreRequest};
 use super::witness::{Writing, mark};
 use super::world::{Happening, World};
 
-/// One turn in so many is tried a second time.
+/// Of so many turns one is tried a second time.
 const TURNED_AGAIN: u64 = 16;
 
-/// One agent: a process.
+/// An agent: a process.
 pub struct Agent {
     pub site: usize,
     pub me: Incarnation,
@@ -65,7 +65,7 @@ pub struct Agent {
     pub marks: Vec<(True, u64, u64)>,
     /// The end of the pause that it observes.
     pub paused_until: Option<Instant>,
-    /// It was told to end.
+    /// When the agent was told to end.
     pub told_to_end: Option<True>,
 }
 
@@ -129,8 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// Sees to it that the pump is woken at its deadline. One that is woken too early
-    /// is put off then.
+    /// Wakes the pump at its deadline. A pump that is woken too early is put off then.
     pub fn wake_pump(&mut self, id: usize) {
         let agent = &self.agents[id];
         let Some(deadline) = agent.pump.as_ref().and_then(Pump::deadline) else {
@@ -144,7 +143,7 @@ impl World<'_> {
         }
     }
 
-    /// One event, one bounce, its effects.
+    /// The pump's bounce on one event, and its effects.
     pub fn observe(&mut self, id: usize, event: &Event) {
         let site = self.agents[id].site;
         let now = self.clock(site);
@@ -348,7 +347,7 @@ impl World<'_> {
                 self.agents[id].told_to_end.get_or_insert(self.now);
                 self.count(Sometimes::Sigterm);
             }
-            // It may end because of that, from whenever it knows of its service.
+            // The agent may end because of the refusal, as soon as it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
             Event::PauseRead(pause) => self.on_pause(id, pause.as_ref()),
@@ -366,7 +365,7 @@ impl World<'_> {
         self.on_event(id, event);
     }
 
-    /// What the agent knows of its guard, as the guard client of the core does.
+    /// Notes the agent's knowledge of its guard, as the guard client of the core does.
     fn on_guard_event(&mut self, id: usize, number: u64, event: &GuardEvent) {
         let now = self.now;
         let view = &mut self.agents[id].view;
@@ -438,7 +437,7 @@ impl World<'_> {
         }
     }
 
-    /// What was known of a store that has rolled back holds no more.
+    /// Drops the agent's knowledge of a store that has rolled back.
     fn forget_known(&mut self, id: usize, event: &Event) {
         let agent = &mut self.agents[id];
         (agent.known, agent.known_key) = match event {

@@ -1,4 +1,4 @@
-//! What happens to an agent, in one of its threads.
+//! Events of an agent, in one of its threads.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use putex::core::seat::Seat;
 
 use super::wire::{Reply, StoreRequest};
 
-/// What happens to an agent, in one of its threads.
+/// An event of an agent, in one of its threads.
 #[derive(Debug)]
 pub enum AgentEvent {
     /// The process has begun.
     Begin,
-    /// It tries to lock `agent.lock` again.
+    /// The agent tries to lock `agent.lock` again.
     TryLock,
     /// The pump takes the next event from its inbox.
     Inbox,

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what is printed of them.
+//! Many seeds on all cores, and the output about them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -12,14 +12,14 @@ use super::oracle::Failure;
 use super::scenario::Limits;
 use super::shrink::{left, run, shrink};
 
-/// What was asked for.
+/// The options of a campaign.
 pub struct Options {
     seeds: Option<u64>,
     time: Option<Duration>,
     seed: Option<u64>,
     base: Option<u64>,
     jobs: usize,
-    /// One line is enough of a seed that fails.
+    /// A seed that fails is printed in one line.
     brief: bool,
     limits: Limits,
 }
@@ -112,7 +112,7 @@ fn say_failure(failure: &Failure) {
     println!("FAILED {}: {} at {at:.3} ms", failure.oracle, failure.text);
 }
 
-/// What all jobs share.
+/// State shared by all jobs.
 struct Tally {
     next: AtomicU64,
     stop: AtomicBool,

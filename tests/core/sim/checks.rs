@@ -13,7 +13,7 @@ use super::world::{Happening, World};
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     deadline: Instant,
-    /// It is asked for, and its end was not told.
+    /// The check was requested, and its end was not told.
     running: bool,
     process: Option<usize>,
     killed: bool,

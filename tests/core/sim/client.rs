@@ -16,7 +16,7 @@ use super::world::{Happening, World};
 /// So many guards may be started in a second.
 const STARTS_MAX: u32 = 60;
 
-/// What the pump wants of the guard client.
+/// An order of the pump to the guard client.
 #[derive(Clone, Debug)]
 pub enum ClientOrder {
     Start(u64, Vec<ToGuard>),
@@ -26,7 +26,7 @@ pub enum ClientOrder {
     Exit,
 }
 
-/// What the agent knows of its guard, for the oracles.
+/// The agent's knowledge of its guard, for the oracles.
 #[derive(Clone, Debug, Default)]
 pub struct GuardView {
     pub number: u64,
@@ -40,7 +40,7 @@ pub struct GuardView {
     pub dead_by: Option<Instant>,
     /// When start was asserted first since the agent became active.
     pub asserted_at: Option<Instant>,
-    /// It went on with the service of the previous instance.
+    /// The agent went on with the service of the previous instance.
     pub adopted: bool,
     /// Guards that were started since then.
     starts_since: True,
@@ -53,13 +53,14 @@ pub struct Connection {
     agent: usize,
     number: u64,
     pub guard: usize,
-    /// What was written and not read.
+    /// Messages that were written and not read.
     pub messages: VecDeque<ToGuard>,
     /// The agent has closed its end.
     pub closed: bool,
     /// The guard has not closed its end.
     open: bool,
-    /// What it has written and the agent has not read; `None` where it has closed its end.
+    /// Reports that the guard has written and the agent has not read; `None` where the guard has
+    /// closed its end.
     reports: VecDeque<Option<GuardReport>>,
 }
 

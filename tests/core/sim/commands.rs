@@ -167,7 +167,7 @@ impl World<'_> {
 
     pub fn kill_command(&mut self, id: usize, command: Command) {
         if command == Command::LastResort {
-            // It hung, or its host slept.
+            // The last resort hung, or its host slept.
             self.stop_fails(self.guards[id].site, command);
         }
         let inherited = self.guards[id].inherited;

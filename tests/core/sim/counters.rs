@@ -1,5 +1,5 @@
-//! What must happen sometimes: a campaign in which it never does proves less than it
-//! seems to, and fails.
+//! Events that must happen sometimes: a campaign in which one never does proves less than it seems
+//! to, and fails.
 
 listed! {
     /// Something that is counted.

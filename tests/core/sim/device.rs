@@ -46,7 +46,7 @@ impl World<'_> {
         self.sc.sites[self.guards[id].site].device.is_none()
     }
 
-    /// One that a guard before left running does not run any more then.
+    /// Tries the device. A device that the previous guard left running is stopped by that.
     pub fn try_device(&mut self, id: usize) -> GuardInput {
         if self.device_fails(id) {
             return GuardInput::DeviceFailed("1".to_owned());

@@ -55,14 +55,14 @@ impl World<'_> {
         }
     }
 
-    /// Whether nobody can know that the service is up, or comes up, after stop.
+    /// Whether no process can know that the service is up, or comes up, after stop.
     pub fn lies_are_excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
         let has_cgroup = self.sc.sites[site].has_cgroup;
         (excuse.lied || excuse.escaped) && !has_cgroup
     }
 
-    /// Whether it is nobody's fault that stop did not help.
+    /// Whether the failure of stop to help is excused.
     fn stop_is_excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
         let setup = &self.sc.sites[site];
@@ -98,7 +98,7 @@ impl World<'_> {
             return false;
         };
         let clock = self.host(site).clock;
-        // It waits for a guard that is there and late.
+        // The agent waits for a guard that is there and late.
         let had_time = self.now > clock.when(by.after(SLACK / 2)) + 4 * self.sc.late;
         let by = clock.when(by);
         let unguarded = agent.view.unguarded_since.is_some_and(|at| at < by);
@@ -139,7 +139,8 @@ impl World<'_> {
         if !self.may_run(site) || since > by || self.now < over {
             return;
         }
-        // Whatever becomes of stop, these end the service when it had to be down.
+        // The control group or the last resort ends the service, whatever becomes of stop, at the
+        // time when it had to be down.
         let setup = &self.sc.sites[site];
         let aided = (setup.has_cgroup || setup.resort) && !self.sites[site].excuse.unknown;
         let until = if aided {
@@ -153,7 +154,7 @@ impl World<'_> {
         self.count(Sometimes::GuardBackLate);
     }
 
-    /// What is left when nobody is there must end the service in time.
+    /// A device that runs when neither agent nor guard acts must end the service in time.
     fn judge_device(&mut self, site: usize) {
         let by = self.dead_by_renewal(site).unwrap_or(0);
         let device = self.host(site).device;
@@ -168,7 +169,7 @@ impl World<'_> {
         until || self.lies_are_excused(site) || self.sites[site].excuse.stop_failed
     }
 
-    /// What was excused is over, but for the time that a stop has.
+    /// Ends all excuses, but for the time that a stop has.
     pub fn forgive(&mut self, site: usize) {
         let Excuse { until, unknown, .. } = self.sites[site].excuse;
         let unknown = unknown && self.may_run(site);

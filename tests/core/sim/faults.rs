@@ -1,7 +1,7 @@
-//! What can go wrong, by kind. A run draws which kinds it has.
+//! Faults, by kind. A run draws its kinds.
 
 listed! {
-    /// One kind of fault.
+    /// A kind of fault.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Kind {
         /// The agent is killed; its supervisor starts it again, soon or late.
@@ -27,8 +27,8 @@ listed! {
         /// An operator wants another agent to have the lock: perhaps one that does not exist, or
         /// the lock of another term.
         Switchover,
-        /// Agents learn of a pause, or of the end of one. What each of them knows of pauses
-        /// differs: nothing may depend on it.
+        /// Agents learn of a pause, or of the end of one. The agents may know of different pauses:
+        /// nothing may depend on them.
         Pause,
         /// The agent is told to execute its program anew.
         Upgrade,
@@ -36,9 +36,9 @@ listed! {
         SecondAgent,
         /// Nothing passes between an agent and the store.
         Cut,
-        /// What the agent sends is lost.
+        /// Messages of the agent are lost.
         CutOut,
-        /// What the store answers is lost.
+        /// Answers of the store are lost.
         CutIn,
         /// The server is out of reach of all.
         ServerDown,
@@ -143,7 +143,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it happens at an instant, to somebody, and not request by request.
+    /// Whether a fault of this kind happens at an instant, and not request by request.
     pub fn is_event(self) -> bool {
         (self as u32) <= Unfit as u32
     }

@@ -31,7 +31,7 @@ pub enum GuardEvent {
     Ended(usize),
     /// `putex finish` gives up.
     GiveUp,
-    /// What becomes of the service must be decided by now.
+    /// The decision about the service must have been made by now.
     Decide,
 }
 
@@ -50,7 +50,7 @@ impl GuardEvent {
     }
 }
 
-/// What a guard leaves to the next one, in a file. Without one the service may be up.
+/// The file that a guard leaves to the next guard. Without a file the service may be up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Note {
     /// The service is down.
@@ -66,19 +66,19 @@ pub struct GuardProcess {
     pub stopped: bool,
     pub held: Vec<GuardEvent>,
     pub core: Option<Guard>,
-    /// It is `putex finish`.
+    /// The process is `putex finish`.
     pub finishing: bool,
     /// Connections that are not accepted yet.
     pub backlog: VecDeque<usize>,
     pub line: Option<usize>,
-    /// What happened to commands and the control group.
+    /// Events of commands and the control group.
     pub inputs: VecDeque<GuardInput>,
     pub tasks: [Option<Task>; 4],
     pub runs: u64,
     /// A start of the previous guard, which was killed and has not ended.
     pub inherited: Option<usize>,
     pub emptying: bool,
-    /// It knows what is to become of the service.
+    /// The guard knows what is to become of the service.
     pub informed: bool,
     /// When it was told last how it is set up, and with which times.
     pub greeted_at: True,
@@ -87,9 +87,9 @@ pub struct GuardProcess {
     pub resumed_at: True,
     /// The last grant that was valid when it was heard.
     pub granted: Option<Grant>,
-    /// It was told to stop the service since.
+    /// The guard was told to stop the service since.
     pub ordered: bool,
-    /// It is stopping the service, for a reason.
+    /// The guard is stopping the service, for a reason.
     pub ending: bool,
     /// The last message that it received.
     last: Option<ToGuard>,
@@ -201,7 +201,7 @@ impl World<'_> {
         self.take_turn(id);
     }
 
-    /// One turn of the guard's only thread.
+    /// A turn of the guard's only thread.
     fn take_turn(&mut self, id: usize) {
         if self.guards[id].core.is_none() {
             return;
@@ -215,7 +215,7 @@ impl World<'_> {
         self.wake_guard(id);
     }
 
-    /// Takes in all messages, then whoever has connected.
+    /// Takes in all messages, then all new connections.
     fn receive_messages(&mut self, id: usize) {
         loop {
             if let Some(line) = self.guards[id].line {
@@ -246,14 +246,14 @@ impl World<'_> {
         let now = self.clock(site);
         let guard = &mut self.guards[id];
         match &message {
-            // It has run out before.
+            // The guard is stopping the service already.
             ToGuard::Grant(_) if guard.ending => {}
             ToGuard::Grant(grant) if now < grant.valid_until => {
                 guard.granted = Some(grant.clone());
                 guard.ordered = false;
                 guard.informed = true;
             }
-            // It tells how long a service may run that the previous guard has left.
+            // Such a grant tells how long a service that the previous guard has left may run.
             ToGuard::Grant(_) => {
                 guard.informed = true;
                 self.count(Sometimes::GrantTooLate);
@@ -314,7 +314,7 @@ impl World<'_> {
         }
     }
 
-    /// What the next guard has to know: whether the service is down, and the times of its lock.
+    /// Writes the note for the next guard: whether the service is down, and the times of its lock.
     fn write_note(&mut self, id: usize) {
         let guard = &self.guards[id];
         let Some(core) = guard.core.as_ref().filter(|_| guard.alive) else {
@@ -340,7 +340,7 @@ impl World<'_> {
             }
             GuardAction::Release(command) => self.release(id, command),
             GuardAction::Kill(command) => {
-                // One that has not begun is no part of the service yet.
+                // A start that has not begun is no part of the service yet.
                 if command == Command::Start && self.has_begun(id) {
                     self.judge_end(id);
                 }

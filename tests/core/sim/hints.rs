@@ -1,4 +1,4 @@
-//! Hints: what tells an agent that a key has changed. They may be lost, late, or come twice.
+//! Hints, which tell an agent that a key has changed. They may be lost, late, or come twice.
 
 use putex::core::event::Event;
 use putex::core::record::Revision;

@@ -71,7 +71,7 @@ impl World<'_> {
         self.after(wait, Happening::Agent(id, AgentEvent::Begin));
     }
 
-    /// One instance of an identity runs on a host; another waits for T.
+    /// Begins an instance. One instance of an identity runs on a host; another waits for T.
     pub fn begin_agent(&mut self, id: usize) {
         let site = self.agents[id].site;
         self.step(Step::Booted, site);

@@ -96,8 +96,8 @@ impl World<'_> {
         agent.paused_until.is_some_and(|until| self.clock(agent.site) < until)
     }
 
-    /// An agent takes a lock: it must be able to start the service, and have stopped it. One that
-    /// takes none may have had a lock as the instance of before.
+    /// An agent takes a lock: it must be able to start the service, and have stopped it. An agent
+    /// that takes none may have had a lock as the previous instance.
     pub fn judge_take(&mut self, id: usize) {
         let site = self.agents[id].site;
         if self.is_paused(id) {
@@ -172,7 +172,7 @@ impl World<'_> {
     pub fn could_be_adopted(&self, id: usize) -> bool {
         let agent = &self.agents[id];
         let view = &agent.view;
-        // What was due before the first report came is done first.
+        // An act that was due before the first report came is done first.
         let Some(report) = view.report.as_ref().filter(|_| view.met_at < self.now) else {
             return false;
         };

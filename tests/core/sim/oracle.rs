@@ -1,4 +1,4 @@
-//! What must hold in every run, and what a run may be excused for.
+//! Rules that hold in every run, and excuses of a run.
 //!
 //! * `overlap`: at most one service of a seat is up at any instant of true time.
 //! * `outlived`: a service is down by V + C·R after its lock's last acknowledged renewal.
@@ -41,7 +41,7 @@ use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::world::{Acked, World};
 
-/// What was violated.
+/// A violation of a rule.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub oracle: &'static str,
@@ -157,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// It is said that a service may outlive its lock.
+    /// A report says that a service may outlive its lock.
     pub fn on_late(&mut self, site: usize) {
         self.count(Sometimes::TooLate);
         self.check_late(site);
@@ -201,7 +201,7 @@ impl World<'_> {
         self.fail("overlap", format!("{older} and {newer} are up at once"));
     }
 
-    /// As [`World::unknowable`]; and then nobody who follows the newer one can know of the
+    /// As [`World::unknowable`]; and then no agent that follows the newer holder can know of the
     /// older one either.
     pub fn spreads_unknown(&mut self, older: usize, newer: usize) -> bool {
         let unknowable = self.unknowable(older, newer);
@@ -215,7 +215,7 @@ impl World<'_> {
         let since = self.sites[older].term_at;
         let agent = self.sites[newer].agent;
         let mixed = self.lock_times_differ;
-        // putex 0.2.0 takes at once what is blank, whoever blanked it.
+        // putex 0.2.0 takes a blank lock at once, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         // Whose times are its own was known, if its record was shown before.
         let own = self.sites[older].term..=self.sites[older].written;
@@ -228,7 +228,7 @@ impl World<'_> {
         let lost = self.store.losses.iter().any(|loss| {
             let informed = agent.is_some_and(|agent| loss.may_be_known_to(agent, 0));
             let informed = informed && (!mixed || shown(loss.at));
-            // What was sent before a loss may be stored after it, under its old number.
+            // A write that was sent before a loss may be stored after it, under its old number.
             let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
             // And putex 0.2.0 knows nothing of losses.
             plain || loss.at >= since && (!informed || loss.taken || late)
@@ -236,7 +236,8 @@ impl World<'_> {
         // The first of several writes hides it; what a stale read shows then is not believed.
         let mut hands = self.hands.iter().filter(|at| **at >= since);
         let by_hand = hands.any(|at| plain || mixed && !shown(*at));
-        // It never opened the bucket that stands there now: numbers mean another thing.
+        // The agent never opened the bucket that stands there now, where the numbers mean other
+        // records.
         let bucket = agent.and_then(|agent| self.agents[agent].bucket.as_ref());
         let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
         // A person wrote under a number that was lost: a compare-and-set on it succeeds.

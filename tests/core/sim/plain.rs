@@ -79,7 +79,7 @@ impl World<'_> {
         }
         let name = self.sites[site].plain.name();
         self.show(site, name);
-        // It never sleeps past its lock.
+        // The agent never sleeps past its lock.
         if let State::Active = self.sites[site].plain.state {
             let end = self.sites[site].plain.sent + t;
             next = next.min(end.saturating_sub(self.now).max(MS));

@@ -17,7 +17,7 @@ use super::guard::GuardEvent;
 use super::scenario::Step;
 use super::world::{Happening, World};
 
-/// Who runs a command.
+/// The process that runs a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Agent(usize),
@@ -40,7 +40,7 @@ pub struct Process {
     pub dying: Option<True>,
     /// The kernel cannot end it at once, but then.
     stuck: Option<True>,
-    /// What it is still to do to the service: true for up.
+    /// The effect on the service that is still to come: true for up.
     pub effect: Option<bool>,
     /// So long after its end a process that it left behind brings the service up.
     pub escape: Option<u64>,
@@ -58,9 +58,9 @@ impl Process {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
-    /// It does to the service what it does.
+    /// The effect on the service happens.
     Effect,
-    /// It ends by itself.
+    /// The command ends by itself.
     End,
     /// A kill has taken effect.
     Die,
@@ -71,7 +71,7 @@ pub enum ProcessEvent {
 const STUCK_MAX: u64 = 300 * MS;
 const STUCK_LONG: u64 = 10_000 * MS;
 
-/// What becomes of a command.
+/// The fate of a command.
 struct Fate {
     effect: Option<(u64, bool)>,
     end: Option<u64>,
@@ -236,7 +236,7 @@ impl World<'_> {
             },
             ProcessEvent::End | ProcessEvent::Die => {
                 if event == ProcessEvent::End {
-                    // What was to happen in a sleep of its host happens soon after that.
+                    // An effect that was due in a sleep of its host happens soon after that.
                     self.proceed(id, ProcessEvent::Effect);
                     self.on_end(&process);
                 }
@@ -262,7 +262,7 @@ impl World<'_> {
         }
     }
 
-    /// The process is gone. What it left behind goes on.
+    /// The process is gone. Processes that it left behind go on.
     pub fn end_process(&mut self, id: usize) {
         let Process { site, command, .. } = self.processes[id];
         self.processes[id].alive = false;
@@ -288,7 +288,7 @@ impl World<'_> {
         self.tell_empty(site);
     }
 
-    /// Tells whoever waits for the end of a process.
+    /// Reports the end of a process to its owner.
     fn tell_ended(&mut self, id: usize) {
         let Process { site, owner, escaped, .. } = self.processes[id];
         if escaped {

@@ -45,7 +45,8 @@ impl World<'_> {
         }
     }
 
-    /// What the previous guard has left is not left alone, whatever the agent says.
+    /// Expects the guard's decision about a service that the previous guard has left: such a
+    /// service is not left alone, whatever the agent says.
     pub fn expect_decision(&mut self, id: usize) {
         let at = self.decision_over(id);
         self.at(at, Happening::Guard(id, GuardEvent::Decide));

@@ -1,6 +1,6 @@
-//! What a seed stands for: who takes part, with which R, F, C, and which kinds of
-//! fault there are, how often. Swarm testing: Alex Groce and others, ISSTA 2012; a
-//! run that has everything at once finds less than many runs that have a few kinds.
+//! The scenario of a seed: the agents, their R, F and C, the kinds of faults and how often they
+//! happen. Swarm testing: Alex Groce and others, ISSTA 2012; a run that has everything at once
+//! finds less than many runs that have a few kinds.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::faults::{Kind, Kinds};
 use super::random::Random;
 use super::store;
 
-/// What every run has, and what is left out of it to see whether it still fails.
+/// Kinds that every run has, and parts that are left out of a run to see whether it still fails.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Kinds that every run has, whatever its seed draws.
@@ -28,14 +28,14 @@ pub struct Limits {
     pub beyond_drift: bool,
 }
 
-/// One host.
+/// A host.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub off_ppm: i64,
     pub first_reading: u64,
 }
 
-/// One agent and its service.
+/// An agent and its service.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub host: usize,
@@ -47,17 +47,17 @@ pub struct Site {
     pub priority: Priority,
     pub failback: Option<Duration>,
     pub resort: bool,
-    /// What start leaves behind can be killed by the kernel.
+    /// Processes that start leaves behind can be killed by the kernel.
     pub has_cgroup: bool,
     /// Timeout of its watchdog device at first.
     pub device: Option<Duration>,
     pub device_use: DeviceUse,
-    /// It is an agent of putex 0.2.0.
+    /// The agent is one of putex 0.2.0.
     pub plain: bool,
     pub begins: True,
 }
 
-/// What happens to somebody at an instant.
+/// A fault of a process, a host or the store at an instant.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub kind: Kind,
@@ -155,7 +155,7 @@ pub const STEPS: [Step; 15] = [
     Step::Guarded,
 ];
 
-/// What stands under the key when the run begins.
+/// The record under the key when the run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     Nothing,

@@ -1,4 +1,4 @@
-//! One run, and how a run that fails is made small.
+//! A run, and how a run that fails is made small.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use super::oracle::Failure;
 use super::scenario::{Limits, Scenario};
 use super::world::World;
 
-/// What a run came to.
+/// The result of a run.
 pub struct Ran {
     pub failure: Option<Failure>,
     pub counters: Counters,

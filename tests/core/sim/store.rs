@@ -15,7 +15,7 @@ pub enum Kind {
     Dir,
 }
 
-/// One message of a key.
+/// A message of a key.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub seat: Seat,
@@ -37,14 +37,14 @@ pub struct Loss {
     pub all: bool,
     /// Agents that had looked at the bucket and seen nothing stand there.
     pub watching: Vec<usize>,
-    /// One that could not know has taken the lock since: who follows it cannot know
-    /// either.
+    /// An agent that could not know of the loss has taken the lock since: an agent that follows it
+    /// cannot know either.
     pub taken: bool,
 }
 
 impl Loss {
-    /// Whether an agent must notice. That nothing stands in a bucket is no news to one
-    /// that began later: it waits as if something had stood there.
+    /// Whether an agent must notice. An empty bucket is no news to an agent that began later: it
+    /// waits as if something had stood there.
     pub fn may_be_known_to(&self, agent: usize, revision: u64) -> bool {
         let later = self.all && revision == 0 && !self.watching.contains(&agent);
         later || self.is_known_to(agent, revision)
@@ -60,7 +60,7 @@ impl Loss {
 #[derive(Debug)]
 pub struct Store {
     pub kind: Kind,
-    /// The bucket does not exist: whoever opens it makes it anew.
+    /// The bucket does not exist: an agent that opens it makes it anew.
     pub gone: bool,
     pub born: True,
     /// How much older than this run the bucket is.

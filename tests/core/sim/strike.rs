@@ -142,7 +142,7 @@ impl World<'_> {
         }
     }
 
-    /// What is done to the bucket.
+    /// Changes the bucket by hand.
     fn tamper(&mut self, kind: Kind) {
         let blank = |token: &str| KeyValue::Record(Record { token: token.to_owned(), lease: None });
         match kind {
@@ -296,7 +296,7 @@ impl World<'_> {
         }
     }
 
-    /// Whatever ran on a host is gone, and its boot is another.
+    /// Ends every process on a host; its next boot has another name.
     pub fn power_loss(&mut self, host: usize) {
         for site in 0..self.sites.len() {
             if self.sc.sites[site].host != host || self.sc.sites[site].plain {

@@ -21,7 +21,7 @@ use super::scenario::{SEATS, Step};
 use super::store;
 use super::world::{Happening, World};
 
-/// What the pump asks of the store thread, and of which generation.
+/// A request of the pump to the store thread, and its generation.
 #[derive(Debug)]
 pub struct StoreRequest {
     pub operation: Operation,
@@ -35,7 +35,7 @@ pub enum Operation {
     RequestLock(LockRequest),
 }
 
-/// What travels to the store.
+/// A request on its way to the store.
 #[derive(Debug)]
 pub struct Request {
     agent: usize,
@@ -43,7 +43,7 @@ pub struct Request {
     number: u64,
     what: What,
     sent: True,
-    /// It is performed even when the connection has ended.
+    /// The request is performed even when the connection has ended.
     outlives: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum What {
     Write(Seat, u64, Record),
 }
 
-/// What comes back.
+/// An answer of the store.
 #[derive(Debug)]
 pub enum Reply {
     Opened(Opened),
@@ -403,7 +403,7 @@ impl World<'_> {
         self.rest(id);
     }
 
-    /// What waited while a request was under way.
+    /// Submits the requests that waited while another was under way.
     fn next_ask(&mut self, id: usize) {
         self.follow_hints(id);
         while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {

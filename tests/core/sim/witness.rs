@@ -1,4 +1,4 @@
-//! What the oracles learn from what agents write, run, hear and say.
+//! Knowledge of the oracles: what agents write, run, hear and report.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::scenario::SEATS;
 use super::store::Loss;
 use super::world::{Acked, World};
 
-/// What an agent writes.
+/// A write of an agent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writing {
     nonce: u64,
@@ -170,7 +170,7 @@ impl World<'_> {
     pub fn on_stored(&mut self, id: usize, seat: Seat, revision: u64, sent: True) {
         let site = self.agents[id].site;
         let record = self.store.current(seat);
-        // A copy that was lost had the same number, and was seen: nobody can tell.
+        // A copy that was lost had the same number, and was seen: the oracles cannot tell.
         let own = mark(&record.value);
         let shown = |(_, at, shown): &(_, _, _)| (*at, *shown) == (revision, own);
         let seen = |agent: &Agent| agent.marks.iter().any(shown);
@@ -200,8 +200,8 @@ impl World<'_> {
         });
     }
 
-    /// Somebody takes the lock: nobody else may still count on it. After a loss a take
-    /// may be stored that its writer does not believe; but who follows it believes it.
+    /// An agent takes the lock: no other agent may still count on it. After a loss a take may be
+    /// stored that its writer does not believe; but an agent that follows it believes it.
     fn two_locks(&mut self, newer: usize, seat: Seat) {
         let believed = self.store.losses.is_empty();
         for older in (0..self.sites.len()).filter(|older| *older != newer) {
@@ -222,7 +222,7 @@ impl World<'_> {
             let budget = timing.stop_budget();
             let within = if holds { validity } else { validity + budget };
             let valid = clock.when(clock.at(acked.sent).after(within));
-            // One that stops may still be up, which is judged when another is.
+            // An agent that stops may still have its service up, which is judged when another is.
             let early = self.now + 10 < valid && !self.spreads_unknown(older, newer);
             if early && holds && believed {
                 let early = Duration::from_nanos(valid - self.now);
@@ -290,7 +290,7 @@ impl World<'_> {
         }
     }
 
-    /// What an agent reports is what happened to it sometimes.
+    /// Counts the event that an agent reports.
     pub fn on_report(&mut self, site: usize, report: &Report) {
         let what = match report {
             Report::Service(_) => return self.on_late(site),
@@ -337,7 +337,7 @@ impl World<'_> {
 
     /// The store forgets acknowledged writes down to `kept`.
     pub fn on_loss(&mut self, kept: u64, lost_to: u64) {
-        // What it knows of another bucket is nothing of this one.
+        // The agent's knowledge of another bucket says nothing of this one.
         let bucket = Some(self.store.id());
         let knows =
             |agent: &Agent| agent.known > kept && agent.known_key > 0 && agent.bucket == bucket;

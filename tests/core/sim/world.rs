@@ -1,4 +1,4 @@
-//! The world: true time, what is to happen in it, and who it happens to.
+//! The world: true time, its future events, and the processes and hosts that they happen to.
 //!
 //! Everything that takes time is an entry of one queue. What happens to a process
 //! that is stopped, or on a host that sleeps, is held back and happens when it goes
@@ -29,7 +29,7 @@ use super::store::Store;
 use super::wire::Request;
 use super::witness::Terms;
 
-/// What happens.
+/// An event of the world.
 #[derive(Debug)]
 pub enum Happening {
     Agent(usize, AgentEvent),
@@ -42,7 +42,7 @@ pub enum Happening {
     /// A fault begins, after a step of a site if so, and ends.
     Fault(usize, Option<usize>),
     Over(usize, usize),
-    /// What start left behind on a site is killed.
+    /// Processes that start left behind on a site are killed.
     CgroupKilled(usize),
     /// A watchdog device may bite.
     Bite(usize),
@@ -50,7 +50,7 @@ pub enum Happening {
     Plain(usize),
     /// Nothing goes wrong any more.
     Quiet,
-    /// One service may run for good already.
+    /// Judges whether one service runs for good already.
     Settle,
     /// Exactly one service must run from here on.
     Judge,
@@ -160,7 +160,7 @@ pub struct World<'a> {
     pub lock_times_differ: bool,
     pub changes: u64,
     pub calm_since: Option<(u64, u64)>,
-    /// When somebody wrote to the key by hand.
+    /// When a person wrote to the key by hand.
     pub hands: Vec<True>,
     queue: BinaryHeap<Entry>,
     waiting: Vec<Option<Happening>>,
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What happens to an agent, unless it is dead or held back.
+    /// Passes an event to an agent, unless the agent is dead or held back.
     fn agent_event(&mut self, id: usize, event: AgentEvent) {
         let agent = &mut self.agents[id];
         if !agent.alive {

@@ -20,11 +20,11 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The guard of a host, and all that an agent's death leaves there.
 pub(super) struct Host {
-    /// What the pump has not been told yet.
+    /// Events that the pump has not received yet.
     pub(super) events: VecDeque<Event>,
     guard: Option<Guard>,
     frozen: bool,
-    /// What the guard has not been told yet.
+    /// Inputs that the guard has not received yet.
     inputs: VecDeque<GuardInput>,
     link: u64,
     reported: Option<GuardReport>,

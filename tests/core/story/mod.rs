@@ -208,7 +208,7 @@ fn ms(ms: u64) -> Instant {
     Instant::from_boot(Duration::from_millis(ms))
 }
 
-/// What the guard of a link tells, as an event.
+/// The event of the pump for an event of the guard on a link.
 fn guard_event(link: u64, event: GuardEvent) -> Event {
     Event::Guard(link, event)
 }

@@ -1,4 +1,4 @@
-//! What a story's lines say.
+//! Parser of the lines of a story.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use putex::core::timing::Timing;
 
 use super::ms;
 
-/// What a step of a story is about.
+/// A step of a story.
 pub(super) enum Happening {
     /// The pump is told something.
     Event(Box<Event>),
@@ -30,7 +30,7 @@ pub(super) enum Happening {
     Guard(GuardHappening),
 }
 
-/// What happens to the guard, to commands, or to the connection.
+/// An event of the guard, of commands, or of the connection.
 pub(super) enum GuardHappening {
     Lost(String),
     Freezes,
@@ -41,11 +41,11 @@ pub(super) enum GuardHappening {
     CgroupEmptied,
 }
 
-/// What a guard says that a story tells of.
+/// A guard's report, as a story writes it.
 pub(super) struct Said {
     pub(super) heard: Option<u64>,
     pub(super) link: Option<u64>,
-    /// What it knows of the service, unless that is up.
+    /// The guard's knowledge of the service, unless that is up.
     pub(super) service: ServiceState,
     pub(super) start: Option<StartState>,
     /// Whose grant it has and until when, if not the one that it was told last.
@@ -234,7 +234,7 @@ fn said(report: &str, words: &Words<'_>) -> Result<Said, String> {
 }
 
 fn opened(text: &str) -> Result<Event, String> {
-    // What stands under the keys of further seats follows behind a bar, one after the other.
+    // The records under the keys of further seats follow, each behind a bar.
     let keys = text.split('|').map(Words::new);
     let key_states: Vec<_> = keys.map(|key| key_state(&key)).collect::<Result<_, _>>()?;
     let words = Words::new(text.split('|').next().unwrap_or_default());

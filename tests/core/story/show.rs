@@ -1,4 +1,4 @@
-//! What agent and guard do, as a story writes it down.
+//! Actions of agent and guard, in the words of a story.
 
 use std::fmt::Write as _;
 

@@ -23,7 +23,7 @@ use rustix::fs::{FlockOperation, XattrFlags, flock};
 /// namespace.
 const TOP: &str = "PUTEX_TEST_CGROUP_TOP";
 
-/// What a user with no rights is to find.
+/// Environment variable: the refusal that a user without rights is to get; blank for none.
 const EXPECTED: &str = "PUTEX_TEST_CGROUP_EXPECTED";
 
 /// A user that owns nothing.

@@ -200,7 +200,7 @@ fn stop_has_the_oom_score_of_the_agent_and_the_service_is_not_spared() {
     }
 }
 
-/// What leaves its process group is not killed there.
+/// A process that leaves its process group is not killed on such a host.
 #[test]
 fn a_host_without_control_groups_is_told_of() {
     if !rustix::process::geteuid().is_root() || !is_tight() {

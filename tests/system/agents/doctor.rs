@@ -86,7 +86,7 @@ impl Host {
     }
 }
 
-/// What a doctor says.
+/// The report of a doctor.
 #[derive(Debug)]
 pub(crate) struct Report(Value);
 
@@ -137,7 +137,8 @@ impl Report {
     }
 }
 
-/// Accounts of which one may ask when servers write to their disks. Who does not log in is of it.
+/// Accounts, one of which may ask when servers write to their disks. A client that does not log in
+/// is of that account.
 fn accounts(sync: &str) -> String {
     let jsz = "$SYS.REQ.SERVER.PING.JSZ";
     format!(
@@ -164,7 +165,7 @@ fn a_fit_cluster_is_said_to_be_fit() {
     let urls: Vec<_> = servers.iter().map(|it| it.url("nats", "127.0.0.1")).collect();
     let hosts = [Host::on(urls.join(",")), Host::on(urls.join(","))];
     let agent = |at: usize, token| hosts[at].agent(token, &SLOW, &["--replicas", "3"]);
-    // One that is started while the bucket has no leader yet waits before it looks again.
+    // An agent that is started while the bucket has no leader yet waits before it looks again.
     let first = agent(0, "h1");
     first.wait_for_any(&["the bucket is open"]);
     let second = agent(1, "h2");
@@ -197,7 +198,7 @@ fn a_fit_cluster_is_said_to_be_fit() {
     assert!(text.shown.starts_with("PUTEX OK - bucket putex is fit\n"), "{}", text.shown);
     let lines = text.shown.lines().filter(|line| !line.starts_with(' '));
     assert_eq!(lines.count(), 1 + report.findings().len(), "a line each: {}", text.shown);
-    // What was written is over, and stands in the way of nobody.
+    // The key of the doctor has no value any more, and stands in the way of nobody.
     let mut client = Client::connect(servers[0].port()).expect("a connection");
     let last =
         client.call("STREAM.MSG.GET.KV_putex", r#"{"last_by_subj":"$KV.putex.putex.doctor"}"#);
@@ -207,7 +208,7 @@ fn a_fit_cluster_is_said_to_be_fit() {
     );
     assert!(is_over, "the key of the doctor has a value");
 
-    // One of the three goes.
+    // A server of the three ends.
     drop(servers.pop());
     let report = host.until(&fit, "replicas", "warning");
     report.assert("replicas", "warning", "1 of 3 copies behind: n2");

@@ -1,4 +1,4 @@
-//! One agent of a host over time: its instances, its guards, and whoever else would be taken
+//! An agent of a host over time: its instances, its guards, and other processes that could be taken
 //! for them. Agents on a directory, and a service that is a process.
 
 mod hostile;
@@ -114,15 +114,15 @@ fn a_guard_that_an_instance_before_has_started_is_reaped() {
     after.assert_untouched_since(&before);
 }
 
-/// It ends when the agent has executed its program, and may take the connection of the next
-/// instance before that.
+/// The guard of a standby ends when the agent has executed its program, and may accept the
+/// connection of the next instance before that.
 #[test]
 fn a_standby_that_executes_its_program_anew_reports_no_missing_guard() {
     let site = Site::new("standby");
     let _active = site.agent();
     site.wait_until_up();
     let mut other = site.sandbox.agent_of("two", "true", "true");
-    // It says nothing to the guard for so long after its first stroke.
+    // A standby says nothing to its guard for so long after its first stroke.
     let agent = Agent::start(other.args(["-r", "10s"]));
     agent.wait_for_any(&["the lock is held by one"]);
     observe_for(Duration::from_millis(200));
@@ -142,7 +142,7 @@ fn a_standby_that_executes_its_program_anew_reports_no_missing_guard() {
     assert!(!said.contains("error") && !said.contains("warning"), "{said}");
 }
 
-/// What a guard was running it does not leave to the next one.
+/// A command that a guard was running is not left to the next guard.
 #[test]
 fn the_start_of_a_killed_guard_is_killed_and_run_again() {
     let host = Host::new("held");
@@ -176,7 +176,7 @@ fn a_service_that_writes_to_the_output_of_start_outlives_the_guard() {
     after.assert_untouched_since(&before);
 }
 
-/// Whoever removes the files of a bucket leaves those of the guards.
+/// A user who removes the files of a bucket leaves the files of the guards.
 #[test]
 fn a_bucket_of_any_name_has_a_directory_of_its_own() {
     let host = Host::new("apart");
@@ -191,7 +191,7 @@ fn a_bucket_of_any_name_has_a_directory_of_its_own() {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// What a guard has noted is known to be of this boot by its name.
+/// The name of the boot tells whether the note of a guard is of this boot.
 #[test]
 fn a_host_that_does_not_tell_its_boot_is_refused() {
     let host = Host::new("bootless");
@@ -212,8 +212,8 @@ fn a_host_that_does_not_tell_its_boot_is_refused() {
     assert!(!host.is_up());
 }
 
-/// What a debugger has attached to is not reaped before the debugger has reaped it, however
-/// dead it is. The guard stops the service all the same.
+/// A process that a debugger has attached to is not reaped before the debugger has reaped it,
+/// however dead it is. The guard stops the service all the same.
 #[test]
 fn a_start_that_is_traced_does_not_keep_the_guard_from_the_service() {
     let host = Host::new("traced");
@@ -233,8 +233,8 @@ fn a_start_that_is_traced_does_not_keep_the_guard_from_the_service() {
     debugger.wait().expect("it ends");
 }
 
-/// A stop is noted for the next guard, in a file on whatever disk it may be. It does not wait for
-/// that.
+/// A stop is noted for the next guard, in a file on whatever disk it may be. The stop does not wait
+/// for the note.
 #[test]
 fn a_stop_does_not_wait_for_the_disk_of_the_private_directory() {
     let host = Host::new("disk");
@@ -266,7 +266,7 @@ fn a_key_that_looks_like_an_option_has_a_guard() {
     assert!(lives(host.guard().as_raw_nonzero().get().unsigned_abs()));
 }
 
-/// It runs nothing, and says after T why.
+/// The second agent runs nothing, and logs the reason after T.
 #[test]
 fn a_second_agent_of_the_same_identity_runs_nothing_and_ends() {
     let site = Site::new("twice");

@@ -56,7 +56,7 @@ fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str
         let pid = Pid::from_child(&start);
         let own = start.id();
         let begun = || !children_of(own).is_empty();
-        // One that has ended was too quick.
+        // A start that has ended was too quick.
         while !begun() && start.try_wait().expect("it can be waited for").is_none() {}
         let _ = kill_process(pid, Signal::STOP);
         observe_for(HALFWAY);

@@ -116,7 +116,7 @@ fn an_upgrade_and_a_restart_keep_the_file() {
     let agent = Agent::start(&mut agent_of(&file));
     agent.wait_for_any(&["adopted"]);
     until_true("an active agent", || is(&file, "active"));
-    // One that is killed leaves its file, whose age tells.
+    // A killed agent leaves its file, whose age tells that the agent is gone.
     agent.kill();
     until_true("the end of the service", || !sandbox.join("up").exists());
     assert!(is(&file, "active"));
@@ -153,7 +153,7 @@ fn a_disk_that_hangs_holds_up_neither_a_renewal_nor_an_end() {
     assert!(status == Some(0) && !sandbox.join("up").exists(), "{said}");
     assert!(said.contains("the lock is released"), "{said}");
 
-    // One that was killed leaves no lock behind by which its guard would keep the next one out.
+    // A killed agent leaves no lock behind by which its guard would keep the next agent out.
     let agent = start(&file);
     until_true("a service", || sandbox.join("up").exists());
     agent.kill();

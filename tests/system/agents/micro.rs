@@ -1,4 +1,5 @@
-//! Agents as NATS micro services: clients find them, and nobody who may request that can do harm.
+//! Agents as NATS micro services: clients find them, and no client that may request that can do
+//! harm.
 
 mod client;
 
@@ -55,7 +56,7 @@ impl Host {
         self.sandbox.run(self.command("check", "h1").arg("--connect"))
     }
 
-    /// What the status of the key is, with the settings of this host.
+    /// The status of the key, with the settings of this host.
     fn status(&self) -> Run {
         let mut command = self.sandbox.putex();
         command.args(["status", "--bucket", "locks", "--inbox-prefix", "_INBOX.agent", "web"]);
@@ -112,7 +113,7 @@ fn agents_of_two_hosts_are_found_by_all_subjects_and_tell_what_they_do() {
         let stats = answers(&mut client, "$SRV.STATS.putex", 2);
         assert_eq!(each(&stats, &of_status("state")), ["active", "standby"]);
         assert_eq!(each(&stats, &of_status("incarnation")), ids);
-        // What is said to be the endpoint is one, and counts.
+        // The subject in the answer is an endpoint, and the endpoint counts its requests.
         let subject = each(&infos, "/endpoints/0/subject")[0];
         let before = stats[0]["endpoints"][0]["num_requests"].as_u64().expect("a number");
         let again = answers(&mut client, subject, 1);
@@ -148,7 +149,7 @@ fn a_client_of_another_program_finds_agents_as_micro_services() {
     }
 }
 
-/// It is found again when its server is back.
+/// The agent is found again when its server is back.
 #[test]
 fn an_agent_is_found_on_its_next_connection_too() {
     let Some(mut server) = server() else { return };
@@ -262,7 +263,7 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
         assert!(run.status == Some(0) && run.shown.contains("held by h1"), "{run:?}");
         assert!(run.shown.contains("does not answer"), "{run:?}");
 
-        // It may be asked, and not answer.
+        // The agent h2 may be asked, and may not answer.
         let second = mute.agent("h2");
         second.wait_for_any(&["the lock is held by h1"]);
         for _ in 0..3 {
@@ -277,7 +278,7 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
         assert_eq!(log.matches("its user needs allow_responses").count(), 1, "{log}");
         assert!(!third.log.text().contains("its user needs"));
 
-        // Who may not ask is told so.
+        // A user that may not ask is told so.
         let run = whole.status();
         assert!(run.status == Some(0) && !run.shown.contains("h3"), "{run:?}");
         let why = "the agents cannot be asked what they do: ";

@@ -38,7 +38,7 @@ fn each_change_is_told_in_order_with_its_reason_and_the_term() {
     let sandbox = Sandbox::new("told");
     let script = "echo \"$0 $1: $PUTEX_OLD>$PUTEX_NEW term=$PUTEX_TERM $PUTEX_KEY/$PUTEX_TOKEN \
                   role=$PUTEX_ROLE ms=$PUTEX_DEADLINE_MS: $PUTEX_WHY\" >>$D/told; echo seen $1";
-    // What the agent inherits is no news.
+    // Values of these variables that the agent inherits are not passed on.
     let mut command = agent_of(&sandbox, script);
     let agent = Agent::start(command.env("PUTEX_OLD", "x").env("PUTEX_ROLE", "x"));
     until_true("a service", || sandbox.join("up").exists());
@@ -64,7 +64,8 @@ fn each_change_is_told_in_order_with_its_reason_and_the_term() {
     assert!(!said.contains("on-change stopping"), "{said}");
 }
 
-/// It neither delays a renewal nor the stop; the end of the agent only for a time that is known.
+/// The command delays neither a renewal nor the stop, and the end of the agent only for a time that
+/// is known.
 #[test]
 fn a_command_that_hangs_holds_up_neither_the_lock_nor_the_stop() {
     let sandbox = Sandbox::new("hangs");

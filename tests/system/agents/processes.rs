@@ -31,8 +31,8 @@ fn descriptors(sandbox: &Sandbox, name: &str) -> String {
     numbers.join(" ")
 }
 
-/// Returns the descriptors of whatever is started here: three, and those that this process was
-/// started with.
+/// Returns the descriptors of every process that is started here: three, and those that this
+/// process was started with.
 fn given(sandbox: &Sandbox) -> String {
     let mut command = sandbox.command("sh");
     command.args(["-c", &format!("{LIST} given")]).env("D", sandbox.text());
@@ -69,8 +69,8 @@ fn the_commands_of_agent_and_guard_have_no_descriptor_of_these() {
     assert_eq!(descriptors(&sandbox, "resort"), given);
 }
 
-/// The guard and its stop come first, where that is permitted. The service does not: what is left
-/// of a start that did would take the host from all others.
+/// The guard and its stop have a higher priority, where that is permitted. The service does not: a
+/// remnant of a start that had it would take the host from all others.
 #[test]
 fn a_service_has_the_priority_of_its_agent() {
     let sandbox = Sandbox::new("priority");
@@ -147,8 +147,8 @@ fn the_command_of_a_lock_may_be_a_script_without_a_first_line() {
     }
 }
 
-/// A child is in the group of its parent before it has its own. What is sent to that group then is
-/// not for the command, and a handler of the parent must not run in memory that both have.
+/// A child is in the group of its parent before it has its own. A signal to the group then is not
+/// for the command, and a handler of the parent must not run in memory that both have.
 #[test]
 fn signals_to_the_group_of_agent_and_guard_do_not_touch_commands_that_are_started() {
     let sandbox = Sandbox::new("flood");

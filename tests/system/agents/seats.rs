@@ -60,7 +60,7 @@ fn of_five_agents_two_are_active_and_whoever_loses_a_seat_moves_no_other() {
         } else {
             group.start(lost);
         }
-        // It is an agent on standby, whatever its priority is.
+        // The agent that is back stands by, whatever its priority is.
         group.wait_for_line(lost, "held by host-", back_at);
         holders[seat] = next;
         assert_eq!(group.wait_for_all(), holders, "round {round}");
@@ -116,7 +116,7 @@ fn the_service_goes_back_to_the_best_agent_that_was_fit_for_long_enough() {
     let since = now();
     observe_for(back_after * 2);
     assert_eq!(group.observer.changes_since(since), 0);
-    // One that is told to end hands over to the next, and gets the service back later.
+    // An agent that is told to end hands over to the next.
     group.hosts[0].agent.as_ref().expect("it runs").signal(Signal::TERM);
     until_true("host 1 has the service", || group.holder(0) == Some(1));
     group.check_history();

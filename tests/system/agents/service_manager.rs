@@ -1,5 +1,5 @@
-//! What a service manager sees of an agent, and what `putex finish` does when one has
-//! ended: an agent on a directory, and a service that is a file.
+//! An agent as a service manager sees it, and `putex finish` after the end of an agent. The agent
+//! is on a directory, and its service is a file.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -51,7 +51,7 @@ impl Manager {
     }
 
     fn is_silent_for(&self, time: Duration) -> bool {
-        // What was sent before is not meant.
+        // Messages that were sent before do not count.
         while self.socket.recv(&mut [0; 1024]).is_ok() {}
         observe_for(time);
         self.socket.recv(&mut [0; 1024]).is_err()
@@ -125,7 +125,8 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     until_true("the end of the guard", || fs::metadata(&folder).is_err());
 }
 
-/// It does not go on with its stop: also where start was under way, which it has killed.
+/// The guard does not go on with its stop: also where start was under way, which the guard has
+/// killed.
 #[test]
 fn a_guard_that_has_stopped_the_service_ends() {
     for held in [false, true] {
@@ -160,7 +161,7 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     host.wait_until_down();
 }
 
-/// It listens, and does nothing else.
+/// A stopped guard listens, and does nothing else.
 #[test]
 fn finish_kills_a_guard_that_hangs_and_stops_the_service() {
     let host = Host::new("hangs");
@@ -188,7 +189,7 @@ fn finish_stops_the_service_of_a_guard_that_dies_while_it_is_asked() {
     agent.kill();
     let (status, said) = thread::scope(|scope| {
         let finish = scope.spawn(|| host.finish(STOP));
-        // It tries the lock for 100 ms, then waits 500 ms for an answer.
+        // `putex finish` tries the lock for 100 ms, then waits 500 ms for an answer.
         observe_for(Duration::from_millis(200));
         kill_process(guard, Signal::KILL).expect("it is stopped");
         finish.join().expect("it ends")
@@ -245,7 +246,7 @@ fn finish_stops_what_agent_and_guard_left() {
     assert!(!host.is_up());
 }
 
-/// They have a key and a token in common, as prod and staging do.
+/// The two agents have a key and a token in common, as prod and staging do.
 #[test]
 fn an_agent_of_another_store_is_no_life_of_this_one() {
     let host = Host::new("stores");

@@ -28,7 +28,7 @@ const TIMES: [&str; 6] = ["-r", "1s", "-f", "3", "-c", "2"];
 /// A host that has no control groups. Its users are told that, and why.
 struct Host {
     sandbox: Sandbox,
-    /// What runs putex there.
+    /// The program that runs putex there, and its words; empty for none.
     runner: &'static [&'static str],
 }
 
@@ -211,8 +211,9 @@ fn a_process_of_a_killed_start_that_may_not_be_killed_is_waited_for() {
     stays_until_its_end(&host, &mut agent, sleep);
 }
 
-/// It waited for the end of a process that it may not kill, and listed none meanwhile. Whoever
-/// executes a program of root, and has his own user else, may be killed by root.
+/// Regression: the guard waited for the end of a process that it may not kill, and listed no
+/// processes meanwhile. A process of another user that executes a set-user-ID program of root may
+/// be killed by root.
 #[test]
 fn a_process_that_comes_while_another_one_may_not_be_killed_is_killed() {
     let Some(host) = Host::new("later", &["setpriv", "--bounding-set", "-kill"]) else { return };
@@ -272,7 +273,8 @@ fn so_it_is_by_finish() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// It took the note for one of another boot, and wrote over it: the start went on after the stop.
+/// Regression: finish took the note for one of another boot, and wrote over it: the start went on
+/// after the stop.
 #[test]
 fn finish_on_a_host_that_does_not_tell_its_boot_keeps_the_note() {
     let Some(host) = Host::new("bootless", &[]) else { return };
@@ -326,7 +328,8 @@ fn does_not_take_a_session_for_empty(name: &str, fault: &str) {
     assert!(host.sleeps().is_empty());
 }
 
-/// As when a start has made all the processes that its user may have. They are killed all the same.
+/// As when a start has made all the processes that its user may have. The processes are killed all
+/// the same.
 #[test]
 fn a_guard_without_threads_does_not_take_a_session_for_empty_either() {
     let Some(host) = Host::new("threads", &[]) else { return };
@@ -360,7 +363,8 @@ fn assert_overdue(host: &Host, agent: &mut Agent, process: Pid) {
     assert!(!host.sandbox.guards("web").is_empty(), "{said}");
 }
 
-/// It is the service. Whatever start has left behind on purpose, in its session, stays.
+/// The process is the service. Processes that start has left behind on purpose, in its session,
+/// stay.
 #[test]
 fn a_service_in_the_session_of_a_start_that_has_ended_is_adopted_by_the_next_guard() {
     let Some(host) = Host::new("adopted", &[]) else { return };

@@ -1,4 +1,4 @@
-//! What agent and guard lack, and what is sent to them, must not leave a service without
+//! Shortages of agent and guard, and signals to them, which must not leave a service without
 //! either: an agent on a directory, and a service that is a file.
 
 use std::fs::{self, OpenOptions};
@@ -27,7 +27,7 @@ fn no_signal_ends_a_guard() {
     let numbers = (1..libc::SIGSYS).chain(libc::SIGSYS + 1..=libc::SIGRTMAX());
     let numbers = numbers.filter(|number| !NOT_HANDLED.contains(number));
     let numbers: Vec<_> = numbers.map(|number| number.to_string()).collect();
-    // Those that a stopped process gets are handled all at once.
+    // Signals that a stopped process gets are handled all at once.
     let script = "kill -STOP $0; for n; do kill -$n $0 || exit 1; done; kill -CONT $0";
     let mut kill = Command::new("/bin/sh");
     let kill = kill.args(["-c", script, &guard.to_string()]).args(numbers);
@@ -37,7 +37,8 @@ fn no_signal_ends_a_guard() {
     assert!(!host.is_up(), "the guard was ended");
 }
 
-/// What the agent says is counted by both: it is said again, not left out.
+/// Agent and guard both count the messages of the agent: a refused message is sent again, not left
+/// out.
 #[test]
 fn a_guard_is_kept_when_the_kernel_has_no_memory_for_a_message() {
     refuse_message("memory", |agent, _| agent.to_string());
@@ -64,7 +65,7 @@ fn follow(host: &Host, options: &[&str], count: impl Fn(&str) -> usize) -> bool 
     };
     let calls = host.sandbox.join("calls");
     let seen = || count(&fs::read_to_string(&calls).unwrap_or_default());
-    // It ends with what it follows, or at once where it may not follow a process.
+    // strace ends with the process that it follows, or at once where it may not follow a process.
     until_true("calls", || seen() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
     let (_, _) = (strace.kill(), strace.wait());
     if seen() == 0 {
@@ -150,7 +151,7 @@ fn spawned_by(parent: u32, thread: &str) -> Option<u32> {
     children_of(parent).into_iter().find(has_name)
 }
 
-/// Whoever writes beyond the limit of a file is sent a signal that ends it.
+/// A process that writes beyond the limit of a file is sent a signal that ends it.
 #[test]
 fn a_log_file_that_may_not_grow_ends_nobody() {
     let host = Host::new("limit");
@@ -178,12 +179,13 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
         file.modified().expect("a time") > started
     });
     agent.kill();
-    // It says that the agent is gone.
+    // The guard logs that the agent is gone.
     wait_for_end(guard);
     assert!(!host.is_up(), "the log has ended the guard");
 }
 
-/// It cannot renew, and its guard stops the service. It goes on when it has descriptors again.
+/// Such an agent cannot renew, and its guard stops the service. The agent goes on when it has
+/// descriptors again.
 #[test]
 fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service() {
     let host = Host::new("descriptors");
@@ -206,7 +208,8 @@ fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service()
     assert!(!host.is_up());
 }
 
-/// It read no signal then, and no answer of its guard, which it killed and could not replace.
+/// Regression: such an agent read no signal, and no answer of its guard, which it killed and could
+/// not replace.
 #[test]
 fn an_agent_that_cannot_wait_looks_all_the_same() {
     let host = Host::new("wait");

@@ -158,7 +158,7 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     assert_eq!(site.run(&["status", "web"]).status, Some(0));
     assert_eq!(site.run(&["status", "--print", "holder", "web"]).shown, "h1\n");
 
-    // It is held until another takes it.
+    // The lock is held until another agent takes it.
     first.kill();
     until_true("a holder that is gone", || holders(&site.json(&[]), "web") == of("h1", "overdue"));
     assert_eq!(site.answer(&["held", "web"]), Some(0));
@@ -208,7 +208,7 @@ fn a_bucket_that_may_not_be_seen_is_not_shown_as_one_that_does_not_exist() {
     assert!(is_refused || run.status == Some(127) || run.status == Some(126), "{run:?}");
 }
 
-/// It is not a lock that it cannot see.
+/// A lock that cannot be seen is not shown as free.
 #[test]
 fn without_an_answer_of_the_leader_nothing_is_shown() {
     let Some(binary) = programs::nats_server() else { return };
@@ -252,7 +252,7 @@ fn a_user_without_rights_is_told_so() {
     assert_eq!(holders(&all.json(&[]), "web"), of("h1", "active"));
     let run = site("none").run(&["status", "web"]);
     assert_eq!((run.status, &*run.shown), (Some(77), ""), "{run:?}");
-    // What agents say of themselves needs another right.
+    // A user needs another right to ask the agents.
     let status = site("reader").json(&["web"]);
     assert_eq!(holders(&status, "web"), of("h1", "active"));
     assert_eq!(agents(&status, "web"), []);
@@ -260,7 +260,7 @@ fn a_user_without_rights_is_told_so() {
     assert!(shown.contains("does not answer"), "{shown}");
 }
 
-/// They are asked by messages, or in a directory answer by files.
+/// Agents are asked by messages; in a directory they answer by files.
 #[test]
 fn agents_say_what_they_are_doing_and_why() {
     let Some(server) = server() else { return };
@@ -270,7 +270,7 @@ fn agents_say_what_they_are_doing_and_why() {
         assert_eq!(agents(&site.json(&[]), "web"), [due("h1", "active", true)]);
         let sick = ["--key", "web", "--healthcheck", "false", "--priority", "never"];
         let _others = [site.agent("h2", &["--key", "web"]), site.agent("h3", &sick)];
-        // One that stands by and is late is shown the next time: putex-status(1) says so.
+        // An agent that stands by and is late is shown the next time: putex-status(1) says so.
         until_true("three agents", || {
             agents(&site.json(&["web"]), "web")
                 == [

@@ -13,8 +13,8 @@ fn ignores(process: u32, signal: Signal) -> bool {
     process::has_signal(process, "SigIgn:", signal)
 }
 
-/// Handlers of many signals at once need more stack than a thread of the guard has. What agent and
-/// guard block, the service must not inherit.
+/// Handlers of many signals at once need more stack than a thread of the guard has. Signals that
+/// agent and guard block must not be blocked in the service.
 #[test]
 fn the_guard_blocks_all_signals_and_no_command_does() {
     let sandbox = Sandbox::new("blocked");

@@ -20,8 +20,8 @@ const R: Duration = Duration::from_millis(500);
 /// The number of CLOCK_BOOTTIME.
 const CLOCK_BOOTTIME: &str = "7";
 
-/// Checks that each timer of a process, of which there is one at least, counts suspend. That no
-/// thread waits by anything else is a rule of `tests/tidy`.
+/// Checks that each timer of a process, of which there is one at least, counts suspend. By a rule
+/// of `tests/tidy` no thread waits by anything else.
 fn check_timers(pid: u32) {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("it runs");
     // A descriptor that was closed meanwhile is none of this.

@@ -9,13 +9,12 @@ pub(crate) fn step_clock(seconds: i64) -> Result<(), String> {
     set(at.tv_sec + seconds, at.tv_nsec)
 }
 
-/// Returns what the wall clock shows more than the clock that nobody can set, in
-/// nanoseconds.
+/// Returns by how much the wall clock is ahead of the clock that nobody can set, in nanoseconds.
 pub(crate) fn wall_offset() -> i64 {
     nanos(ClockId::Realtime) - nanos(ClockId::Boottime)
 }
 
-/// Makes the wall clock show what it would show if nobody had stepped it.
+/// Sets the wall clock to the time that it would show if nobody had stepped it.
 pub(crate) fn put_back(offset: i64) -> Result<(), String> {
     let at = nanos(ClockId::Boottime) + offset;
     set(at.div_euclid(1_000_000_000), at.rem_euclid(1_000_000_000))

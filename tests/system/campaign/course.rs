@@ -35,7 +35,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(180);
 /// How often a time without faults ends with a host that crashes.
 const PROBES: f64 = 0.6;
 
-/// What a campaign is asked to be.
+/// The options of a campaign.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) seed: u64,
@@ -52,11 +52,11 @@ pub(crate) struct Order {
 pub(crate) struct Window {
     pub(crate) from: At,
     pub(crate) to: At,
-    /// It is the first, in a bucket that is too young to be believed.
+    /// The window is the first, in a bucket that is too young to be believed.
     pub(crate) first: bool,
 }
 
-/// What happened, for the judge.
+/// The events of a campaign, for the judge.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     pub(crate) rounds: u64,

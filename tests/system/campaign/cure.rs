@@ -19,7 +19,7 @@ const SET_UP: Duration = Duration::from_secs(1);
 /// How long a fault lasts that is over at once.
 const KILLED: Duration = Duration::from_millis(100);
 
-/// What ends a fault.
+/// The act that ends a fault.
 #[derive(Debug)]
 pub(crate) enum Cure {
     StartServer(usize),
@@ -115,7 +115,7 @@ impl Testbed {
         }
         whom.iter().for_each(|pid| process::signal(*pid, signal));
         if signal == Signal::KILL {
-            // Whoever notices starts it again.
+            // The supervisor starts a killed agent again, and the agent a killed guard.
             return Some((Cure::Nothing, KILLED));
         }
         Some((Cure::Resume(whom), length))

@@ -8,7 +8,7 @@ use super::rng::Rng;
 use super::service::Flaw;
 use crate::rig::timing::Timing;
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Server(Harm),
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     ClockStep,
 }
 
-/// What happens to a server.
+/// Harm to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Harm {
     Killed,
@@ -30,7 +30,7 @@ pub(crate) enum Harm {
     DiskFull,
 }
 
-/// What happens to an agent or its guard.
+/// A blow to an agent or its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Blow {
     AgentKilled,
@@ -40,7 +40,7 @@ pub(crate) enum Blow {
     BothKilled,
 }
 
-/// What happens to the cables of a node.
+/// Trouble with the cables of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
     Cut,
@@ -96,7 +96,7 @@ pub(crate) enum Target {
     Active(usize),
 }
 
-/// One fault of a plan.
+/// A fault of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
@@ -104,14 +104,14 @@ pub(crate) struct Fault {
     /// When it begins, from the beginning of the round.
     pub(crate) from: Duration,
     pub(crate) length: Duration,
-    /// What else is random about it.
+    /// Source of the other random choices of the fault.
     pub(crate) rng: Rng,
 }
 
-/// What may be drawn beside the usual.
+/// Faults that may be drawn beside the usual ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
-    /// What no guard can help against: agent and guard at once.
+    /// Agent and guard killed at once, against which no guard can help.
     pub(crate) unguarded: bool,
     /// Steps of this machine's wall clock of at most so many seconds; 0 for none.
     pub(crate) step_max: usize,
@@ -219,8 +219,8 @@ fn aim(rng: &mut Rng, kind: Kind) -> Target {
     if rng.chance(0.6) { Target::Active(host) } else { Target::Host(host) }
 }
 
-/// Returns a length: short against R, about as long as a lock is valid, or long. What has
-/// to fill up first is never short.
+/// Returns a length: short against R, about as long as a lock is valid, or long. A fault that lasts
+/// until a pipe or a disk is full is never short.
 fn length(rng: &mut Rng, timing: Timing, kind: Kind) -> Duration {
     let takeover = timing.takeover();
     if matches!(kind, Kind::LogUnread | Kind::HostDiskFull) {

@@ -1,5 +1,5 @@
-//! One host: a network namespace, a name, a small disk, an agent, and a supervisor that
-//! starts the agent again, sooner or later.
+//! A host: a network namespace, a name, a small disk, an agent, and a supervisor that starts the
+//! agent again, sooner or later.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -249,7 +249,7 @@ impl Host {
 
     /// Sends `signal` to every process of the host.
     pub(crate) fn signal_all(&self, signal: Signal) {
-        // What was started while the first round went on is found by the second.
+        // Processes that were started while the first round went on are found by the second.
         for _ in 0..2 {
             for pid in process::find_marked(&self.mark()) {
                 process::signal(pid, signal);

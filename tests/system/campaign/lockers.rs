@@ -1,6 +1,6 @@
 //! The clients of one host that run commands under locks: a process of this program in the
-//! network of the host. What they do to each other is random; the faults of the host's network and
-//! of the servers come on top.
+//! network of the host. Their kills and stops of each other are random; the faults of the host's
+//! network and of the servers come on top.
 
 use std::env;
 use std::fmt::Write as _;
@@ -132,7 +132,7 @@ impl Lockers {
             Some(_) => {}
             None => return Err(format!("the lock clients of {}: {ended:?}", self.node.name())),
         }
-        // What they have left behind ends soon.
+        // Processes that the clients have left behind end soon.
         let is_empty = || process::find_marked(&self.mark()).is_empty().then_some(());
         let ended = wait_until(now() + PATIENCE, is_empty);
         ended.ok_or(format!("{}: processes of lock clients are left", self.node.name()))

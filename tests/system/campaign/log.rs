@@ -1,5 +1,5 @@
-//! What the agents of one host said: kept in a file with the time, and counted where it
-//! says that something happened.
+//! Log of the agents of one host: kept in a file with the time; lines of certain events are
+//! counted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::support::log::PipeReader;
 /// How often a reader that has nothing to read looks again.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is counted: how it is called, and what the line has in it.
+/// Counted lines: the name of the count, and a part of the line.
 pub(crate) const COUNTED: [(&str, &str); 11] = [
     ("adoptions", "taking -> active: adopted as revision"),
     ("locks that ran out, the agent there", "the lock has run out: the guard stops the service"),

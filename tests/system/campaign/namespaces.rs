@@ -32,16 +32,16 @@ pub(crate) const INIT: &str = "init";
 /// The first word of the campaign in the namespaces.
 pub(crate) const INSIDE: &str = "inside";
 
-/// What the folder of a campaign is called, before the number of its first process.
+/// Name of the folder of a campaign, before the number of its first process.
 const FOLDER: &str = "putex-campaign-";
 
-/// What the folder of a campaign that found something is called instead.
+/// Name of the folder of a campaign that found something, before that number.
 const KEPT: &str = "putex-campaign-kept-";
 
 /// How often the first process looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What names the agents' program in the namespaces.
+/// Environment variable that names the agents' program in the namespaces.
 pub(crate) const AGENT: &str = "PUTEX_CAMPAIGN_AGENT";
 
 /// Returns what this machine lacks for a campaign, if anything.
@@ -81,7 +81,7 @@ pub(crate) fn enter(flags: &[String], agent: &Path) -> Result<ExitCode, String> 
         signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)
             .map_err(|error| error.to_string())?;
     }
-    // Copies: who builds again meanwhile changes nothing for this campaign.
+    // Copies: another build meanwhile changes nothing for this campaign.
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let [program, agent] = [(program.as_path(), "campaign"), (agent, "putex")]
         .map(|(from, name)| copy(from, &folder.join(name)));
@@ -125,7 +125,8 @@ fn wait(child: &mut Child, signalled: &AtomicUsize) -> u8 {
     }
 }
 
-/// Process 1 of the namespaces: starts the campaign and reaps what nobody else does.
+/// Process 1 of the namespaces: starts the campaign and reaps the processes that no other parent
+/// reaps.
 pub(crate) fn init(flags: &[String]) -> Result<ExitCode, String> {
     thread::spawn(|| {
         // Nobody writes: this ends when the first process of the campaign has ended.

@@ -1,4 +1,4 @@
-//! One of three nats-servers: in a network namespace and on a disk of its own.
+//! A nats-server, one of three: in a network namespace and on a disk of its own.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -34,13 +34,13 @@ const CHATTER: usize = 1000;
 /// The length of each: a pipe is full after some seconds.
 const CHATTER_BYTES: usize = 400;
 
-/// What a line of chatter begins with.
+/// The beginning of a line of chatter.
 pub(crate) const CHATTER_LINE: &str = "the health check has much to say";
 
 /// The words that make this program a part of the service.
 pub(crate) const ROLES: [&str; 5] = ["service", "start", "stop", "check", "last-resort"];
 
-/// What can be wrong with a host's commands, as the file that says so.
+/// A flaw of a host's commands. A file of its name tells the commands to have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Flaw {
     CheckFails,
@@ -67,7 +67,7 @@ impl Flaw {
     }
 }
 
-/// One service that ran: from its first to its last moment.
+/// A run of the service: its first and its last moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) first: At,
@@ -230,8 +230,8 @@ impl Service {
         true
     }
 
-    /// The service itself. It can be seen before it leaves the group of the command that
-    /// started it: whoever kills that group early kills it too.
+    /// The service itself. It can be seen before it leaves the group of the command that started
+    /// it: an early kill of that group kills the service too.
     fn serve(&self) -> bool {
         let pipe = OpenOptions::new().read(true).write(true).open(self.pipe());
         let first = nanos(now());

@@ -27,16 +27,16 @@ const RECOVERY: Duration = Duration::from_secs(2);
 const NETWORK_PART: u64 = 1 << 32;
 const HOST_PART: u64 = 2 << 32;
 
-/// What a seed of lock clients is shifted by, for each host.
+/// Shift of a seed of lock clients, for each host.
 const LOCKERS_PART: u32 = 40;
 
-/// What kept one fault from another: they would be one that nobody promised to survive, or
-/// one would end the other.
+/// A slot of faults. Two faults in one slot at a time would be a fault that nobody promised to
+/// survive, or one would end the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Slot {
     /// Agent and guard of a host.
     Processes(usize),
-    /// What one flaw of a host's commands is.
+    /// A flaw of a host's commands.
     Command(usize, Flaw),
     Disk(usize),
     Log(usize),
@@ -65,7 +65,7 @@ struct Doing {
     slots: Vec<Slot>,
 }
 
-/// What is going on.
+/// The state of a campaign.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) timing: Timing,
@@ -80,7 +80,7 @@ pub(crate) struct Testbed {
     pub(crate) step_max: usize,
     doing: Vec<Doing>,
     free_at: BTreeMap<Slot, At>,
-    /// What each fault of the network does, by its place in `happened`.
+    /// The effect of each fault of the network, by its place in `happened`.
     pub(crate) effects: BTreeMap<usize, Vec<(Node, Node, Line)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a campaign found, from what was observed.
+//! The findings of a campaign, from the observations.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -33,7 +33,7 @@ const FRAME_MAX: usize = 2048;
 /// Frames that may be late at once; more are lost, as in every queue.
 const LATE_MAX: usize = 4096;
 
-/// What one direction between two nodes does to frames.
+/// Treatment of the frames in one direction between two nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Line {
     pub(crate) cut: bool,

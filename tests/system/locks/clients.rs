@@ -40,7 +40,7 @@ pub(crate) struct Clients<'a> {
     /// Returns a `putex lock` with the options for times and store. In its command, `$D` is the
     /// folder of the record.
     pub(crate) lock: &'a (dyn Fn() -> Command + Sync),
-    /// What the ids of their commands begin with.
+    /// The beginning of the ids of their commands.
     pub(crate) name: String,
     /// The file in which the commands record.
     pub(crate) record: PathBuf,
@@ -184,7 +184,7 @@ fn stop_for(process: u32, time: Duration) {
     signal(process, Signal::CONT);
 }
 
-/// What is written into a record from some moment on.
+/// The part of a record that is written from some moment on.
 struct Tail<'a> {
     record: &'a Path,
     read: u64,

@@ -50,7 +50,7 @@ fn a_damaged_file_grants_nothing_beside_a_holder() {
         assert!(same.said.contains("held does not match its checksum"), "{}", same.said);
         assert_eq!(site.run(&["-n", "y", "true"]).status, Some(0));
         damage(&ticket, 33);
-        // What has the name of a ticket and is none.
+        // A folder that has the name of a ticket.
         let place = site.folder().join("lock.y.1000.held");
         fs::create_dir(&place).expect("a folder");
         assert_refused(site, "lock.y.1000.held: Is a directory");

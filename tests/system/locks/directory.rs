@@ -188,7 +188,7 @@ fn who_waits_in_a_folder_that_was_removed_waits_anew_in_the_next_one() {
         let other = site.lock("other", &["-s", "y"]);
         other.begun();
         let new = site.lock("new", &["x/y"]);
-        // Whoever removes the folder takes the locks away.
+        // A user who removes the folder takes the locks away.
         new.begun();
         holder.end();
         waiter.says("1 ahead");
@@ -197,7 +197,7 @@ fn who_waits_in_a_folder_that_was_removed_waits_anew_in_the_next_one() {
         waiter.begun();
         waiter.end();
         other.end();
-        // They have run beside each other.
+        // The commands `holder` and `new` have run beside each other: the record is emptied.
         File::create(site.sandbox.join("record")).expect("a file");
     });
 }
@@ -212,7 +212,7 @@ fn whoever_has_lost_the_file_of_a_ticket_that_waits_takes_another_ticket() {
         assert_eq!(tickets.len(), 3);
         fs::remove_file(&tickets[1]).expect("a file");
         holder.end();
-        // It has gone to the end of the queue.
+        // The waiter has gone to the end of the queue.
         last.begun();
         assert!(waiter.held().is_none());
         last.end();

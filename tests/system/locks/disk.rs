@@ -67,7 +67,8 @@ fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_serve
         let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
         assert_eq!(status, Some(69), "{said}");
         assert_eq!(site.tickets(), standing);
-        // A part of the numbers was written over them: nobody had a lock any more.
+        // Regression: a part of the new numbers was written over the old ones: nobody had a lock
+        // any more.
         let limit = format!("--fsize={}", bytes / 2);
         let (status, said) = run_by(site, &["prlimit", &limit], &["-s", "y", "true"]);
         assert_eq!(status, Some(69), "{said}");

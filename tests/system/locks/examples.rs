@@ -13,7 +13,7 @@ use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::Run;
 
-/// What a program does unless it is another one.
+/// The script of a program, unless a test gives it another one.
 const NOTES: &str = "echo \"${0##*/} $* under $PUTEX_KEY\" >>\"$D/notes\"";
 
 /// Returns the code blocks of an example, by its title.
@@ -154,7 +154,7 @@ fn scripts(host: &Host) {
     assert_eq!(host.sh(&text).status, Some(0));
     host.programs(&["migrate"], "exit 99");
     assert_eq!(host.sh(&text).status, Some(99));
-    // It is lost when the renewer is killed.
+    // The lock is lost when the renewer is killed.
     let kill = "kill -KILL $PPID; exec sleep 100";
     host.programs(&["migrate"], kill);
     let quick = text.replace("putex lock", "putex lock -r 250ms -f 4 -k 100ms");

@@ -1,4 +1,4 @@
-//! `putex grab` and `putex release`: who has the lock when no process stays.
+//! `putex grab` and `putex release`: the holder of a lock when no process stays.
 
 #[path = "grab/local.rs"]
 mod local;
@@ -23,7 +23,7 @@ const SHORT: At = Duration::from_millis(1010);
 /// How long a ticket of a directory stands, with `--for 1s`.
 const SHORT_LOCAL: At = Duration::from_secs(1);
 
-/// What `putex grab` has printed.
+/// The output of `putex grab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Grab {
     status: i32,
@@ -64,7 +64,7 @@ fn run(site: &Site, words: &[&str]) -> Run {
     site.sandbox.run(&mut command(site, words))
 }
 
-/// One attempt of this requester, with these words behind it.
+/// An attempt of this requester, with these words behind it.
 fn grab(site: &Site, who: &str, words: &[&str]) -> Grab {
     Grab::of(&run(site, &[&["grab", "--as", who, "--for", LONG], words].concat()))
 }
@@ -289,7 +289,7 @@ fn in_a_new_bucket_the_lock_is_not_had_before_locks_of_a_lost_one_have_run_out()
     assert_eq!((first.status, first.ahead), (75, 1));
     let attempt = || Grab::of(&run(&site, &["grab", "--as", "a", "--for", "1s", "x"]));
     let had = until("the lock", || Some(attempt()).filter(Grab::is_had));
-    // They may have had the default lifetime.
+    // The locks of the lost bucket may have had the default lifetime.
     let waited = Duration::from_secs(15);
     assert!(now() > begun + waited && had.term == first.term, "{had:?}");
     // A longer time than any before is waited for once more.
@@ -317,7 +317,7 @@ fn a_store_that_is_gone_is_told_apart_from_a_lock_that_is_not_had() {
     });
 }
 
-/// Whatever a killed process leaves runs out.
+/// Every ticket that a killed process leaves runs out.
 #[test]
 fn a_process_that_is_killed_at_any_moment_leaves_nothing_that_stays() {
     on_both_stores(|site| {

@@ -70,7 +70,8 @@ fn a_signal_releases_a_lock_that_is_held_on_and_in_a_directory_sigkill_too() {
     });
 }
 
-/// The next one got it at once. Whoever reads what the command has said does not wait for that.
+/// Regression: the next command got the lock at once. A process that reads the output of the
+/// command does not wait for the end of the hold.
 #[test]
 fn a_lock_is_held_on_though_its_front_is_killed() {
     on_server_quickly(|site| {
@@ -109,7 +110,7 @@ fn a_lock_that_is_lost_after_its_command_changes_no_status() {
     });
 }
 
-/// It is one process, and nobody else has the lock.
+/// In a directory the front alone has the lock: there is no renewer.
 #[test]
 fn in_a_directory_a_lock_that_is_held_on_is_released_when_its_stopped_front_goes_on() {
     in_directory(|site| {

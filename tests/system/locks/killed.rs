@@ -208,7 +208,7 @@ fn kill_of_three(site: &Site, killed: &[usize], leader: usize) {
     });
 }
 
-/// Who is killed, and who leads the bucket then.
+/// The servers that are killed, and the leader of the bucket after that.
 const OF_THREE: [(&[usize], usize); 5] =
     [(&[0], 0), (&[1], 1), (&[2], 2), (&[0, 1, 2], 0), (&[0, 1, 2], 1)];
 

@@ -1,4 +1,5 @@
-//! `putex lease` and `putex put`: who has a lease when the process that has claimed it is gone.
+//! `putex lease` and `putex put`: the holder of a lease when the process that has claimed it is
+//! gone.
 
 #[path = "leases/stress.rs"]
 mod stress;
@@ -68,7 +69,7 @@ fn a_lease_is_had_for_its_time_whatever_becomes_of_who_has_claimed_it() {
             assert_eq!(again.status, Some(75), "{again:?}");
             assert!(again.said.contains("db/x: not claimed: one has it, for "), "{again:?}");
         }
-        // It never becomes shorter.
+        // The time of the lease never becomes shorter.
         let extend = ["lease", "extend", "--as", "one", "db/x", "--for"];
         for (time, least) in [("5", 57), ("70s", 69)] {
             let (same, valid) = had(&run(site, &[&extend[..], &[time]].concat()));
@@ -122,7 +123,7 @@ fn what_has_run_out_stays_until_it_is_expired_and_then_is_claimed_anew() {
         assert!(next > term);
         let gone = run(site, &["lease", "extend", "--as", "one", "--for", "5", "db/x"]);
         assert_eq!(gone.status, Some(100), "{gone:?}");
-        // It has run out, and nobody has expired it: its holder extends it.
+        // The lease has run out, and nobody has expired it: its holder extends it.
         until_true("its end", || status(site, &["lease", "check", "db/x"]) == 1);
         let taken = run(site, &words(&claiming("two", "1")));
         assert!(taken.said.contains("has run out; see putex lease expire db/x"), "{taken:?}");
@@ -132,7 +133,7 @@ fn what_has_run_out_stays_until_it_is_expired_and_then_is_claimed_anew() {
     });
 }
 
-/// Only durations are compared, so whoever sees a lease for the first time cannot know more.
+/// Only durations are compared, so a host that sees a lease for the first time cannot know more.
 #[test]
 fn another_host_does_not_know_how_long_a_lease_has_stood_until_it_has_seen_it_for_so_long() {
     if let Some(site) = &Site::on_server(&[]) {
@@ -146,7 +147,7 @@ fn another_host_does_not_know_how_long_a_lease_has_stood_until_it_has_seen_it_fo
         assert!(unsure.said.contains("db/x: one may have it; this host knows in "), "{unsure:?}");
         assert_eq!(check(&["--as", "two", "db/x"]).status, Some(1));
         let began = now();
-        // It knows more when it looks again, says putex-lease(1).
+        // The host knows more when it looks again, says putex-lease(1).
         until_true("its end", || check(&["db/x"]).status == Some(1));
         assert!(now() - began > Duration::from_millis(1800));
         let expired = run_on(&host, site, &["lease", "expire", "db/x"]);
@@ -159,7 +160,7 @@ fn another_host_does_not_know_how_long_a_lease_has_stood_until_it_has_seen_it_fo
     }
 }
 
-/// They have made a bucket of a misspelt name, which has one copy of each lock.
+/// Regression: such commands made a bucket of a misspelt name, which has one copy of each lock.
 #[test]
 fn a_command_about_what_is_there_makes_no_bucket() {
     on_both_stores(|site| {
@@ -196,7 +197,7 @@ fn whoever_has_lost_its_lease_writes_nothing_more() {
         let written = put("one", "first");
         assert!(written.status == Some(0) && written.shown.starts_with("revision="), "{written:?}");
         assert_eq!(put("two", "other").status, Some(100));
-        // It has run out and stands: nobody else can have it.
+        // The lease has run out and stands: nobody else can have it.
         until_true("its end", || status(site, &["lease", "check", "db/x"]) == 1);
         assert_eq!(put("one", "late").status, Some(0));
         assert_eq!(status(site, &["lease", "expire", "-w", "20", "db/x"]), 0);
@@ -266,8 +267,8 @@ fn in_a_new_bucket_nobody_claims_before_leases_of_a_lost_one_have_run_out() {
     expect_no_processes(&site);
 }
 
-/// Before nats-server 2.11 a condition on another key was ignored: what is written under a lease
-/// would be stored whoever has it.
+/// Before nats-server 2.11 a condition on another key was ignored: a write under a lease would be
+/// stored whoever has the lease.
 #[test]
 fn a_server_that_cannot_compare_is_refused_for_leases() {
     let Some(old) = programs::old_nats_server() else { return };

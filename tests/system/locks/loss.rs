@@ -161,7 +161,8 @@ fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_
     });
 }
 
-/// It ended, and everybody else waited until its ticket had run out.
+/// Regression: the renewer ended at a signal, and everybody else waited until its ticket had run
+/// out.
 #[test]
 fn a_renewer_is_ended_by_its_front_and_by_no_signal_of_a_manager_or_terminal() {
     on_server_quickly(|site| {

@@ -1,5 +1,5 @@
-//! One and two of three servers are killed: which `putex lock` waits, which loses its lock, and
-//! which goes on. Takes minutes, so these are ignored unless asked for.
+//! Locks while one or two of three servers are killed: which `putex lock` waits, which loses its
+//! lock, and which goes on. Takes minutes, so these are ignored unless asked for.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn while_two_of_three_servers_are_gone_nobody_is_granted_anything_and_holders_en
     kill(&site, &two);
     second.end();
     assert!(third.held().is_none(), "granted by a minority");
-    // One that waits is interrupted.
+    // A command that waits is interrupted.
     let mut fourth = site.lock("fourth", &["x"]);
     fourth.says("waiting");
     fourth.signal_front(Signal::TERM);

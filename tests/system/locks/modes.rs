@@ -127,7 +127,8 @@ fn snaplock_a_writer_turns_readers_away_after_its_time() {
     });
 }
 
-/// One holds `a` and asks for `b`, the other holds `b` and asks for `a`: nobody tells them so.
+/// The first command holds `a` and asks for `b`, the second holds `b` and asks for `a`: nobody
+/// tells them so.
 #[test]
 fn of_two_commands_that_wait_for_each_other_the_one_with_a_limit_ends_with_75() {
     on_both_stores(|site| {

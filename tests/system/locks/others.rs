@@ -15,7 +15,7 @@ struct Way {
     make: fn(&Path),
     /// The directory, in that folder.
     base: &'static str,
-    /// What is said of which part of the way; blank if all is well.
+    /// The refusal, with the part of the way that it names; blank if all is well.
     refused: &'static str,
     /// Only root can make it.
     of_root: bool,
@@ -110,8 +110,8 @@ fn give(path: impl AsRef<Path>) {
     lchown(path, Some(OTHER), None).expect("root may");
 }
 
-/// Whoever owns a directory on the way could move the held lock away, and have the next one make
-/// another: both would be granted.
+/// The owner of a directory on the way could move the held lock away, and have the next requester
+/// make another: both would be granted.
 #[test]
 fn a_directory_is_refused_if_others_can_replace_a_part_of_the_way_to_it() {
     for Way { make, base, refused, of_root } in WAYS {

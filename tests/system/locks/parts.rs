@@ -124,7 +124,7 @@ fn a_lock_inside_of_the_command_of_a_dead_front_does_not_have_to_run_out() {
     });
 }
 
-/// They descend from the front, as what the command has started does.
+/// Such processes descend from the front, as the processes of the command do.
 #[test]
 fn what_a_shell_has_started_before_it_executed_putex_is_not_killed_with_the_command() {
     on_server_quickly(|site| {

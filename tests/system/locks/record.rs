@@ -1,5 +1,5 @@
-//! What commands under locks record of themselves: lines of one file, so that their order is the
-//! order in which they were written.
+//! Records of commands under locks: lines of one file, so that their order is the order in which
+//! they were written.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -90,8 +90,8 @@ pub(crate) fn read(record: &str) -> Vec<Held> {
 /// than that of their terms: each with one of the others of the same name and mode.
 pub(crate) fn faults(held: &[Held]) -> Vec<String> {
     let mut found = Vec::new();
-    // Of those that have begun with the same name and mode: who ends last, and who has the
-    // highest term.
+    // Of the commands that have begun with the same name and mode: the last to end, and the one
+    // with the highest term.
     let mut before: HashMap<(&str, &str), (&Held, &Held)> = HashMap::new();
     for second in held {
         for (last, highest) in before.values().filter(|(one, _)| one.conflicts(second)) {

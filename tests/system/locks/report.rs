@@ -238,7 +238,7 @@ fn a_descriptor_of_the_shell_goes_on_behind_the_line() {
     });
 }
 
-/// It was held up in the write, after the release, until somebody read.
+/// Regression: `putex lock` was held up in the write, after the release, until somebody read.
 #[test]
 fn a_pipe_without_room_for_the_line_holds_nobody_up() {
     in_directory(|site| {

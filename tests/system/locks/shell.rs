@@ -64,8 +64,8 @@ fn script(site: &Site, text: &str) {
 /// A command that says so when it runs, on the terminal.
 const SLEEPER: &str = "sh -c 'echo be''gun >/dev/tty; exec sleep 100'";
 
-/// It ended the command only, which alone is in the foreground, and the next command of the loop
-/// began.
+/// Regression: Control-C ended the command only, which alone is in the foreground, and the next
+/// command of the loop began.
 #[test]
 fn control_c_ends_a_script_or_a_loop_and_not_the_command_alone() {
     on_both_stores(|site| {
@@ -270,7 +270,7 @@ fn a_command_that_was_stopped_twice_goes_on_with_its_front() {
     });
 }
 
-/// It would have to be renewed for as long as it is stopped.
+/// A stopped wait that got the lock would have to be renewed for as long as it is stopped.
 #[test]
 fn a_stopped_wait_gets_no_lock_that_it_keeps() {
     on_server_quickly(|site| {
@@ -309,7 +309,7 @@ fn a_lock_stands_anywhere_in_a_pipeline() {
     });
 }
 
-/// Whoever reads a pipe waits until all have closed it.
+/// A process that reads a pipe waits until all writers have closed it.
 #[test]
 fn who_reads_output_errors_or_another_file_sees_its_end_though_the_server_hangs() {
     on_server_quickly(|site| {

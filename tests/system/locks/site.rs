@@ -244,7 +244,8 @@ impl Site {
             let files = fs::read_dir(self.folder()).expect("a bucket");
             let names = files.map(|file| file.expect("a file").file_name());
             let mut names: Vec<_> = names.map(|name| name.display().to_string()).collect();
-            // The IDs of a lock stay, and what killed processes have left until somebody finds it.
+            // The IDs of a lock stay, and the tickets that killed processes have left, until a
+            // process finds them.
             let stays = |name: &str| ["once.", "lock."].iter().any(|it| name.starts_with(it));
             names.retain(|name| !stays(name) && name != "new");
             names.sort();

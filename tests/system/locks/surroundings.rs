@@ -1,4 +1,4 @@
-//! What the command is given, and what `putex lock` holds and leaves behind.
+//! The environment of a command, and what `putex lock` holds and leaves behind.
 
 use std::fs;
 

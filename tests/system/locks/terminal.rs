@@ -18,7 +18,7 @@ pub(crate) const CONTROL_Z: &str = "\x1a";
 pub(crate) struct Terminal {
     keyboard: File,
     shell: Child,
-    /// What was shown and not waited for yet.
+    /// Output that was shown and not waited for yet.
     unread: String,
 }
 

@@ -1,4 +1,4 @@
-//! j. What an agent costs: processor time, memory, messages.
+//! j. The cost of an agent: processor time, memory, messages.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::support::clock::{ms, observe_for};
 use crate::support::process::{proc_sum, processor_time};
 use crate::support::proxy::Counts;
 
-/// What one agent cost over a window of observation.
+/// The cost of an agent over a window of observation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     strokes: f64,
@@ -23,7 +23,7 @@ pub(crate) struct Cost {
     counts: Counts,
 }
 
-/// One reading of an agent's counters.
+/// A reading of an agent's counters.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     ticks: Duration,

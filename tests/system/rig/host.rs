@@ -1,4 +1,4 @@
-//! One host: an agent, its proxy, its service.
+//! A host: an agent, its proxy, its service.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -17,7 +17,7 @@ use crate::support::proxy::Proxy;
 /// The key that the agents of a scene share.
 pub(crate) const KEY: &str = "web";
 
-/// What distinguishes one host of a scene from another.
+/// The properties of a host of a scene.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) agent: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Host {
     timing: Timing,
     agent: Option<Agent>,
     supervisor: Option<Supervisor>,
-    /// What all agents of this host said.
+    /// Log of all agents of this host.
     pub(crate) log: Log,
 }
 

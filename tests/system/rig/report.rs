@@ -1,4 +1,4 @@
-//! What a scenario measured and what it found wrong.
+//! Measurements and violations of a scenario.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(crate) struct Report {
     figures: Vec<Figure>,
     overlap: Duration,
     violations: Vec<String>,
-    /// What took longer than it must, and less than twice as long.
+    /// Measurements above their limit, and below twice that limit.
     slow: Vec<String>,
     notes: Vec<String>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Report {
 #[derive(Debug)]
 struct Figure {
     name: String,
-    /// What the values are also shown as a share of.
+    /// The whole of which the values are also shown as a share.
     whole: Option<Duration>,
     values: Vec<Duration>,
 }

@@ -13,7 +13,7 @@ use crate::support::sandbox::Sandbox;
 /// The length of a line that the health check writes without need, in bytes.
 pub(crate) const CHATTER_BYTES: usize = 400;
 
-/// One host's service.
+/// The service of a host.
 #[derive(Debug)]
 pub(crate) struct Service {
     /// The host's folder, and all of its processes.

@@ -1,4 +1,4 @@
-//! What is tested: which agent, against which server, at which pace.
+//! The setting of a test: the agent, its server, and the pace.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -37,7 +37,7 @@ impl Host {
         command
     }
 
-    /// Returns the words of [`Host::putex`], for whatever runs it.
+    /// Returns the words of [`Host::putex`], for any program that runs it.
     pub(crate) fn words(&self, verb: &str, stop: &str) -> Vec<String> {
         self.words_at(&self.sandbox.join("lock"), verb, START, stop)
     }
@@ -87,12 +87,12 @@ impl Host {
     }
 }
 
-/// It does not end while the file `hold` is there.
+/// The start command, which does not end while the file `hold` is there.
 pub(crate) const START: &str = "env >$D/env; echo >$D/up; test ! -e $D/hold || exec sleep 100";
 
 pub(crate) const STOP: &str = "rm -f $D/up";
 
-/// Waits for the end of a guard; who reaps it is not asked.
+/// Waits for the end of a guard, whichever process reaps it.
 pub(crate) fn wait_for_end(guard: Pid) {
     let exe = format!("/proc/{guard}/exe");
     until_true("the end of the guard", || fs::metadata(&exe).is_err());

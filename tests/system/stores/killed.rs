@@ -49,7 +49,7 @@ impl Drop for Kid {
     }
 }
 
-/// What a child does; nothing when this is not a child.
+/// The work of a child; nothing when this process is not a child.
 #[test]
 fn child() {
     let Ok(what) = std::env::var(CHILD) else {

@@ -1,5 +1,5 @@
-//! TLS and credentials, on real servers: who is let in, who is not, and that it is
-//! said why.
+//! TLS and credentials, on real servers: logins that are accepted, logins that are refused, and the
+//! reasons that are reported.
 
 mod agent;
 mod check;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Pace;
 
-/// What agent and guard are doing when the fault comes.
+/// The activity of agent and guard when the fault comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// The holder renews the lock; the fault is in the holder.
@@ -29,12 +29,12 @@ pub(crate) enum Role {
     Guard,
 }
 
-/// What becomes of the call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// It is not executed and returns an error.
+    /// The call is not executed and returns an error.
     Fail,
-    /// It is executed [`Pace::hang`] late, and nothing can kill the thread meanwhile.
+    /// The call is executed [`Pace::hang`] late, and nothing can kill the thread meanwhile.
     Hang,
 }
 

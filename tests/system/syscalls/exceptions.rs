@@ -1,13 +1,13 @@
-//! What cannot be met.
+//! Exceptions: harm of faults that cannot be avoided.
 
 use crate::case::{Case, Fault, MAIN, Phase, Role};
 
-/// What a fault may do to the service.
+/// The harm of a fault to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// It does not run anywhere, or stays where it should go away.
+    /// The service does not run anywhere, or stays where it should go away.
     Stays,
-    /// It outlives its lock.
+    /// The service outlives its lock.
     Outlives,
 }
 

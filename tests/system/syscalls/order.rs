@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! Parser of the command line.
 
 use crate::case::Case;
 use crate::support::clock::now;
@@ -6,7 +6,7 @@ use crate::support::clock::now;
 /// Cases that are played at once.
 const JOBS: usize = 6;
 
-/// What is asked for.
+/// The options of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) each: bool,

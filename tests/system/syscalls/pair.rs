@@ -27,7 +27,7 @@ const HIDE_CGROUPS: &str = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
 /// The tokens of the holder and of the challenger.
 pub(crate) const TOKENS: [&str; 2] = ["one", "two"];
 
-/// One host.
+/// A host of the pair.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) service: Service,

@@ -24,7 +24,7 @@ const BUSY: Duration = Duration::from_millis(60);
 /// By how many gaps of the observer a stop is late that no busy machine explains.
 const LATE_GAPS: u32 = 10;
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The fault came, and all holds.
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
     Listed,
     /// The call was not made so often.
     NotReached,
-    /// What does not hold, and what was said.
+    /// Rules that do not hold, and the log.
     Violated { wrong: Vec<String>, log: String },
     /// The machine was too busy to judge, or the case could not be prepared; why.
     Unclear(String),

@@ -1,4 +1,4 @@
-//! What all cases have come to.
+//! The results of all cases.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use crate::support::agent;
 use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::sandbox::Sandbox;
 
-/// What each command says: its control group, in a file that is named after it.
+/// A part of each command that notes its control group, in a file that is named after the command.
 const WHERE: &str = "grep ^0:: /proc/self/cgroup >>$D/$0";
 
 /// An agent in the room, on a directory of its own.
@@ -39,7 +39,7 @@ impl Agent<'_> {
         let start = format!("{start}; {WHERE}");
         let agent = Agent::start(room, &start, "test ! -e $D/pid");
         assert_eq!(agent.after("start", 0, 1), [true]);
-        // It is a shell, and then setsid, until it becomes what it shall be.
+        // The process is a shell, and then setsid, until it becomes `sleep`.
         until_true("the service", || agent.is_up());
         agent
     }
@@ -112,7 +112,7 @@ fn a_service_that_died_is_started_inside_again() {
     let Some(room) = Room::enter("asserted::a_service_that_died_is_started_inside_again") else {
         return;
     };
-    // One that is dead and not reaped has no command line.
+    // A process that is dead and not reaped has no command line.
     let start = "grep -q sleep /proc/$(cat $D/pid)/cmdline 2>/dev/null || {
                      setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/new; mv $D/new $D/pid; }";
     let stop = "kill -9 $(cat $D/pid) 2>/dev/null";
@@ -127,7 +127,7 @@ fn a_service_that_died_is_started_inside_again() {
     let group = fs::read_to_string(format!("/proc/{}/cgroup", pid().trim()));
     let group = group.expect("it runs");
     assert!(group.contains("/putex-"), "{group}");
-    // One more may have come before its end.
+    // Another start may have come before the end of the service.
     let starts = agent.after("start", starts, 4);
     let entered = starts.iter().filter(|inside| **inside).count();
     assert_eq!(entered, 1, "{starts:?}");
@@ -137,7 +137,7 @@ fn a_service_that_died_is_started_inside_again() {
     assert_eq!(agent.after("stop", stops, 1), [false]);
 }
 
-/// Then only stop finds the service: whoever relies on the control group has to know.
+/// Then only stop finds the service: an operator who relies on the control group has to know.
 #[test]
 fn a_start_that_cannot_enter_its_control_group_says_so() {
     let Some(room) = Room::enter("asserted::a_start_that_cannot_enter_its_control_group_says_so")
@@ -157,8 +157,8 @@ fn a_start_that_cannot_enter_its_control_group_says_so() {
     agent.process.wait_for_any(&["start runs outside of its control group"]);
 }
 
-/// A service that was adopted is found by whoever has to end it, also by a guard that was
-/// started after the life that started it.
+/// A service that was adopted is found by the process that has to end it, also by a guard that was
+/// started after the instance that started the service.
 #[test]
 fn a_service_of_a_life_before_is_killed_at_the_end_of_the_budget() {
     let Some(room) =
@@ -169,7 +169,7 @@ fn a_service_of_a_life_before_is_killed_at_the_end_of_the_budget() {
     let mut agent = Agent::start_unstoppable(&room);
     agent.begin_another_life();
     agent.after("start", agent.inside("start").len(), 1);
-    // The one who knew the life before.
+    // The guard that knew the instance before.
     kill_process(agent.guard(), Signal::KILL).expect("it runs");
     agent.after("start", agent.inside("start").len(), 2);
     assert!(agent.is_up(), "it was adopted");

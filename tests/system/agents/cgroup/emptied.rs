@@ -1,4 +1,4 @@
-//! The service is down when nothing of it is left in the control group, whatever stop says.
+//! The service is down when no process of it is left in the control group, whatever stop says.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -18,7 +18,7 @@ use crate::support::sandbox::{Run, Sandbox};
 const START: &str = "test -e $D/pid || {
                          setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/new; mv $D/new $D/pid; }";
 
-/// What the guard says of a stop that lies.
+/// The guard's line about a stop that lies.
 const LEFT: &str = "stop has left processes of the service behind: they are killed";
 
 /// T and C·R of [`R`]: another host may start the service so long after the last renewal, says
@@ -39,7 +39,7 @@ fn service(sandbox: &Sandbox) -> u32 {
     until_true("the service", || pid.exists());
     let text = fs::read_to_string(pid).expect("its number");
     let pid = text.trim().parse().expect("a number");
-    // It is a shell until it becomes what it shall be.
+    // The process is a shell until it becomes `sleep`.
     until_true("the service's program", || sandbox.processes_of("sleep").contains(&pid));
     pid
 }
@@ -70,7 +70,7 @@ fn what_a_stop_that_lies_has_left_is_killed_before_the_release() {
     let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?}: {said}"));
     let (left, down) = (place(LEFT), place("the service is down"));
     assert!(left < down, "{said}");
-    // That the release comes after it is the pump's rule: lines of agent and guard have no order.
+    // The release comes after it by a rule of the pump; lines of agent and guard have no order.
     place("the lock is released");
 }
 
@@ -119,12 +119,12 @@ fn finish_kills_what_agent_and_guard_have_left() {
     assert!(said.contains(LEFT), "{said}");
 }
 
-/// Holds /bin/sh of a sandbox so that the kernel cannot read it: whoever executes it waits.
+/// Holds /bin/sh of a sandbox so that the kernel cannot read it: a process that executes it waits.
 struct HeldShell(Child);
 
 impl HeldShell {
-    /// A lease is granted when nobody has the file open; who opens it waits until the
-    /// holder lets go, for 45 s at the most.
+    /// A lease is granted when no process has the file open; a process that opens it waits until
+    /// the holder lets go, for 45 s at the most.
     const HOLD: &str = "$| = 1; $SIG{IO} = 'IGNORE'; open(F, '+<', $ARGV[0]) or die; \
                         select(undef, undef, undef, 0.001) until fcntl(F, 1024, 1); \
                         print \"held\\n\"; sleep 1000";

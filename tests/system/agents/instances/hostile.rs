@@ -113,8 +113,8 @@ fn give(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).expect("only root is here");
 }
 
-/// Neither the agent nor finish uses a directory in which others could put what they like. What
-/// else is refused on the way to it is in `locks/others.rs`.
+/// Neither the agent nor finish uses a directory in which others could put what they like. Other
+/// refusals on the way to it are in `locks/others.rs`.
 #[test]
 fn a_directory_that_others_have_made_or_can_write_to_is_refused() {
     if !rustix::process::geteuid().is_root() || !is_tight() {

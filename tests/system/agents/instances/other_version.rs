@@ -26,7 +26,8 @@ const DIR: &str = "PUTEX_TEST_GUARD_DIR";
 /// A version that there will not be.
 const VERSION: u64 = 99;
 
-/// It is told to stop the service by a message that stays for ever, and is not killed before.
+/// The guard is told to stop the service by a message that stays for ever, and is not killed before
+/// the service is down.
 #[test]
 fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let host = Host::new("version");
@@ -53,7 +54,7 @@ fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     host.wait_until_up();
 }
 
-/// Plays the guard, in a process of its own: the agent kills whoever listens.
+/// Plays the guard, in a process of its own: the agent kills the process that listens.
 #[test]
 fn as_a_guard() {
     let Some(dir) = env::var_os(DIR).map(PathBuf::from) else {

@@ -120,7 +120,7 @@ fn a_start_is_killed_with_its_guard_while_another_agent_has_the_directory() {
     until_true("the end of start", || !lives(start));
 }
 
-/// It finds neither its agent nor its guard. The agent has the service started again.
+/// `putex finish` finds neither the agent nor its guard. The agent has the service started again.
 #[test]
 fn finish_stops_the_service_of_an_agent_without_its_private_directory() {
     let host = Host::new("unseen");

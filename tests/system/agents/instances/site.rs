@@ -11,7 +11,7 @@ use crate::support::clock::{until, until_true};
 use crate::support::process::lives;
 use crate::support::sandbox::Sandbox;
 
-/// What an agent waits for another of its identity: at least F·R without the drift.
+/// Time that an agent waits for another of its identity: at least F·R without the drift.
 pub(crate) const LOCK_TIME: Duration = Duration::from_millis(2900);
 
 const STOP: &str = "echo x >>$D/stops; test ! -e $D/pid || kill -9 $(cat $D/pid); rm -f $D/pid";

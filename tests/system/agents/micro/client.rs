@@ -18,7 +18,7 @@ const READ_MAX: Duration = Duration::from_millis(10);
 pub(crate) struct Client {
     stream: TcpStream,
     splitter: Splitter,
-    /// What has come and was not used.
+    /// Frames that have come and were not used.
     received: VecDeque<Frame>,
     subscriptions: u64,
     inboxes: u64,
@@ -71,7 +71,7 @@ impl Client {
         self.send(format!("PUB {subject} {reply} 0\r\n\r\n").as_bytes());
     }
 
-    /// Waits until the server has processed what was sent. What comes meanwhile is kept.
+    /// Waits until the server has processed all that was sent. Frames that come meanwhile are kept.
     pub(crate) fn flush(&mut self) {
         self.send(b"PING\r\n");
         let pong = self.next(|frame| (frame.verb() == "PONG").then_some(()));
@@ -96,7 +96,7 @@ impl Client {
         })
     }
 
-    /// Sends a request; returns so many answers, or none if nobody is subscribed to it.
+    /// Sends a request; returns so many answers, or none if no client is subscribed to it.
     pub(crate) fn request(&mut self, subject: &str, count: usize) -> Vec<Value> {
         let inbox = self.new_inbox();
         self.publish(subject, &inbox);

@@ -32,12 +32,12 @@ const START: &str =
     setsid sleep 86400 <>$a >/dev/null 2>&1 & p=$!; echo $p >$D/pid
     until test $a -ef /proc/$p/fd/0; do kill -0 $p || exit 1; done";
 
-/// It ends a service of any seat, also one whose start was killed.
+/// Stop ends a service of any seat, also one whose start was killed.
 const STOP: &str =
     "for a in $D/alive.*; do for f in /proc/[0-9]*/fd/0; do test $a -ef $f || continue
     p=${f#/proc/}; kill -9 ${p%%/*} 2>/dev/null; while test $a -ef $f; do :; done; done; done";
 
-/// One host.
+/// A host of the group.
 pub(crate) struct Host {
     pub(crate) sandbox: Sandbox,
     pub(crate) proxy: Proxy,

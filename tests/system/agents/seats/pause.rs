@@ -39,7 +39,7 @@ fn in_a_pause_nothing_is_started_stopped_or_moved_and_all_goes_on_after_it() {
     let refused = site.run(&["switchover", "web"]);
     let says = "paused; putex resume web ends that";
     assert!(refused.status == Some(75) && refused.said.contains(says), "{refused:?}");
-    // A shorter pause is none: whoever has asked for the longer one relies on it.
+    // A shorter pause is refused: the operator who has asked for the longer one relies on it.
     let refused = site.run(&["pause", "--for", "1m", "web"]);
     assert!(refused.status == Some(75) && refused.said.contains("putex resume web"), "{refused:?}");
     site.pause(&["--for", "2h"]);
@@ -147,7 +147,7 @@ fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
     assert!(withdrawn.said.ends_with("the pause is withdrawn\n"), "{withdrawn:?}");
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
-    // One that is to be longer leaves the one before, on which somebody relies.
+    // A longer pause that is withdrawn leaves the pause before, on which an operator relies.
     site.pause(&["--for", "1h", "--reason", "first"]);
     let since = now();
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);

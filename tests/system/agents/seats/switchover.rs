@@ -54,7 +54,7 @@ fn the_service_goes_to_the_agent_that_is_named_or_to_the_best() {
         let down_at = site.group.observer.down_since(from, since).expect("it went down");
         let down = up_at.saturating_sub(down_at);
         println!("round {round}: down {:.1} ms, command {:.1} ms", ms(down), ms(took));
-        // It has it already.
+        // The agent has the lock already.
         assert_eq!(site.run(&["switchover", "--to", &token, "web"]).status, Some(0));
     }
     site.check_end();
@@ -82,7 +82,7 @@ fn an_agent_that_is_not_fit_or_not_there_is_refused_with_the_reason_of_each() {
     let refused = site.run(&["switchover", "--to", "host-7", "web"]);
     assert_eq!((refused.status, &*refused.shown), (Some(75), ""));
     assert!(refused.said.contains("host-7: no answer"), "{refused:?}");
-    // It stands by: there is nothing to be moved away from it.
+    // Agent host-1 stands by: there is nothing to be moved away from it.
     let nothing = site.run(&["switchover", "--from", "host-1", "web"]);
     assert_eq!(
         (nothing.status, &*nothing.said),

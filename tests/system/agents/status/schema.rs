@@ -1,4 +1,4 @@
-//! What this suite needs of JSON Schema: types, members, items and enumerations.
+//! The part of JSON Schema that this suite needs: types, members, items and enumerations.
 
 use std::collections::BTreeSet;
 

@@ -66,7 +66,7 @@ fn begin_switchover(site: &Site) -> (Child, Lines<BufReader<ChildStderr>>) {
     (child, said)
 }
 
-/// It was left in the bucket, and moved the service later.
+/// Regression: the request was left in the bucket, and moved the service later.
 #[test]
 fn a_signal_withdraws_the_request() {
     let Some(server) = server() else { return };
@@ -92,7 +92,7 @@ fn a_signal_withdraws_the_request() {
     assert_eq!(holders(&status, "web"), of("h1", "active"));
 }
 
-/// It said that the request was withdrawn, and the service moved.
+/// Regression: the command said that the request was withdrawn, and the service moved.
 #[test]
 fn after_a_signal_a_holder_that_has_begun_is_waited_for() {
     let Some(server) = server() else { return };

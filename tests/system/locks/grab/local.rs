@@ -13,7 +13,7 @@ use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::Run;
 
-/// They wait for the end of a process, for a release, and for the end of a time, in turn.
+/// Scripts wait for the end of a process, for a release, and for the end of a time, in turn.
 #[test]
 fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becomes_free() {
     in_directory(|site| {
@@ -43,7 +43,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
         let released = now();
         assert_eq!(release(site, "a", "x"), 0);
         turn(1, released, At::ZERO);
-        // It does not come again.
+        // The requester b does not come again: its time runs out.
         turn(2, released, SHORT_LOCAL * 3);
         let last = site.lock("last", &["x"]);
         last.waits_behind(1);
@@ -51,7 +51,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
         last.begun();
         last.end();
         assert!(grab(site, "c", &["x"]).is_had());
-        // Whoever removes the file takes the locks away.
+        // A user who removes the file takes the locks away.
         fs::remove_file(&site.tickets()[0]).expect("a file");
         assert!(grab(site, "d", &["-n", "x"]).is_had());
         assert_eq!(release(site, "c", "x"), 100);
@@ -59,7 +59,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
     });
 }
 
-/// Those who wait look at the file when it changes, and do not answer a change with another one.
+/// Scripts that wait look at the file when it changes, and do not answer a change with another one.
 #[test]
 fn scripts_that_wait_in_a_directory_keep_their_places_and_do_not_keep_each_other_busy() {
     in_directory(|site| {

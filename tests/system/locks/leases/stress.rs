@@ -30,7 +30,7 @@ const PROCESSES: usize = 32;
 const HOSTS: usize = 4;
 const TIME: Duration = Duration::from_secs(120);
 
-/// What a command was told: from when to when it ran, and until when its holder has the lease.
+/// The answer to a command: when it came, and until when the holder has the lease.
 #[derive(Clone, Debug)]
 struct Had {
     holder: String,

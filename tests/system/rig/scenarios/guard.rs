@@ -155,7 +155,8 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
             let window = scene.timing.takeover();
             scene.check_nothing_moves(report, killed_at, window);
             let (host, guards) = (&scene.hosts[active], scene.hosts[active].guards());
-            // One that a busy host keeps from answering in time is replaced too, and that is said.
+            // A guard that a busy host keeps from answering in time is replaced too, and the log
+            // says so.
             let said = host.said_since(killed_at);
             let is_replaced = said.iter().any(|line| line.contains("the guard did not answer"));
             report.check(guards == [new] || is_replaced && guards.len() == 1, || {
@@ -236,7 +237,7 @@ pub(crate) fn a_restarted_agent_meets_a_stopped_guard(setting: &Setting) -> Repo
     })
 }
 
-/// What an uninterrupted service keeps.
+/// The properties that an uninterrupted service keeps.
 struct Running {
     pid: u32,
     term: Option<String>,

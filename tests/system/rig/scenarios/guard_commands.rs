@@ -26,14 +26,14 @@ const HANG: Duration = Duration::from_secs(80_000);
 /// The exit status of an agent that could not stop its service.
 const NOT_STOPPED: i32 = 70;
 
-/// What makes an agent stop a service whose stop command hangs.
+/// The cause for which an agent stops a service whose stop command hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Its link falls silent.
     LostLink,
     /// The same, and the agent is killed while stop hangs.
     LostLinkThenKilled,
-    /// It is told to end.
+    /// The agent is told to end.
     Told,
 }
 

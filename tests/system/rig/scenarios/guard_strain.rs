@@ -118,7 +118,7 @@ pub(crate) fn a_panicking_thread_ends_the_agent(
             let active = scene.wait_for_active()?;
             let panicked_at = now();
             scene.hosts[active].service.set_panic(true);
-            // It wakes the main thread, which has the log thread say something.
+            // SIGHUP wakes the main thread, which has the log thread write a line.
             scene.hosts[active].signal_agent(Signal::HUP);
             check_takeover(scene, report, active, panicked_at)?;
             let host = &mut scene.hosts[active];

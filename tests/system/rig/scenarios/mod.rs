@@ -24,5 +24,5 @@ pub(crate) mod store;
 
 use std::time::Duration;
 
-/// What shell commands may take on a busy machine, beside what is measured.
+/// Time that shell commands may take on a busy machine, beside the measured time.
 pub(crate) const COMMANDS_MAX: Duration = Duration::from_millis(100);

@@ -47,7 +47,7 @@ const HASHED: &str = "authorization { users: [\
     {user: other, password: other}] }\n\
     no_auth_user: other\n";
 
-/// What makes a server note each connection.
+/// Configuration that makes a server note each connection.
 const NOTED: &str = "debug: true\n";
 
 /// Agents of a key each, all active.
@@ -58,7 +58,7 @@ struct Herd {
     sandbox: Sandbox,
 }
 
-/// What became of a herd when its servers were started again.
+/// The return of a herd after its servers were started again.
 struct Return {
     /// From the moment at which every server answered.
     took: Duration,

@@ -124,7 +124,7 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
     });
 }
 
-/// One write of a stranger must not keep the service from running.
+/// A write of a stranger must not keep the service from running.
 #[test]
 fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
     on_servers(|binary| {

@@ -30,9 +30,9 @@ fn stop(server: &Server) {
     });
 }
 
-/// A connection through which the host of the server acknowledges what is sent is kept: thousands
-/// of clients that leave a slow server, and connect to it again, make it slower. Of a connection
-/// that the network has lost nobody else tells the client.
+/// A connection through which the host of the server acknowledges the data that is sent is kept:
+/// thousands of clients that leave a slow server, and connect to it again, make it slower. Nobody
+/// else tells the client of a connection that the network has lost.
 #[test]
 fn a_server_that_is_slow_is_not_left_and_one_that_the_network_has_lost_is() {
     if let Some(why) = network::missing() {

@@ -5,7 +5,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 
-/// What a key is for: the letter that its public name begins with.
+/// The purpose of a key: the letter that its public name begins with.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Operator = 14,

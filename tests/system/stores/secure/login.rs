@@ -1,4 +1,4 @@
-//! Who we say we are: passwords, tokens, nkeys, JWTs, and files that change.
+//! Logins of the client: passwords, tokens, nkeys, JWTs, and files that change.
 
 use std::fs;
 use std::path::PathBuf;
@@ -244,7 +244,7 @@ fn a_domain_is_reached_by_its_name() {
     let lost = there.write(Seat::FIRST, opened.key_states[0].revision, &record, soon());
     let moved = putex::core::event::Written::Moved(Some(revision));
     assert_eq!(lost, moved, "a write through a domain is no compare-and-set");
-    // It is the key itself that was written.
+    // The key itself was written.
     let here = store(&url, nobody()).open(soon()).expect("opened");
     assert_eq!(here.key_states[0].revision, revision);
     let mut nowhere = store_at(&url, nobody(), Some("$JS.other.API"));

@@ -9,7 +9,7 @@ use rcgen::{
 
 use crate::support::folder::{Folder, write_secret};
 
-/// Who signs certificates.
+/// An authority that signs certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as files.
@@ -66,13 +66,13 @@ impl Authority {
 }
 
 impl CertificateFiles {
-    /// What a server's configuration says of its TLS; `more` follows.
+    /// The TLS part of a server's configuration; `more` follows.
     pub(crate) fn server(&self, more: &str) -> String {
         let (certificate, key) = (self.certificate.display(), self.key.display());
         format!("tls {{ cert_file: \"{certificate}\", key_file: \"{key}\", {more} }}\n")
     }
 
-    /// What a server's configuration says to ask for certificates of `ca`.
+    /// The TLS part of a server's configuration that asks for certificates of `ca`.
     pub(crate) fn verifying_server(&self, ca: &Path) -> String {
         self.server(&format!("ca_file: \"{}\", verify: true", ca.display()))
     }

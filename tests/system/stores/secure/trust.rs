@@ -1,4 +1,4 @@
-//! TLS: who a server is, and who we are to it.
+//! TLS: the identity of a server to its client, and of the client to a server.
 
 use std::fs;
 use std::net::TcpListener;
@@ -40,7 +40,7 @@ impl TestCa {
         self.authority.certify(&self.folder, "server", names).server("")
     }
 
-    /// Access for whoever trusts this authority.
+    /// Access for a client that trusts this authority.
     fn access(&self) -> ConnectOptions {
         trusting(&self.ca)
     }
@@ -205,7 +205,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         client.connect(soon()).expect("connected");
         let waker = Waker::new().expect("a descriptor");
         let place = format!("127.0.0.1:{}", second.port());
-        // It is told of the second server when the two have found each other.
+        // The client is told of the second server when the two servers have found each other.
         let end = soon();
         let knows = |client: &putex::nats::Client| {
             client.server().is_some_and(|info| info.connect_urls.contains(&place))
