@@ -1,8 +1,8 @@
-//! Until when a lease is held, as its holder knows it and as others know it.
+//! The time for which a lease is held, as its holder knows it and as others know it.
 //!
-//! A lease says who has it and for how long, D. It says no time of day: no clock of one host is
-//! compared with that of another. What is known of the moment at which it was written is two
-//! instants of the own clock, between which that was: see [`WriteBounds`].
+//! A lease names its holder and its duration, D, and no time of day: no clock of one host is
+//! compared with that of another. A host knows the moment of the write of a lease as two instants
+//! of its own clock, between which that write was: see [`WriteBounds`].
 //!
 //! ```text
 //!                            true time ->
@@ -22,7 +22,7 @@
 //! |---|---|
 //! | this one | the arithmetic |
 //! | `command` | how a lease is claimed, extended, expired, and asked for |
-//! | `step` | what such a command does next, what comes of that, and how it ends |
+//! | `step` | the steps of such a command, their results, and its end |
 
 pub mod command;
 pub mod step;
@@ -40,15 +40,15 @@ pub use self::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
 /// A lease as its entry in the bucket says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseEntry {
-    /// Who has it.
+    /// The holder of the lease.
     pub holder: String,
-    /// For how long.
+    /// The time for which the lease is held, from its write.
     pub duration: Duration,
     /// The revision of the claim; `None` in the claim itself.
     pub term: Option<Revision>,
 }
 
-/// What is stored under the key of a lease.
+/// The entry under the key of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLease {
     /// The revision of the entry; 0 without one.
@@ -68,18 +68,18 @@ impl LeaseEntry {
     }
 }
 
-/// What is known of a lease.
+/// A host's knowledge of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is held: nobody can have expired it.
+    /// The lease is held: nobody can have expired it.
     Held,
-    /// It may be held, and somebody may have expired it.
+    /// The lease may be held, and somebody may have expired it.
     Unsure,
-    /// It is not held: its holder knows that, and anybody may expire it.
+    /// The lease is not held: its holder knows that, and anybody may expire it.
     RunOut,
 }
 
-/// For how long a lease is held.
+/// The time for which a lease is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTime {
     duration: Duration,
@@ -124,7 +124,7 @@ impl LeaseTime {
         written.not_after.after(lengthened(self.duration, self.drift_ppm))
     }
 
-    /// Returns what is known of the lease at this instant.
+    /// Returns the state of the lease at this instant.
     pub fn state(self, written: WriteBounds, now: Instant) -> LeaseState {
         if now >= self.run_out_at(written) {
             LeaseState::RunOut
@@ -136,9 +136,9 @@ impl LeaseTime {
     }
 
     /// Returns the time with which the holder extends this lease now, so that it has the lease for
-    /// so long at least; `None` if it has it for so long already. `written` is what the holder
-    /// knows of the present lease. Nobody else may have the lease run out earlier than before:
-    /// others have been told that it is held until then.
+    /// so long at least; `None` if it has it for so long already. `written` is the holder's
+    /// knowledge of the write of the present lease. Nobody else may have the lease run out earlier
+    /// than before: others have been told that it is held until then.
     pub fn extended(
         self,
         written: Option<WriteBounds>,

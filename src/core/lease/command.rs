@@ -1,10 +1,11 @@
 //! The decisions of `putex lease`: one command that claims a lease, extends or expires it, or asks
 //! whether it is held.
 //!
-//! Every write names the revision that it replaces, so whoever decides by an old read is refused.
-//! An answer that rests on something that is *not* there, or not any more, is different: a server
-//! that does not know yet that it is not the leader may have given it. In a bucket of several
-//! copies such an answer is confirmed first, by a write that names the revision that was read.
+//! Every write names the revision that it replaces, so a command that decides by an old read is
+//! refused. An answer that rests on an entry that is *not* there, or not any more, is different: a
+//! server that does not know yet that it is not the leader may have given it. In a bucket of
+//! several copies such an answer is confirmed first, by a write that names the revision that was
+//! read.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use crate::core::write::{Outcome, PendingWrite};
 /// A request has an answer within this time, or is made again.
 pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The store is tried for so long: an election of a leader takes up to 8 s.
+/// The store is tried for so long: the election of a leader takes up to 8 s.
 const PATIENCE: Duration = REACH_MAX;
 
-/// How long to wait until a request is repeated.
+/// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ enum Phase {
     Done(LeaseEnd),
 }
 
-/// One command for one lease.
+/// A command for a lease.
 #[derive(Clone, Debug)]
 pub struct LeaseCommand {
     task: LeaseTask,
@@ -62,7 +63,7 @@ pub struct LeaseCommand {
     mark: Option<Mark>,
     replicas: u32,
     notes: Observed,
-    /// What was read last, and when that read began.
+    /// The last read of the lease, and the instant at which that read began.
     last_read: (StoredLease, Instant),
     /// The last write of the lease in this bucket.
     write: Option<PendingWrite>,
@@ -101,22 +102,22 @@ impl LeaseCommand {
         }
     }
 
-    /// Returns how it has ended; `None` before that.
+    /// Returns how the command has ended; `None` before that.
     pub fn ended(&self) -> Option<&LeaseEnd> {
         if let Phase::Done(end) = &self.phase { Some(end) } else { None }
     }
 
-    /// Returns what this host has seen of the lease.
+    /// Returns the notes of this host on the lease.
     pub fn notes(&self) -> &Observed {
         &self.notes
     }
 
-    /// Returns the number that stands in what this command writes now.
+    /// Returns the number of the attempt that stands in the write under way.
     pub fn attempt(&self) -> u64 {
         self.attempt
     }
 
-    /// Returns what is to be done now. The step begins at this instant.
+    /// Returns the next step, which begins at this instant.
     pub fn next(&mut self, now: Instant) -> LeaseStep {
         self.began = now;
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
@@ -142,7 +143,7 @@ impl LeaseCommand {
         }
     }
 
-    /// Takes in what happened.
+    /// Takes in the result of a step.
     pub fn handle(&mut self, input: LeaseInput, now: Instant) {
         match input {
             LeaseInput::Opened(Ok(opened)) => self.opened(*opened),
@@ -160,7 +161,7 @@ impl LeaseCommand {
                 Phase::Writing(lease) => self.written(written, lease, now),
                 Phase::Confirming(then) => self.confirmed(written, then, now),
                 Phase::WritingMark(_) => match written {
-                    // Whatever became of it, the mark that stands counts.
+                    // The mark that stands counts, whatever the result of this write is.
                     Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
                     Written::Denied(why) | Written::Unknown(why) => self.failed(why, now),
                 },
@@ -195,7 +196,7 @@ impl LeaseCommand {
 
     fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, Observed)) {
         if self.bucket.as_ref() != Some(&info.id) {
-            // What was written to another bucket has another key.
+            // A write to another bucket has another key.
             (self.notes, self.write, self.expiring) = (notes, None, None);
         }
         (self.bucket, self.mark) = (Some(info.id), Some(mark));
@@ -218,7 +219,7 @@ impl LeaseCommand {
         }
     }
 
-    /// What was read last counts, whatever was noted.
+    /// The last read counts, whatever was noted.
     fn read_anew(&mut self, now: Instant) {
         self.notes.forget_all();
         let (StoredLease { revision, attempt, .. }, began) = &self.last_read;
@@ -226,12 +227,12 @@ impl LeaseCommand {
         self.decide(now);
     }
 
-    /// Returns what this host knows of the lease that was read.
+    /// Returns the lease that was read, as this host knows it.
     fn view(&self, lease: &LeaseEntry, now: Instant) -> LeaseView {
         LeaseView::of(lease, self.last_read.0.revision, &self.notes, self.drift_ppm, now)
     }
 
-    /// Decides by what was read last.
+    /// Decides by the last read.
     fn decide(&mut self, now: Instant) {
         let lease = match self.last_read.0.lease.clone() {
             Some(Err(why)) => return self.end(LeaseEnd::Refused(StoreErrorKind::Unsafe, why)),
@@ -291,7 +292,7 @@ impl LeaseCommand {
         }
     }
 
-    /// Ends so if what was read last is no old entry.
+    /// Ends so if the last read is no old entry.
     fn end_confirmed(&mut self, end: LeaseEnd) {
         match self.replicas {
             1 => self.end(end),
@@ -309,7 +310,7 @@ impl LeaseCommand {
                     None => self.read_anew(now),
                 }
             }
-            // Whoever counts as having lost a lease does not rely on it.
+            // A holder that counts as having lost a lease does not rely on it.
             (Written::Denied(_), Some(end @ LeaseEnd::NotHad(_))) => self.end(end),
             (Written::Denied(_), Some(LeaseEnd::Checked(_, view))) => {
                 self.end(LeaseEnd::Checked(LeaseState::Unsure, view));
@@ -322,8 +323,8 @@ impl LeaseCommand {
         }
     }
 
-    /// Returns when this command has sent what was read last, at the earliest; `None` if it is not
-    /// of this command.
+    /// Returns the earliest instant at which this command has sent the entry of the last read;
+    /// `None` if the entry is not of this command.
     fn sent_what_was_read(&self) -> Option<Instant> {
         let StoredLease { revision, attempt, .. } = self.last_read.0;
         match self.write?.read(revision, Some(attempt)) {
@@ -384,8 +385,8 @@ impl LeaseCommand {
         let Some(write) = &mut self.write else { return };
         let replaced = write.expected;
         match (write.answered(written), lease) {
-            // A bucket that was made anew meanwhile has no entry of this key either: whether this
-            // was stored in the one that was opened is read.
+            // A bucket that was made anew meanwhile has no entry of this key either: the lease is
+            // read, to know whether this write was stored in the bucket that was opened.
             (Outcome::Held { .. }, Some(_)) if replaced == Revision(0) && self.may_be_lost => {
                 self.phase = Phase::Reading;
             }

@@ -1,5 +1,4 @@
-//! What a command of `putex lease` is to do, what it does next, what comes of that, and how it
-//! ends.
+//! The tasks of a command of `putex lease`, its steps, their results, and its end.
 
 use std::time::Duration;
 
@@ -10,31 +9,31 @@ use crate::core::record::Revision;
 use crate::core::tickets::Mark;
 use crate::core::time::{Instant, Ms};
 
-/// What is to be done with a lease.
+/// The task of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseTask {
-    /// It is claimed for a holder that is to have it for so long at least.
+    /// The lease is claimed for a holder that is to have it for so long at least.
     Claim {
-        /// Who is to have it.
+        /// The holder that is to have the lease.
         holder: String,
-        /// For how long, from the beginning of the command.
+        /// The time of the claim, from the beginning of the command.
         at_least: Duration,
     },
-    /// Its holder is to have it for so long at least from now on.
+    /// The holder of the lease is to have it for so long at least from now on.
     Extend {
-        /// Who has it.
+        /// The holder of the lease.
         holder: String,
-        /// For how long, from the beginning of the command.
+        /// The time of the extension, from the beginning of the command.
         at_least: Duration,
     },
-    /// It is expired if it has run out, which is waited for.
+    /// The lease is expired if it has run out; the command waits for that.
     Expire {
-        /// For how long that is waited for at most.
+        /// The longest wait for the lease to run out.
         wait: Duration,
     },
-    /// Whether it is held.
+    /// The command asks whether the lease is held.
     Check {
-        /// By whom; `None`: by anybody.
+        /// The holder that is asked about; `None`: anybody.
         holder: Option<String>,
     },
 }
@@ -42,11 +41,11 @@ pub enum LeaseTask {
 /// A lease as a host knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseView {
-    /// Who has it, or had.
+    /// The holder of the lease, or its last one.
     pub holder: String,
-    /// The number of its claim.
+    /// The number of the claim.
     pub term: Revision,
-    /// Whether it is held.
+    /// Whether the lease is held.
     pub state: LeaseState,
     /// Until when nobody can have expired it; `None` if nothing is known.
     pub held_until: Option<Instant>,
@@ -55,7 +54,7 @@ pub struct LeaseView {
 }
 
 impl LeaseView {
-    /// Returns what a host with these notes knows now of the lease that stands at this revision.
+    /// Returns the lease that stands at this revision, as a host with these notes knows it now.
     pub fn of(
         lease: &LeaseEntry,
         revision: Revision,
@@ -78,36 +77,36 @@ impl LeaseView {
 /// How a command has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEnd {
-    /// It is claimed or extended.
+    /// The lease is claimed or extended.
     Had {
         /// The number of the claim.
         term: Revision,
         /// Until when nobody else can have it.
         valid_until: Instant,
     },
-    /// It was claimed or extended, and has run out again before this process went on.
+    /// The lease was claimed or extended, and has run out again before this process went on.
     Over(Revision),
-    /// It is not claimed: somebody has it, or it was not expired yet.
+    /// The lease is not claimed: somebody has it, or it was not expired yet.
     Taken(LeaseView),
-    /// It is not claimed: the bucket may be one that was lost and made anew. So long it is not
-    /// believed yet.
+    /// The lease is not claimed: the bucket may be one that was lost and made anew. No lease is
+    /// granted in it for this time.
     Young(Duration),
-    /// It is not extended: the holder does not have it any more. Who has it.
+    /// The lease is not extended: the holder does not have it any more. The lease that stands.
     NotHad(Option<LeaseView>),
-    /// It was expired.
+    /// The lease was expired.
     Expired(LeaseView),
-    /// It may not be expired yet.
+    /// The lease may not be expired yet.
     TooEarly(LeaseView),
     /// There is no lease to be expired.
     Absent,
-    /// Whether it is held: what is known of the lease, if there is one. Where there is none, it is
-    /// not known in a bucket that may have been lost.
+    /// The command has asked whether the lease is held: the state of the lease, and the lease if
+    /// there is one. Where there is none, the state is unsure in a bucket that may have been lost.
     Checked(LeaseState, Option<LeaseView>),
-    /// The store does not serve it.
+    /// The store does not serve the command.
     Refused(StoreErrorKind, String),
 }
 
-/// What is done next. The result is told by [`LeaseCommand::handle`](super::LeaseCommand::handle).
+/// The next step. Its result is passed to [`LeaseCommand::handle`](super::LeaseCommand::handle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
     /// Open the bucket and read its mark: [`LeaseInput::Opened`].
@@ -128,15 +127,15 @@ pub enum LeaseStep {
     Exit,
 }
 
-/// What has happened.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseInput {
-    /// The bucket was opened; with its mark, and what this host has seen of the lease in this
+    /// The bucket was opened; with its mark, and the notes of this host on the lease in this
     /// bucket.
     Opened(Result<Box<(BucketInfo, Mark, Observed)>, StoreError>),
     /// The lease was read.
     Read(Result<StoredLease, String>),
-    /// What has become of a write.
+    /// The result of a write.
     Written(Written),
     /// A rest is over, or was cut short.
     Rested,

@@ -52,7 +52,7 @@ fn a_lease_is_held_then_unsure_then_run_out() {
     ] {
         assert_eq!(lease.state(read, at(now)), expected, "{now}");
     }
-    // Who sees it for the first time does not know how long it has stood.
+    // A host that sees the lease for the first time does not know how long it has stood.
     let first = WriteBounds::of_read(None, at(14));
     assert_eq!(lease.held_until(first), None);
     assert_eq!(lease.state(first, at(14)), LeaseState::Unsure);
@@ -89,9 +89,9 @@ fn a_lease_guarantees_what_was_asked_for_and_hardly_more() {
 fn an_extension_guarantees_what_is_asked_for_never_shortens_and_does_not_grow_by_itself() {
     let lease = LeaseTime::guaranteeing(60 * SECOND, 10_000);
     let written = Some(WriteBounds::of_own(at(100), at(101)));
-    // It has so long already.
+    // The holder has the lease for so long already.
     assert_eq!(lease.extended(written, 20 * SECOND, at(140)), None);
-    // It has not: from the moment on when it is asked for.
+    // The holder has not: the time counts from the moment of the request.
     let longer = lease.extended(written, 21 * SECOND, at(140)).expect("a write");
     assert!(longer.guaranteed_until(at(140)) >= at(161));
     // Others count from the moment at which it was written, with clocks that may be fast: for

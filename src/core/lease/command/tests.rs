@@ -117,7 +117,7 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
     }
 }
 
-/// The process was stopped after its claim: what follows `&&` in a script must not run.
+/// The process was stopped after its claim: the command after `&&` in a script must not run.
 #[test]
 fn a_claim_that_has_run_out_again_is_none() {
     let tombstone = StoredLease { revision: Revision(7), attempt: OTHER, lease: None };
@@ -130,8 +130,8 @@ fn a_claim_that_has_run_out_again_is_none() {
     }
 }
 
-/// Whoever claims what it has, or what has run out, is told so: a script that is run twice has not
-/// claimed twice.
+/// A claimer of a lease that it has, or that has run out, is told so: a script that is run twice
+/// has not claimed twice.
 #[test]
 fn what_stands_is_not_claimed_whoever_has_it_and_whether_it_has_run_out() {
     for (holder, notes, state) in [
@@ -146,7 +146,7 @@ fn what_stands_is_not_claimed_whoever_has_it_and_whether_it_has_run_out() {
 
 #[test]
 fn a_holder_extends_what_stands_and_nothing_else() {
-    // Without notes: whatever was left.
+    // Without notes: whatever was left of the lease.
     let mut command = begun(extend(), 3, standing("alpha"), Observed::default());
     let LeaseStep::Write(Revision(7), Some(entry), _) = command.next(at(102)) else {
         panic!("{command:?}")
@@ -154,13 +154,13 @@ fn a_holder_extends_what_stands_and_nothing_else() {
     assert_eq!(entry, lease("alpha"));
     command.handle(LeaseInput::Written(Written::Moved(Some(Revision(8)))), at(103));
     assert!(matches!(command.next(at(103)), LeaseStep::Read(_)));
-    // It has gone meanwhile: to say that, a bucket of several copies is asked again.
+    // The lease has gone meanwhile: before that is said, a bucket of several copies is asked again.
     command.handle(LeaseInput::Read(Ok(standing("beta"))), at(104));
     assert!(command.ended().is_none());
     assert!(matches!(command.next(at(104)), LeaseStep::Confirm(Revision(7), _)));
     command.handle(LeaseInput::Written(Written::Stored(Revision(11))), at(105));
     assert!(matches!(command.ended(), Some(LeaseEnd::NotHad(Some(view))) if view.holder == "beta"));
-    // What lasts for so long anyway is not written.
+    // A lease that lasts for so long anyway is not written.
     let mut notes = Observed::default();
     notes.write((Revision(7), OTHER), (at(99), at(100)));
     let task = LeaseTask::Extend { holder: "alpha".to_owned(), at_least: 50 * SECOND };
@@ -176,7 +176,7 @@ fn a_lease_is_expired_when_this_host_has_seen_it_for_so_long_and_not_before() {
     let expire = |wait| LeaseTask::Expire { wait };
     let too_early = begun(expire(Duration::ZERO), 1, standing("beta"), Observed::default());
     assert!(matches!(too_early.ended(), Some(LeaseEnd::TooEarly(_))), "{too_early:?}");
-    // It is waited for, and extended meanwhile.
+    // The end of the lease is waited for; the lease is extended meanwhile.
     let mut command = begun(expire(150 * SECOND), 1, standing("beta"), Observed::default());
     let LeaseStep::Rest(until) = command.next(at(102)) else { panic!("{command:?}") };
     let life = lease("beta").duration;
@@ -237,7 +237,7 @@ fn a_check_has_three_answers_and_confirms_a_no() {
     }
 }
 
-/// Somebody has purged the key: what was noted of it says nothing any more.
+/// Somebody has purged the key: the notes on it mean nothing any more.
 #[test]
 fn a_key_that_was_purged_is_free_and_a_server_that_is_behind_is_not_believed() {
     let free = begun(CHECK, 1, NONE, seen_long_ago(7));

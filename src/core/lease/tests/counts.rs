@@ -1,6 +1,6 @@
-//! What has happened in a simulation, and how often.
+//! The events of a simulation, and how often each has happened.
 
-/// How often each thing has happened.
+/// How often each event has happened.
 #[derive(Debug, Default)]
 pub(super) struct Counts([u64; 13]);
 

@@ -31,7 +31,7 @@ const DRIFT_PPM: u32 = 10_000;
 /// bucket.
 const LONGEST: Time = 14_000_000;
 
-/// What stands under a key that was never written.
+/// A read of a key that was never written.
 const NOTHING: StoredLease = StoredLease { revision: Revision(0), attempt: 0, lease: None };
 
 /// How many commands a history has.
@@ -66,7 +66,7 @@ struct Client {
     command: Option<(LeaseCommand, Time)>,
     /// The bucket that the command has opened.
     opened: u64,
-    /// What it was asked for last.
+    /// The time that the last claim or extension has asked for.
     requested: Duration,
     extends: bool,
     /// The number of the request that it waits for.
@@ -97,8 +97,8 @@ pub(super) struct Simulation {
     epoch: u64,
     last: u64,
     mark: Option<(u64, Mark)>,
-    /// What has stood under the key of the lease, of this bucket and of those that were lost: a
-    /// write that is under way to a lost one is stored under the key of that.
+    /// The entries under the key of the lease, of this bucket and of lost ones: a write that is
+    /// under way to a lost bucket is stored under the key of that bucket.
     histories: BTreeMap<u64, Vec<StoredLease>>,
     /// When the lease was claimed or expired, for whom it was claimed, and in which bucket.
     changes: Vec<(Time, Option<String>, u64)>,
@@ -278,14 +278,14 @@ impl Simulation {
         }
     }
 
-    /// Returns what stands under the key of a bucket's lease.
+    /// Returns the last entry under the key of a bucket's lease.
     fn current(&self, epoch: u64) -> StoredLease {
         let history = self.histories.get(&epoch).and_then(|history| history.last());
         history.cloned().unwrap_or(NOTHING)
     }
 
-    /// Returns what a read shows, perhaps by a server that is behind; or that the bucket was made
-    /// anew.
+    /// Returns the entry that a read shows, perhaps by a server that is behind; or that the bucket
+    /// was made anew.
     fn read_state(&mut self, epoch: u64) -> Result<StoredLease, String> {
         if epoch != self.epoch {
             return Err("the bucket was lost and made anew".to_owned());
