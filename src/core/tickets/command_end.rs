@@ -8,7 +8,7 @@ use crate::core::time::Instant;
 /// A command that has not ended so long after SIGKILL may still run, and nobody waits for it.
 pub const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// What a command is sent.
+/// A signal that a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndSignal {
     /// SIGTERM, and SIGCONT, without which a stopped command would not get it.
@@ -17,12 +17,12 @@ pub enum EndSignal {
     Kill,
 }
 
-/// What the command was sent.
+/// The last signal that the command was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Nothing,
     Terminate,
-    /// And when.
+    /// SIGKILL, at this instant.
     Kill(Instant),
 }
 
@@ -34,7 +34,7 @@ pub struct CommandEnd {
 }
 
 impl CommandEnd {
-    /// Returns that of a command that has just been spawned.
+    /// Returns the end of a command that has just been spawned.
     pub fn new(times: KillTimes) -> CommandEnd {
         CommandEnd { times, sent: Sent::Nothing }
     }

@@ -10,18 +10,18 @@ use std::collections::BTreeSet;
 use super::ticket::{Mode, StoredTicket, Ticket};
 use crate::core::record::Revision;
 
-/// What follows from the tickets that stand.
+/// The decision about a ticket, by the tickets that stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The ticket is granted.
     Granted,
     /// This slot is to be written into the ticket, which is granted after that.
     Slot(u32),
-    /// It waits for others.
+    /// The ticket waits for others.
     Wait {
         /// The tickets before it that have to end or to get their slots, the latest last.
         blockers: Vec<StoredTicket>,
-        /// The keys of those whose changes have to be heard of.
+        /// The keys of the tickets whose changes have to be heard of.
         watched: BTreeSet<String>,
     },
 }
@@ -49,7 +49,7 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     let sharers: Vec<_> = earlier.iter().filter(shares).copied().collect();
     if sharers.len() >= count as usize {
         // Each of the holders may be the first to end. A later ticket watches only the ticket
-        // before its own: the end of that, and the slot that it gets.
+        // before its own: its end, and the slot that it gets.
         let watched =
             &sharers[if sharers.len() == count as usize { 0 } else { sharers.len() - 1 }..];
         return wait(&sharers, watched);
@@ -80,8 +80,8 @@ pub fn last_waits_for_all(blockers: &[StoredTicket]) -> bool {
 const REMOVALS_MAX: usize = 16;
 
 /// Returns those of these dead tickets that are removed now, the last one first; `None` if there
-/// are none. Each owner begins with another one, by its random number: of hundreds, which crashed
-/// hosts have left, dozens of owners would remove the same.
+/// are none. Each owner begins with another ticket, by its random number: of hundreds that crashed
+/// hosts have left, dozens of owners would remove the same one.
 pub fn some_of_dead(mut dead: Vec<StoredTicket>, number: u128) -> Option<Vec<StoredTicket>> {
     let first = number.checked_rem(dead.len() as u128)?;
     dead.rotate_left(first as usize);

@@ -1,4 +1,4 @@
-//! Which tickets a listing has to read.
+//! The tickets that a listing has to read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::ticket::StoredTicket;
 use crate::core::record::Revision;
 
-/// The last elements of the keys of the tickets before an own one, and that of its own. Only these
-/// have to be read: a key is used once, so a ticket of another one comes later, has a greater
+/// The last elements of the keys of the tickets before an own one, and of its own key. Only these
+/// keys have to be read: a key is used once, so a ticket of another key comes later, has a greater
 /// number, and is never waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
@@ -51,7 +51,7 @@ mod tests {
         };
         let mut keys = EarlierKeys::default();
         assert!(keys.may_have("lock.a.f"));
-        // It is from just before the own ticket.
+        // The listing is from just before the own ticket.
         keys.learn("5", Revision(5), &[ticket("lock.a.1", 3), ticket("lock.a.9", 9)]);
         let expected = ["lock.a.1", "lock.a.5", "lock.a.9"];
         assert!(expected.iter().all(|key| keys.may_have(key)) && !keys.may_have("lock.a.f"));

@@ -16,12 +16,12 @@ pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_M
 pub const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// How long the marker of the end of a ticket stays at least, besides twice the lifetime of the
-/// ticket: for servers whose clocks differ, and for writes that are under way. What is stored by a
-/// clock that is ahead by more has no age.
+/// ticket: for servers whose clocks differ, and for writes that are under way. An entry that is
+/// stored by a clock that is ahead by more has no age.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 
-/// Returns how long the marker of the end of a ticket has to stay that may be continued by who
-/// finds it, if it has this lifetime.
+/// Returns how long the marker of its end has to stay for a ticket of this lifetime that any
+/// process of its requester may continue.
 pub fn marker_time(lifetime: Duration) -> Duration {
     lifetime * 2 + CLOCKS_MARGIN
 }

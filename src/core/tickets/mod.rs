@@ -4,12 +4,12 @@
 //! | file | part |
 //! |---|---|
 //! | `owner` | how a ticket is written, found, waited for, renewed and ended |
-//! | `step` | what an owner does next, what comes of that, and what it tells the asker |
+//! | `step` | the steps of an owner, their results, and its messages to the asker |
 //! | `command_end` | when a command is told to end, and when it is killed |
 //! | `grab` | the times of a ticket without a process that stays |
-//! | `release` | how such a ticket is ended, or that of another is broken |
+//! | `release` | how such a ticket is ended, or a ticket of another is broken |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
-//! | `earlier_keys` | which tickets a listing has to read |
+//! | `earlier_keys` | the tickets that a listing has to read |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
 //! | `times` | how long a ticket is valid, and when its command is killed |
 

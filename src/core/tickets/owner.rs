@@ -1,4 +1,4 @@
-//! One request for a lock: how its ticket is written, found, waited for, renewed, lost and ended.
+//! A request for a lock: how its ticket is written, found, waited for, renewed, lost and ended.
 //!
 //! ```text
 //!             opened, write it                 stored
@@ -8,12 +8,13 @@
 //!    +--------------------------- Resting <---- Watching, Removing, WritingMark
 //! ```
 //!
-//! [`TicketOwner::next`] says what is done next, [`TicketOwner::handle`] takes its result in. One
-//! request is under way at a time. What the ticket is for stands in the goal: it is to be
+//! [`TicketOwner::next`] returns the next step, [`TicketOwner::handle`] takes its result in. One
+//! request is under way at a time. The purpose of the ticket stands in the goal: it is to be
 //! granted, kept, or ended.
 //!
 //! The asker is a command, for as long as which this process stays, or a script. No process stays
-//! for a script: it is told what stands, and its next process finds the ticket by the requester.
+//! for a script: the script is told of the ticket that stands, and its next process finds the
+//! ticket by the requester.
 //!
 //! # Rules
 //!
@@ -26,8 +27,8 @@
 //! 4. Another revision of the own key, another bucket, or a bucket that has gone back is the loss
 //!    of a granted ticket at once. A ticket that waits begins anew.
 //! 5. So does a ticket whose last acknowledged write was sent V or more ago, whatever stands under
-//!    its key: others may have removed it, and a server that is killed restores what the marker of
-//!    an end has replaced, once it has removed that marker.
+//!    its key: others may have removed it, and a server that is killed restores the entry that the
+//!    marker of an end has replaced, once it has removed that marker.
 //! 6. A ticket of others is removed when its revision was not seen to move for its lifetime, with
 //!    the drift, on this host's clock.
 //! 7. A granted ticket is ended only when its command has ended.
@@ -37,24 +38,24 @@
 //! # Rules of scripts
 //!
 //! 1. A ticket is continued only while it has not run out, by the clock of the store. The marker of
-//!    its end stays for more than twice the lifetime: what a server restores has run out long
-//!    before. Where the clocks of servers differ by more, it may look young: it had ended all the
-//!    same if a later one that conflicts was granted.
-//!    A renewal may be on its way for longer than that marker stays, and find a restored ticket.
-//!    So a renewal names the time of the store by which it counts: one lifetime of the ticket that
-//!    it replaces after that ticket was seen to stand. The store stamps each write, so readers
-//!    trust no other clock, and the writer need not be alive. A new key for each renewal would not
-//!    help: a first write finds its key free however late it comes.
-//! 2. What has run out is no ticket of the requester any more: it does not wait for it, and
-//!    removes it when it has the names anew.
+//!    its end stays for more than twice the lifetime: a ticket that a server restores has run out
+//!    long before. Where the clocks of servers differ by more, a restored ticket may look young: it
+//!    had ended all the same if a later one that conflicts was granted. A renewal may be on its way
+//!    for longer than that marker stays, and find a restored ticket. So a renewal names the time of
+//!    the store by which it counts: one lifetime of the ticket that it replaces after that ticket
+//!    was seen to stand. The store stamps each write, so readers trust no other clock, and the
+//!    writer need not be alive. A new key for each renewal would not help: a first write finds its
+//!    key free however late it comes.
+//! 2. A ticket that has run out is none of its requester's any more: the requester does not wait
+//!    for it, and removes it when it has the names anew.
 //! 3. Of two tickets of the requester for the same names, the first one stays. The process that
 //!    has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
-//! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
-//!    and relies on what the one before has said. Nor is that of a new ticket shorter than those of
-//!    the ones that have run out and stand still: the store may have another clock by now.
-//! 6. Another process of the same requester is the same requester. What it writes is taken over. So
-//!    a process whose own V has passed does not end the ticket: it looks for it again.
+//! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write, and
+//!    relies on the write before. Nor is the lifetime of a new ticket shorter than those of the
+//!    tickets that have run out and stand still: the store may have another clock by now.
+//! 6. Another process of the same requester is the same requester. Its writes are taken over. So a
+//!    process whose own V has passed does not end the ticket: it looks for the ticket again.
 
 mod finding;
 mod results;
@@ -80,7 +81,7 @@ use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
 use crate::core::write::PendingWrite;
 
-/// Who asks for the lock.
+/// The asker for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     /// A command runs under the lock, and this process stays as long. It may let others go first.
@@ -89,20 +90,21 @@ enum Asker {
     Script { withdraws: bool },
 }
 
-/// What the ticket is for.
+/// The purpose of the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Goal {
-    /// It is to be granted, until this instant at the latest; `None` for ever.
+    /// The ticket is to be granted, until this instant at the latest; `None` for ever.
     Get(Option<Instant>),
-    /// It was granted to a command.
+    /// The ticket was granted to a command.
     Keep,
-    /// It was lost. The command is being ended.
+    /// The ticket was lost. The command is being ended.
     Lost(KillTimes),
-    /// It is to end, and why; since when. The asker waits for that for R.
+    /// The ticket is to end, for this reason, since this instant. The asker waits for its end for
+    /// R.
     End(End, Instant),
 }
 
-/// What is under way.
+/// The part of the request that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// The bucket is to be opened.
@@ -118,11 +120,11 @@ enum Phase {
     Listing,
     /// The own ticket is ended. Another one follows if the lock is still wanted.
     Ending,
-    /// These are to be heard of.
+    /// The ends and renewals of the tickets of these keys are to be heard of.
     Watching(BTreeSet<String>),
-    /// The last of these is removed, then the ones before it.
+    /// The last of these tickets is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
-    /// The lock is not had in time. What was seen is noted for another process.
+    /// The lock is not had in time. The tickets that were seen are noted for another process.
     Noting(Leaving),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
@@ -152,7 +154,7 @@ impl Own {
     }
 }
 
-/// One request for a lock.
+/// A request for a lock.
 #[derive(Clone, Debug)]
 pub struct TicketOwner {
     timing: LockTiming,
@@ -168,7 +170,7 @@ pub struct TicketOwner {
     /// The mark that the bucket lacks for this ticket.
     missing_mark: Option<Mark>,
     own: Option<Own>,
-    /// The write of it that is under way.
+    /// The write of the own ticket that is under way.
     write: Option<PendingWrite>,
     /// When the request that is under way was made.
     requested: Instant,
@@ -189,9 +191,9 @@ pub struct TicketOwner {
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
     /// name of a clock, other processes of this host note nothing.
     seen: Observed,
-    /// What they had noted when the bucket was opened, and the revision of that.
+    /// The notes of other processes when the bucket was opened, and the revision of these notes.
     noted: (Revision, Observed),
-    /// What was told last.
+    /// The last message to the asker.
     last_message: Option<ToFront>,
     /// Why the last renewal failed, if it did.
     why_unrenewed: Option<String>,
@@ -280,7 +282,7 @@ impl TicketOwner {
         }
     }
 
-    /// Returns what the asker is to be told.
+    /// Returns the new messages to the asker, each once.
     pub fn take_messages(&mut self) -> Vec<ToFront> {
         std::mem::take(&mut self.messages)
     }
@@ -322,7 +324,7 @@ impl TicketOwner {
         self.valid_until().or(pending).is_some_and(|until| now >= until)
     }
 
-    /// Returns what is to be done now. The step begins at this instant.
+    /// Returns the next step, which begins at this instant.
     pub fn next(&mut self, now: Instant) -> Step {
         self.requested = now;
         self.act_in_time(now);
@@ -366,7 +368,7 @@ impl TicketOwner {
         write.send_again(now);
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
-        // Whoever was granted the lock need not know who waits.
+        // The owner of a granted ticket need not know who waits.
         match ticket.is_granted || self.lists_later(now) {
             true => Step::Write(at, number, ticket, by),
             false => Step::WriteAndList(at, number, ticket, self.earlier_keys(), by),
@@ -381,7 +383,7 @@ impl TicketOwner {
     fn store_limit(&self) -> Option<Instant> {
         match (&self.goal, self.asker) {
             (Goal::Get(limit), Asker::Command(_)) => *limit,
-            // One that asks once makes no further attempt if the first has no answer.
+            // A process that asks once makes no further attempt if the first has no answer.
             (Goal::Get(limit), Asker::Script { .. }) => {
                 limit.map(|limit| limit.max(self.began.after(self.step())))
             }
@@ -395,15 +397,15 @@ impl TicketOwner {
         self.store_limit().map_or(until, |limit| limit.min(until))
     }
 
-    /// Returns when a request is given up: in time for what comes after it, and when the command
-    /// has to be killed, which nobody does during a request.
+    /// Returns when a request is given up: in time for the step after it, and when the command has
+    /// to be killed, which nobody does during a request.
     fn answer_by(&self, now: Instant) -> Instant {
         let step = self.step();
         let by = self.earlier(now.after(step)).max(now.after(step / 4));
         self.kill_times().map_or(by, |times| by.min(times.kill_at))
     }
 
-    /// Takes in what happened.
+    /// Takes in the result of a step, or an event.
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
             Input::Opened(Ok(opened)) => self.opened(*opened, now),
@@ -411,7 +413,7 @@ impl TicketOwner {
             Input::Written(written) => self.written(written, now),
             Input::WrittenAndListed(written, listed) => {
                 self.written(written, now);
-                // It may have been made before writes that were stored before this one.
+                // The listing may have been made before writes that were stored before this one.
                 let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
                     && listed.as_ref().is_ok_and(|listed| reaches(listed.last))
@@ -432,11 +434,11 @@ impl TicketOwner {
                     self.phase = Phase::Writing;
                 }
             }
-            // It may have got its slot.
+            // The ticket that was renewed may have got its slot.
             Input::Renewed(revision) if matches!(self.ticket.mode, Mode::Slots(_)) => {
                 self.hear_of_change(revision, now);
             }
-            // Its owner lives: nobody else is listed before `list_at`.
+            // The owner of that ticket lives: nobody else is listed before `list_at`.
             Input::Renewed(_) => self.renews_alone = true,
             Input::Ended(revision) => self.hear_of_change(revision, now),
             Input::Rested => self.rested(now),
@@ -479,8 +481,8 @@ impl TicketOwner {
         }
     }
 
-    /// Returns the phase of a ticket that waits when something may have changed. However often that
-    /// is said, the ticket is renewed in time.
+    /// Returns the phase of a ticket that waits when something may have changed. However many hints
+    /// of changes come, the ticket is renewed in time.
     fn listing_or_renewal(&self, now: Instant) -> Phase {
         let is_due = self.own.as_ref().is_some_and(|own| now >= own.renew_at);
         if is_due { Phase::Writing } else { Phase::Listing }

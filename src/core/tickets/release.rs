@@ -1,8 +1,9 @@
 //! The decisions of `putex release`: how the tickets of a requester, or of another, are ended.
 //!
-//! A write that ends a ticket names its revision. One that does not find it lists again: the
-//! ticket was renewed, or has ended. Its marker says whether an earlier copy of the write has ended
-//! it. Every ticket that is ended stood in the first listing; later ones are not touched.
+//! A write that ends a ticket names its revision. After a write that does not find this revision
+//! the tickets are listed again: the ticket was renewed, or has ended. Its marker says whether an
+//! earlier copy of the write has ended it. Every ticket that is ended stood in the first listing;
+//! later ones are not touched.
 //!
 //! A ticket that has run out is ended too, and its requester is told that it had none: another may
 //! have had the names since. A server that is killed may have restored it.
@@ -21,44 +22,45 @@ use crate::core::timing::REACH_MAX;
 /// A request has an answer within this time, or is made again.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The store is tried for so long: an election of a leader takes up to 8 s.
+/// The store is tried for so long: the election of a leader takes up to 8 s.
 const PATIENCE: Duration = REACH_MAX;
 
-/// How long to wait until a request is repeated.
+/// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A ticket that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Its number.
+    /// The number of the ticket.
     pub term: u64,
-    /// Whose it was.
+    /// The holder of the ticket.
     pub holder: String,
-    /// What it was for.
+    /// The mode of the ticket.
     pub mode: Mode,
 }
 
-/// How it has ended.
+/// The end of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
     /// The ticket stood until now, and has ended.
     Ended,
-    /// There was no ticket: it had run out, or never was. What else the requester has there.
+    /// There was no ticket: it had run out, or never was. Another ticket of the requester there,
+    /// for people.
     Absent(Option<String>),
-    /// These were broken. None if they have ended by themselves meanwhile.
+    /// The tickets that were broken; none if all have ended by themselves meanwhile.
     Broken(Vec<Broken>),
-    /// Another one has the name; who.
+    /// Another holder has the name; its ticket, for people.
     NotHeldBy(String),
-    /// The store does not serve it.
+    /// The store does not serve the request.
     Refused(StoreErrorKind, String),
 }
 
-/// Whose tickets are ended.
+/// The requester whose tickets are ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// That of this requester of `putex grab`.
+    /// The ticket of this requester of `putex grab`.
     Own(Incarnation),
-    /// All of the one with this token.
+    /// All tickets of the holder with this token.
     OfHolder(String),
 }
 
@@ -71,7 +73,7 @@ enum Phase {
     Done(Released),
 }
 
-/// One process that ends tickets for this name.
+/// A process that ends tickets for this name.
 #[derive(Clone, Debug)]
 pub struct Releaser {
     name: Name,
@@ -83,14 +85,14 @@ pub struct Releaser {
     /// The time of the store at the last listing.
     listed_at: Option<StoreTime>,
     broken: Vec<Broken>,
-    /// One of them had not run out.
+    /// A ticket of these had not run out.
     was_held: bool,
     /// Another ticket of the requester, for people.
     other: Option<String>,
 }
 
 impl Releaser {
-    /// Returns one for tickets of exactly this name, in a bucket that is open.
+    /// Returns a releaser for tickets of exactly this name, in a bucket that is open.
     pub fn new(name: Name, whose: Whose, now: Instant) -> Releaser {
         Releaser {
             name,
@@ -105,12 +107,12 @@ impl Releaser {
         }
     }
 
-    /// Returns how it has ended; `None` before that.
+    /// Returns how the release has ended; `None` before that.
     pub fn ended(&self) -> Option<&Released> {
         if let Phase::Done(released) = &self.phase { Some(released) } else { None }
     }
 
-    /// Returns what is to be done now.
+    /// Returns the next step.
     pub fn next(&self, now: Instant) -> Step {
         let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         match &self.phase {
@@ -122,7 +124,7 @@ impl Releaser {
         }
     }
 
-    /// Takes in what happened.
+    /// Takes in the result of a step.
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
@@ -186,7 +188,7 @@ impl Releaser {
         }
     }
 
-    /// This process has ended a ticket. `was_held`: it had not run out by then.
+    /// This process has ended a ticket. `was_held`: the ticket had not run out by then.
     fn ended_by_this(&mut self, other: &StoredTicket, was_held: bool) {
         let targets = self.targets.iter_mut();
         targets.for_each(|all| all.retain(|target| target.number != other.number));
@@ -221,7 +223,7 @@ impl Releaser {
         }
     }
 
-    /// Returns whether a ticket is of the one whose tickets are ended.
+    /// Returns whether a ticket belongs to the requester whose tickets are ended.
     fn is_its(&self, ticket: &Ticket) -> bool {
         match &self.whose {
             Whose::Own(incarnation) => ticket.incarnation == *incarnation,
@@ -250,7 +252,8 @@ impl Releaser {
     }
 
     /// Compares the tickets that are still to be ended with those that stand, and with those that
-    /// this process has ended. Another that has ended one may have had the names since.
+    /// this process has ended. Where another process has ended a ticket, others may have had the
+    /// names since.
     fn compare(&mut self, targets: Vec<StoredTicket>, standing: &[StoredTicket], ended: &[String]) {
         let found = |target: &StoredTicket| {
             standing.iter().find(|other| other.number == target.number).cloned()

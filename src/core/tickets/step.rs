@@ -1,5 +1,5 @@
-//! What the owner of a ticket does next, what comes of that, and what it tells the asker: the front
-//! of a command, or a script.
+//! The steps of the owner of a ticket, their results, and its messages to the asker: the front of a
+//! command, or a script.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms, StoreTime};
 
-/// What the asker is told.
+/// A message to the asker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToFront {
     /// The lock is waited for; why, for people. Repeated when that changes.
@@ -23,7 +23,7 @@ pub enum ToFront {
         /// or the bucket is too young to be believed. The last message of all to a script whose
         /// ticket keeps its place.
         ahead: u64,
-        /// Who holds the lock, or why it is waited.
+        /// The holder of the lock, or the reason for the wait.
         why: String,
     },
     /// The lock is held until this instant, V. Repeated after each renewal, later each time; the
@@ -47,9 +47,9 @@ pub enum ToFront {
 /// How a ticket has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// It was released, after `Done` or a loss.
+    /// The ticket was released, after `Done` or a loss.
     Released,
-    /// The lock was not had in time; who has it.
+    /// The lock was not had in time; its holder.
     NotHad(String),
     /// The lock cannot be had: exit status and reason.
     Refused(StoreErrorKind, String),
@@ -58,7 +58,7 @@ pub enum End {
     Overlaps(String),
 }
 
-/// What is done next. The result is told by [`TicketOwner::handle`](super::TicketOwner::handle).
+/// The next step. Its result is passed to [`TicketOwner::handle`](super::TicketOwner::handle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Open the bucket, and read its mark and the notes: [`Input::Opened`].
@@ -81,7 +81,7 @@ pub enum Step {
     Watch(BTreeSet<String>),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].
     Remove(StoredTicket, Instant),
-    /// Note this in the place of that revision, for processes by the same clock:
+    /// Write these notes in the place of this revision, for processes by the same clock:
     /// [`Input::Written`].
     WriteNotes(Revision, Observed, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
@@ -94,7 +94,7 @@ pub enum Step {
 /// The mark of a bucket in which all earlier tickets have run out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Its revision, 0 without one.
+    /// The revision of the mark, 0 without one.
     pub revision: Revision,
     /// The random id of the bucket that it was written for. One that was under way while the
     /// bucket was lost and made anew tells nothing of the new bucket.
@@ -129,27 +129,27 @@ impl Mark {
 pub struct TicketsOpened {
     /// The bucket.
     pub info: BucketInfo,
-    /// Its mark.
+    /// The mark of the bucket.
     pub mark: Mark,
-    /// What processes by the same clock have noted of these names, and the revision of that, 0
-    /// without any.
+    /// The notes of processes with the same clock on these names, and their revision, 0 without
+    /// notes.
     pub notes: (Revision, Observed),
 }
 
 /// A listing of tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketsListed {
-    /// Those that stand.
+    /// The tickets that stand.
     pub standing: Vec<StoredTicket>,
     /// The keys of the tickets that this process has ended, as their markers say.
     pub ended: Vec<String>,
     /// The revision of the bucket up to which the listing is complete.
     pub last: Revision,
-    /// The time of the store when it was asked, or before, if it tells that.
+    /// The time of the store when it was asked, or before, if the store tells its time.
     pub at: Option<StoreTime>,
 }
 
-/// What happened.
+/// The result of a step, or an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// The bucket was opened.
@@ -166,7 +166,7 @@ pub enum Input {
     Subscribed,
     /// A ticket that is watched was renewed; its new revision, if that is known.
     Renewed(Option<Revision>),
-    /// A ticket that is watched has ended; the revision of that, if it is known.
+    /// A ticket that is watched has ended; the revision of its end, if that is known.
     Ended(Option<Revision>),
     /// The wait is over.
     Rested,

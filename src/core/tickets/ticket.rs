@@ -15,11 +15,12 @@ use crate::core::time::StoreTime;
 /// Whether others may hold a name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// One holder.
+    /// A single holder.
     Exclusive,
     /// Any number of holders, none of them exclusive.
     Shared,
-    /// So many holders, each with a slot of its own. One of another number conflicts.
+    /// So many holders, each with a slot of its own. A ticket with another number of slots
+    /// conflicts.
     Slots(u32),
 }
 
@@ -95,28 +96,30 @@ impl fmt::Display for Name {
     }
 }
 
-/// What a client asks for or holds.
+/// A ticket, by which a client asks for a lock or holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// What is locked.
+    /// The name that is locked.
     pub name: Name,
-    /// Whether others may hold it at the same time.
+    /// Whether others may hold the name at the same time.
     pub mode: Mode,
     /// The slot of a granted ticket, from 0; [`Mode::Slots`] only.
     pub slot: Option<u32>,
     /// T: others remove the ticket when it has not moved for so long, with their drift.
     pub lifetime: Duration,
-    /// Who asks, for people.
+    /// The token of the requester, for people.
     pub token: String,
     /// The process that owns the ticket.
     pub incarnation: Incarnation,
-    /// The number of the attempt that has written this: no two attempts of an owner have one.
+    /// The number of the attempt that has written this ticket: no two attempts of an owner have
+    /// one.
     pub attempt: u64,
-    /// It was granted, and is as long as it stands: an earlier ticket that stands all the same had
-    /// ended, and was restored by a server that was killed.
+    /// The ticket was granted, and is as long as it stands: an earlier ticket that stands all the
+    /// same had ended, and was restored by a server that was killed.
     pub is_granted: bool,
     /// A renewal for a script counts if it was stored by this time; `None` in all other writes.
-    /// One that comes later may have found what a server that was killed has restored.
+    /// A renewal that comes later may have found a ticket that a server that was killed has
+    /// restored.
     pub counts_if_stored_by: Option<StoreTime>,
 }
 
@@ -142,7 +145,7 @@ impl Ticket {
 /// A ticket that stands in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTicket {
-    /// Its key.
+    /// The key of the ticket.
     pub key: String,
     /// The revision of its last write.
     pub revision: Revision,
@@ -164,8 +167,8 @@ pub struct Unreadable {
 }
 
 impl StoredTicket {
-    /// Returns whether it has to end before `own`, of this number, is granted. One that cannot
-    /// be read may be that of a later version: it comes first and conflicts with all.
+    /// Returns whether the ticket has to end before `own`, of this number, is granted. A ticket
+    /// that cannot be read may be that of a later version: it comes first and conflicts with all.
     pub fn blocks(&self, own: &Ticket, number: Revision) -> bool {
         match &self.ticket {
             Ok(ticket) => self.number < number && ticket.conflicts(own),
@@ -184,8 +187,8 @@ impl StoredTicket {
         !is_in_time || at >= stored_at.after(ticket.lifetime)
     }
 
-    /// Returns whether it had ended, and was restored by a server that was killed: a later one of
-    /// these that conflicts was granted.
+    /// Returns whether the ticket had ended, and was restored by a server that was killed: a later
+    /// one of `others` that conflicts was granted.
     pub fn had_ended(&self, others: &[StoredTicket]) -> bool {
         let is_after = |other: &StoredTicket| {
             let granted = other.ticket.as_ref().ok().filter(|it| it.is_granted);
@@ -194,7 +197,7 @@ impl StoredTicket {
         others.iter().any(is_after)
     }
 
-    /// Describes its owner for people.
+    /// Describes the owner of the ticket for people.
     pub fn describe(&self) -> String {
         match &self.ticket {
             Ok(Ticket { token, mode: Mode::Shared, .. }) => format!("{token}, shared"),

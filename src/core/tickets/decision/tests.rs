@@ -58,7 +58,7 @@ fn a_slot_is_the_lowest_that_no_earlier_ticket_has_and_is_written_before_it_is_g
     assert_eq!(decide(&of_three(Some(2)), Revision(9), &two), Decision::Granted);
 }
 
-/// It may have seen more tickets than stand now, and get any slot.
+/// A ticket without a slot may have seen more tickets than stand now, and get any slot.
 #[test]
 fn nobody_gets_a_slot_while_an_earlier_ticket_has_none_yet() {
     let all = [standing(1, of_three(Some(0))), standing(2, of_three(None))];
@@ -94,7 +94,7 @@ fn slots_exclude_every_other_ticket_of_their_names() {
     assert_eq!(waits(decide(&shared, Revision(9), &[holder])).0, [1]);
 }
 
-/// It was refused: a dead ticket with another number then refused the name for ever.
+/// A ticket with another number of slots was refused: a dead one then refused the name for ever.
 #[test]
 fn tickets_with_another_number_of_slots_are_waited_for() {
     let four = [standing(5, Ticket { slot: Some(0), ..ticket("a", Mode::Slots(4)) })];

@@ -1,4 +1,4 @@
-//! What the store has answered: the bucket, the mark, and the own ticket.
+//! The answers of the store: the bucket, the mark, and the own ticket.
 
 use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{StoreError, StoreErrorKind, Written};
@@ -37,7 +37,7 @@ impl TicketOwner {
         self.renews_alone = false;
         self.quiet_since = None;
         self.hinted = Revision(0);
-        // A copy of the write that is under way may be among what is there now.
+        // A copy of the write that is under way may be among the entries that are there now.
         if is_another || self.write.is_none() {
             self.last = info.last;
         }
@@ -150,7 +150,7 @@ impl TicketOwner {
         }
     }
 
-    /// It is not known yet whether the pending write is stored.
+    /// The outcome of the pending write is not known yet.
     fn unresolved(&mut self, why: String, now: Instant) {
         match self.goal {
             // A first write that comes later runs out by itself.

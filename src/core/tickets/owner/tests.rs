@@ -148,7 +148,7 @@ fn opened() -> (TicketOwner, Instant) {
     (owner, begin)
 }
 
-/// One round trip grants a name that nobody else asks for.
+/// A single round trip grants a name that nobody else asks for.
 #[test]
 fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
     for (last, is_granted) in [(5, false), (6, true), (7, true)] {
@@ -189,7 +189,7 @@ fn a_hint_is_followed_by_a_listing_that_reaches_it() {
     assert!(matches!(owner.next(begin), Step::Rest(_)), "an older listing tells nothing");
 }
 
-/// Whoever may publish hints kept a waiter from the lock, and its ticket from being renewed.
+/// A client that may publish hints kept a waiter from the lock, and its ticket from being renewed.
 #[test]
 fn false_hints_cost_one_listing_and_no_renewal() {
     let (mut owner, begin) = waiting();
@@ -208,7 +208,7 @@ fn false_hints_cost_one_listing_and_no_renewal() {
     assert!(matches!(owner.next(renew_at), Step::WriteAndList(..)), "not renewed");
 }
 
-/// It was false, or of a bucket that has gone back. What is stored later is known.
+/// The hint was false, or of a bucket that has gone back. A later write is known.
 #[test]
 fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     let (mut owner, begin) = waiting();
@@ -241,7 +241,7 @@ fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
     assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
 }
 
-/// It was restored from a backup: the tickets since then are gone.
+/// The bucket was restored from a backup: the tickets since then are gone.
 #[test]
 fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
     let (mut owner, begin) = waiting();
@@ -282,7 +282,7 @@ fn the_front_is_told_of_a_loss_in_time_for_the_command_to_end() {
     assert!(times.terminate_at < begin.after(owner.timing.validity()));
 }
 
-/// It was tried again without a pause and without an end, with a line on stderr each time.
+/// The removal was tried again without a pause and without an end, with a line on stderr each time.
 #[test]
 fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_from_giving_up() {
     let denied = || Written::Denied("no permission".to_owned());
@@ -290,7 +290,7 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
         let (mut owner, begin) = waiting();
         owner.goal = Goal::Get(limit.map(|limit| begin.after(limit)));
         let dead_at = begin.after(owner.timing.removal_wait(owner.timing.lifetime()));
-        // It was renewed since.
+        // The own ticket was renewed since.
         sent_at(&mut owner, dead_at);
         let (mut now, mut removals, ticket) = (dead_at, Vec::new(), owner.ticket.clone());
         let first = StoredTicket {

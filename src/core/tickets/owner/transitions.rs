@@ -1,4 +1,4 @@
-//! How an owner comes from one goal or ticket to the next, and what the asker is told of that.
+//! How an owner comes from one goal or ticket to the next, and the messages to the asker on that.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ impl TicketOwner {
         self.tell(ToFront::Granted { valid_until, term, epoch, slot });
     }
 
-    /// Does what is due because time has passed.
+    /// Does the acts that are due because time has passed.
     pub(super) fn act_in_time(&mut self, now: Instant) {
         if self.goal == Goal::Keep && self.kill_times().is_some_and(|at| now >= at.terminate_at) {
             let why = self.why_unrenewed.iter().map(|why| format!(": {why}"));
@@ -134,13 +134,13 @@ impl TicketOwner {
         }
         let Goal::End(end, since) = self.goal.clone() else { return };
         if self.runs_out_at().is_none_or(|until| now >= until) {
-            // It runs out by itself.
+            // The ticket runs out by itself.
             return self.finish();
         }
         if now < since.after(self.step()) {
             return;
         }
-        // What is left to be done holds nobody up.
+        // The end of the ticket, which is still to be done, holds nobody up.
         match self.asker {
             Asker::Command(_) => self.tell(ToFront::Ended(end)),
             Asker::Script { .. } => {

@@ -23,7 +23,7 @@ impl TicketOwner {
         let TicketsListed { standing, last, at, .. } = listed;
         let reaches = self.own.as_ref().map_or(last >= self.last, |own| own.is_reached_by(last));
         if !reaches || last < self.hinted {
-            // Of a hint that the next listing does not reach either, nobody knows who sent it.
+            // The sender of a hint that the next listing does not reach either is not known.
             self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
@@ -161,7 +161,8 @@ impl TicketOwner {
         let at = blockers.last().map(|dead| dead.revision).unwrap_or_default();
         match written {
             Written::Stored(_) => self.next_removal(now),
-            // It was renewed, or others have removed it. What has shown it unmoved was old.
+            // The ticket was renewed, or others have removed it. The read that has shown it unmoved
+            // was old.
             Written::Moved(_) => {
                 self.seen.forget(at);
                 self.next_removal(now);

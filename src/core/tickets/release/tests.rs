@@ -1,4 +1,4 @@
-//! Answers by hand: what stands, what has moved, and what had no answer.
+//! Answers by hand: tickets that stand, tickets that have moved, and requests that had no answer.
 
 use super::*;
 use crate::core::record::Revision;
@@ -119,7 +119,8 @@ fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
     assert_eq!(with_others.ended(), Some(&due));
 }
 
-/// Its names may have been another's since, and a server that was killed may have restored it.
+/// The names of the ticket may have been another's since, and a server that was killed may have
+/// restored it.
 #[test]
 fn a_ticket_that_has_run_out_is_ended_and_its_requester_is_told_that_it_had_none() {
     for (age, is_held) in [(9_999, true), (10_000, false)] {
@@ -154,7 +155,7 @@ fn all_tickets_of_the_holder_for_this_name_are_broken_and_no_others() {
     ];
     list(&mut releaser, &all);
     write(&mut releaser, 13, Written::Stored(Revision(20)));
-    // It was renewed, and one more has come meanwhile.
+    // The second ticket was renewed, and one more has come meanwhile.
     write(&mut releaser, 16, Written::Moved(None));
     list(&mut releaser, &[standing(6, 21, "one", "a"), standing(22, 22, "one", "a")]);
     write(&mut releaser, 21, Written::Stored(Revision(23)));

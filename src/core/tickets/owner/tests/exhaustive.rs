@@ -31,8 +31,8 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`state`] | clients, bucket, what is on its way; what must hold |
-//! | [`choice`] | what may happen, and what comes of it |
+//! | [`state`] | clients, bucket, messages on their way; the rules that must hold |
+//! | [`choice`] | the choices in a state, and the states that follow from them |
 //! | [`canon`] | when two states are the same |
 //! | [`search`] | every state there is, depth first |
 //!
@@ -77,7 +77,7 @@ struct Asker {
     soft: Option<Soft>,
 }
 
-/// What a search is about.
+/// The scope of a search.
 #[derive(Clone, Copy, Debug)]
 struct Scope {
     name: &'static str,
@@ -86,13 +86,13 @@ struct Scope {
     lasts: &'static [Time],
     /// How much goes wrong in one history.
     faults: u8,
-    /// What may go wrong.
+    /// The faults that may happen.
     goes_wrong: fn(&Choice) -> bool,
     /// How often the server is killed besides.
     kills: u8,
     /// Whether the bucket has no mark at the beginning.
     is_new: bool,
-    /// Whether others may act between a result and what its client does with it.
+    /// Whether others may act between a result and the use that its client makes of it.
     is_split: bool,
     /// Whether it is tried that states which are merged are the same.
     is_tried: bool,
@@ -212,7 +212,7 @@ fn no_history_of_a_new_bucket_grants_before_tickets_of_a_lost_one_have_run_out()
     );
 }
 
-/// Whoever stopped for longer than its ticket stood went on with the restored one.
+/// A process that stopped for longer than its ticket stood went on with the restored one.
 #[test]
 fn no_history_of_a_killed_server_grants_to_both_or_to_none() {
     let askers = &[A, A, LATER];
@@ -221,7 +221,7 @@ fn no_history_of_a_killed_server_grants_to_both_or_to_none() {
     look_through(&Scope { name: "a pause, a kill, the third later", askers, ..scope }, 50_000);
 }
 
-/// What is looked through when there is time.
+/// The scopes that are searched when there is time.
 const DEEP: &[Scope] = &[
     Scope { name: "three for a", askers: &[A, A, A], lasts: LONG_LASTS, ..TWO },
     Scope { name: "readers and a writer", askers: &[READER, READER, A], lasts: LONG_LASTS, ..TWO },

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Others may have removed a ticket that was stored without an answer, and the store its tombstone.
-/// The key was written again then: whoever read the tombstone from a server that was behind was
-/// granted the lock beside the new ticket.
+/// The key was written again then: a waiter that read the tombstone from a server that was behind
+/// was granted the lock beside the new ticket.
 #[test]
 fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
     let (mut owner, begin) = opened();
@@ -77,7 +77,7 @@ fn a_holder_has_lost_its_lock_if_a_renewal_is_answered_after_v_of_the_one_before
     }
 }
 
-/// It was restored from a backup, or what was stored last is lost.
+/// The bucket was restored from a backup, or its last writes are lost.
 #[test]
 fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
     for (revision, is_refused) in [(8, true), (9, false)] {
@@ -90,7 +90,7 @@ fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
     }
 }
 
-/// Its key was removed, and somebody has written another ticket there.
+/// The key of the ticket was removed, and somebody has written another ticket there.
 #[test]
 fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
     let (mut owner, begin) = waiting();

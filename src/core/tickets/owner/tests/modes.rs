@@ -30,7 +30,7 @@ fn other(owner: &TicketOwner, number: u64, change: impl FnOnce(&mut Ticket)) -> 
     StoredTicket { key, revision: number, number, stored_at: None, ticket: Ok(ticket) }
 }
 
-/// Who lists the tickets later sees which slot is free.
+/// A process that lists the tickets later sees which slot is free.
 #[test]
 fn a_slot_is_written_into_the_ticket_before_it_is_granted() {
     let (mut owner, begin) = opened();
@@ -67,7 +67,7 @@ fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
     assert_eq!(ticket.slot, None);
 }
 
-/// Its owner was refused, also when the holder was dead: then for ever.
+/// The owner of such a ticket was refused, also when the holder was dead: then for ever.
 #[test]
 fn a_dead_holder_of_another_number_of_slots_is_removed() {
     let (mut owner, begin) = opened();

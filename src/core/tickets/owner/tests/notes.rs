@@ -45,7 +45,7 @@ fn attempt(
     (owner, holder)
 }
 
-/// Returns what a process notes in the place of this revision, and ends.
+/// Returns the notes that a process writes in the place of this revision before it ends.
 fn noted(mut owner: TicketOwner, at: u64, now: Instant) -> Observed {
     let Step::WriteNotes(expected, seen, _) = owner.next(now) else {
         panic!("{:?}", owner.next(now))
@@ -66,7 +66,7 @@ fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
     let wait = opened().0.timing.removal_wait(opened().0.timing.lifetime());
     let soon = begin.after(wait - Duration::from_millis(1));
     let (mut second, _) = attempt(("clock", (Revision(9), seen.clone())), 11, 5, soon);
-    // It is not long enough yet, and the same is noted already.
+    // The ticket has not stood for long enough yet, and the same is noted already.
     assert!(matches!(second.next(soon), Step::End(..)), "{:?}", second.next(soon));
     let later = begin.after(wait);
     let (mut third, holder) = attempt(("clock", (Revision(13), seen)), 15, 5, later);
@@ -118,7 +118,7 @@ fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it(
     }
 }
 
-/// It wrote the mark again for ever.
+/// The process wrote the mark again for ever.
 #[test]
 fn a_process_that_does_not_wait_ends_where_the_mark_may_not_be_written() {
     let (mut owner, now) = opened();

@@ -53,9 +53,9 @@ fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
     assert_eq!(said, Some(ToFront::Lost(why.to_owned())));
 }
 
-/// A server that was killed had stored a write and not said so. The write was among what was there
-/// when the store was reached again, so the bucket was taken for one that has gone back: a waiter
-/// ended with 78, and the command of a holder was killed.
+/// A server that was killed had stored a write and not acknowledged it. The write was among the
+/// entries when the store was reached again, so the bucket was taken for one that has gone back: a
+/// waiter ended with 78, and the command of a holder was killed.
 #[test]
 fn a_write_that_was_stored_before_the_store_was_lost_is_recognized() {
     for is_held in [false, true] {

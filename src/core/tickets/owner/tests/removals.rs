@@ -74,8 +74,8 @@ fn the_own_ticket_is_renewed_in_time_however_many_are_to_be_removed() {
     assert!(matches!(owner.next(due), Step::WriteAndList(..)));
 }
 
-/// A server that was behind showed the same old entry again and again: the removal of what had
-/// moved was tried as often.
+/// A server that was behind showed the same old entry again and again: the removal of a ticket that
+/// had moved was tried as often.
 #[test]
 fn what_has_moved_is_not_removed_again_because_an_old_listing_shows_it_unmoved() {
     let (mut owner, now) = behind_dead(3, 1);

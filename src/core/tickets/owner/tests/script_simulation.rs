@@ -68,7 +68,7 @@ struct Client {
     process: Option<Process>,
     /// The number of the request, or of the rest, that is under way.
     request: u64,
-    /// What it holds, by its number in the history.
+    /// The lock that the client holds, by its number in the history.
     holds: Option<usize>,
     command_until: Time,
     is_done: bool,
@@ -167,7 +167,7 @@ impl Simulation {
         }
     }
 
-    /// `PUTEX_TRACE=1` shows what happens.
+    /// `PUTEX_TRACE=1` shows the events.
     fn show(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var_os("PUTEX_TRACE").is_some() {
             println!("{} {what}", self.now);
@@ -191,11 +191,11 @@ impl Simulation {
         self.at(time, Event::Wake(client, number));
     }
 
-    /// Starts the next process of a client, or ends what it holds.
+    /// Starts the next process of a client, or ends the lock that it holds.
     fn begin(&mut self, id: usize) {
         let (now, number) = (self.clients[id].local(self.now), self.number());
         let (is_calm, holds) = (self.is_calm(), self.clients[id].holds.is_some());
-        // Who asks by one name gives the lock of the other one away.
+        // A client that shares its name would give the lock of the other one away.
         let is_alone = !self.clients[id].shares_name;
         let releases = holds && is_alone && (is_calm || self.random.one_in(3));
         let wait = match self.random.below(4) {
@@ -285,7 +285,7 @@ impl Simulation {
                 return self.act(id);
             }
             Step::Rest(until) => {
-                // Hints are lost here; whoever holds a lock looks when its command is over.
+                // Hints are lost here; a process with a command looks soon whether that is over.
                 let until = self.clients[id].true_time(*until);
                 let soon = if self.clients[id].is_lock { self.now + QUARTER / 4 } else { until };
                 let number = self.number();
@@ -310,8 +310,8 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
-        // Longer than the marker of an end stays: by then a killed server may have restored
-        // what the write replaces.
+        // Longer than the marker of an end stays: by then a killed server may have restored the
+        // ticket that the write replaces.
         if !self.is_calm() && self.random.one_in(20) {
             there = self.random.below(8 * LIFE);
         }
@@ -332,7 +332,7 @@ impl Simulation {
         }
     }
 
-    /// Takes what an owner tells its front.
+    /// Takes the messages of an owner to its front.
     fn listen(&mut self, id: usize) {
         let told = match self.clients[id].process.as_mut() {
             Some(Process::Lock(owner) | Process::Grab(owner)) => owner.take_messages(),

@@ -73,7 +73,7 @@ fn process_of(
     owner
 }
 
-/// Returns what a process was told last of all, if it has ended.
+/// Returns the last message to a process, if it has ended.
 fn ended(owner: &TicketOwner) -> Option<ToFront> {
     let last = owner.last_message.clone();
     last.filter(|_| owner.phase == Phase::Done)
@@ -116,7 +116,7 @@ fn queued(grabber: &TicketOwner) -> (u64, u64) {
     }
 }
 
-/// Returns what is noted, where nothing was.
+/// Returns the notes that are written where there were none.
 fn noted(grabber: &mut TicketOwner, now: Instant) -> Observed {
     let Step::WriteNotes(Revision(0), seen, _) = grabber.next(now) else { panic!("not noted") };
     grabber.handle(Input::Written(Written::Stored(Revision(22))), now);
@@ -225,7 +225,7 @@ fn a_ticket_that_was_granted_is_granted_whatever_is_restored_before_it() {
     }
 }
 
-/// It leaves no ticket.
+/// An attempt that is withdrawn leaves no ticket.
 #[test]
 fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     let attempt = |noted: (Revision, Observed), now: Instant| {
@@ -242,7 +242,7 @@ fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
     let due = at(1).after(Duration::from_millis(10_100));
     let mut later = attempt((Revision(22), seen.clone()), due);
     assert!(matches!(later.next(due), Step::Remove(..)), "{:?}", later.next(due));
-    // It is not long enough yet, and the same is noted already.
+    // The dead ticket has not stood for long enough yet, and the same is noted already.
     let soon = due.before(Duration::from_millis(1));
     let mut early = attempt((Revision(22), seen), soon);
     assert!(matches!(early.next(soon), Step::End(Revision(21), ..)), "{:?}", early.next(soon));
@@ -255,7 +255,7 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
     list(&mut grabber, &[own], 20, at(1));
     let written = write(&mut grabber, 9, 21, at(1));
     assert_eq!(written.lifetime, 60 * SECOND);
-    // Nor is that what it is told now.
+    // The V that it is told now is not earlier either.
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
     grant(&mut grabber, (21, 7), at(1));
     let valid_until = at(1).after(60 * SECOND - 600 * SECOND / 1000);
@@ -363,7 +363,7 @@ fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_
         list(&mut grabber, &[old, standing("later", 8, 8, later)], 20, at(1));
         write(&mut grabber, replaces, 21, at(1));
     }
-    // Nobody waits for it who is the same requester. Others may wait for it.
+    // A process of the same requester does not wait for the ticket. Others may wait for it.
     for other in [None, Some(other(6))] {
         let mut grabber = process(false, 10, at(1));
         let old = aged(standing("ge", 9, 7, ticket()), 10);
@@ -397,8 +397,8 @@ fn a_ticket_that_was_found_is_looked_for_again_by_a_process_that_was_stopped_sin
     }
 }
 
-/// It may have found a ticket that was restored. It was ended, and another process of the requester
-/// had been told that it has the lock by it.
+/// The write may have found a ticket that was restored. That ticket was ended, and another process
+/// of the requester had been told that it has the lock by it.
 #[test]
 fn a_write_that_is_answered_after_v_of_the_one_before_is_looked_for_again() {
     let mut grabber = process(false, 10, at(1));

@@ -1,4 +1,4 @@
-//! The bucket of the simulations and of the search: what a server does with a request.
+//! The bucket of the simulations and of the search: the answers of a server to requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::core::time::StoreTime;
 const MARKER_STAYS: u64 = 1_000_000;
 
 /// Returns how long the marker of the end of a ticket of this key and lifetime stays. For a ticket
-/// that may be continued by who finds it, it is less than in life: only twice the lifetime.
+/// that any process of its requester may continue, this is less than in life: only twice the
+/// lifetime.
 fn marker_time(key: &str, lifetime: Duration) -> u64 {
     let element = key.rsplit('.').next().unwrap_or(key);
     match element.starts_with(ELEMENT_PREFIX) {
@@ -33,9 +34,9 @@ pub(super) struct Entry {
     pub(super) ticket: Option<Ticket>,
     /// In microseconds of true time.
     pub(super) stored_at: u64,
-    /// What the marker of an end has superseded; of such a marker only.
+    /// The entry that the marker of an end has superseded; `None` for all but such a marker.
     pub(super) superseded: Option<Box<Entry>>,
-    /// When a marker is removed, in microseconds of true time; `None` for what stays.
+    /// When a marker is removed, in microseconds of true time; `None` for an entry that stays.
     pub(super) removed_at: Option<u64>,
     /// The ticket had ended, and was restored.
     pub(super) is_restored: bool,
@@ -55,7 +56,7 @@ pub(super) struct Bucket {
     pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
-    /// What hosts have noted, by their clocks.
+    /// The notes of hosts, by their clocks.
     pub(super) notes: BTreeMap<String, (Revision, Observed)>,
     /// An earlier listing.
     pub(super) listed: TicketsListed,
@@ -93,8 +94,8 @@ impl Bucket {
         self.entries.values().any(|entry| entry.would_be_restored(now))
     }
 
-    /// The server is killed at this time, and starts again: it restores what a marker has
-    /// superseded that was removed since.
+    /// The server is killed at this time, and starts again: it restores the entries whose markers
+    /// were removed since.
     pub(super) fn restore_superseded(&mut self, now: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.would_be_restored(now)) {
             if let Some(superseded) = entry.superseded.take() {
@@ -223,7 +224,7 @@ impl Bucket {
     }
 }
 
-/// Returns what is read of a listing.
+/// Returns the tickets of a listing that are read.
 fn read(mut listed: TicketsListed, earlier_keys: &EarlierKeys) -> TicketsListed {
     listed.standing.retain(|it| earlier_keys.may_have(&it.key));
     listed
@@ -234,7 +235,7 @@ fn store_time(micros: u64) -> StoreTime {
     StoreTime(Duration::from_micros(micros))
 }
 
-/// Returns what comes of a step without a result.
+/// Returns the input that follows from a step without a result.
 pub(super) fn no_result(step: &Step) -> Input {
     let none = "no answer".to_owned();
     match step {

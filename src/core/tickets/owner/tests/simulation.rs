@@ -93,7 +93,7 @@ fn timing(times: u64) -> LockTiming {
     LockTiming::new(micros(times * R), 3, DRIFT_PPM as u32, micros(R / 4)).expect("safe")
 }
 
-/// Returns what a clock shows.
+/// Returns the time of a clock.
 fn local(at: Time, ppm: i64, offset: Time) -> Instant {
     let at = i128::from(at + offset);
     let micros = at + at * i128::from(ppm) / 1_000_000;
@@ -194,7 +194,7 @@ impl Simulation {
         self.requests
     }
 
-    /// `PUTEX_TRACE=1` shows what happens.
+    /// `PUTEX_TRACE=1` shows the events.
     fn show(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var_os("PUTEX_TRACE").is_some() {
             println!("{} {what}", self.now);
@@ -262,8 +262,8 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
-        // Longer than the marker of an end stays: by then a killed server may have restored
-        // what the write replaces.
+        // Longer than the marker of an end stays: by then a killed server may have restored the
+        // ticket that the write replaces.
         if !self.is_calm() && self.random.one_in(20) {
             there = self.random.below(8 * LIFE);
         }

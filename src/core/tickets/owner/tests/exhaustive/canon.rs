@@ -53,7 +53,7 @@ struct Form<'a> {
     hash: u128,
     newest: u64,
     state: &'a State,
-    /// What the clock shows of the client that is taken in.
+    /// The time of the clock of the client that is taken in.
     now: Instant,
     /// Whether every listing to come reaches all writes until now.
     is_calm: bool,
@@ -85,7 +85,7 @@ impl Form<'_> {
             .map(|at| {
                 let asker = &scope.askers[at];
                 let first = scope.askers.iter().position(|other| other == asker).unwrap_or(at);
-                // What is removed first, of several, is not the same for these.
+                // Soft clients differ in the dead ticket, of several, that each removes first.
                 let first = if asker.soft.is_some() { at } else { first };
                 (first, 0, at)
             })
@@ -186,7 +186,7 @@ impl Form<'_> {
         self.option(ticket.as_ref().ok(), Self::ticket);
     }
 
-    /// What stands in the bucket, and which keys cannot be written any more.
+    /// Takes in the tickets that stand in the bucket, and the keys that cannot be written any more.
     fn entries(&mut self) {
         let state = self.state;
         let may_matter = |(key, entry): &(&String, &Entry)| {
@@ -373,7 +373,7 @@ impl Form<'_> {
         }
     }
 
-    /// What comes to a client whose ticket has this key.
+    /// Takes in an input to a client whose ticket has this key.
     fn input(&mut self, input: &Input, key: &str) {
         match input {
             Input::Opened(opened) => {
@@ -425,7 +425,7 @@ impl Form<'_> {
             }
             Written::Moved(revision) => {
                 self.add(1);
-                // No owner uses it: it reads what stands.
+                // No owner uses the revision: it reads the ticket that stands.
                 self.option(revision.filter(|_| !self.is_calm), Self::revision);
             }
             Written::Denied(_) => self.add(2),

@@ -1,4 +1,4 @@
-//! What may happen in a state, and what comes of it.
+//! The choices in a state, and the states that follow from them.
 
 use super::state::{Counts, Late, State, Waits};
 use super::*;
@@ -10,7 +10,7 @@ pub(super) enum Choice {
     Pass(Time),
     /// A command that has just begun lasts so long, if it may.
     Lasts(usize, Time),
-    /// It has ended, or is killed at V.
+    /// The command has ended, or is killed at V.
     CommandEnds(usize),
     Begin(usize),
     /// A request is served, with a listing of before its own write or not.
@@ -37,7 +37,7 @@ pub(super) enum Choice {
 }
 
 impl State {
-    /// Returns what may happen now, first what is no fault.
+    /// Returns the choices now, first those that are no fault.
     pub(super) fn choices(&self, scope: &Scope) -> Vec<Choice> {
         for (at, client) in self.clients.iter().enumerate() {
             if let Some(command) = &client.command {
@@ -52,8 +52,8 @@ impl State {
         }
         let (mut due, mut faults) = (Vec::new(), Vec::new());
         if !scope.is_split {
-            // What a client does with a result is its own affair: it comes to the same before
-            // and after what others do at this instant.
+            // The use that a client makes of a result concerns no other: it comes to the same
+            // before and after the acts of others at this instant.
             for at in 0..self.clients.len() {
                 self.result_choices(at, &mut due, &mut faults);
                 if !due.is_empty() {
@@ -248,7 +248,7 @@ impl State {
         Ok(())
     }
 
-    /// One fault of those that may happen has happened.
+    /// Counts one of the faults that may happen as used.
     fn spend(&mut self) {
         self.faults -= 1;
         if self.faults == 0 {

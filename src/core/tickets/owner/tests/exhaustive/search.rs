@@ -25,13 +25,13 @@ struct Frame {
     longest: Time,
 }
 
-/// What a search has found.
+/// The result of a search.
 pub(super) struct SearchResult {
     pub(super) states: usize,
     pub(super) transitions: u64,
     pub(super) longest: Time,
     pub(super) counts: Counts,
-    /// What is broken, and how it came to that.
+    /// The rule that is broken, and the history that has led to that.
     pub(super) broken: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Search<'a> {
     scope: &'a Scope,
     /// The longest time to the end; none yet for the states of this history.
     seen: HashMap<u128, Option<Time>>,
-    /// What follows from a state, to try whether states that are merged are the same.
+    /// The states that follow from a state, to try whether states that are merged are the same.
     following: HashMap<u128, Vec<(u128, Time, bool)>>,
     history: Vec<Frame>,
     found: SearchResult,
@@ -72,7 +72,7 @@ impl Search<'_> {
         self.found
     }
 
-    /// Begins to look at what follows from a new state.
+    /// Begins to look at the states that follow from a new one.
     fn enter(&mut self, state: State, key: u128) -> Result<(), String> {
         self.seen.insert(key, None);
         let choices = state.choices(self.scope);
@@ -122,7 +122,7 @@ impl Search<'_> {
         let mut keys = Vec::new();
         for choice in state.choices(self.scope) {
             let mut after = state.clone();
-            // What is broken then is found when it is looked at.
+            // A rule that is broken there is reported when that state is visited.
             let is_right = after.perform(choice, &mut Counts::default()).is_ok();
             keys.push((fold(&after, self.scope), after.now - state.now, is_right));
         }
@@ -134,7 +134,7 @@ impl Search<'_> {
         Err("two states that differ are merged".to_owned())
     }
 
-    /// Tells what has happened, with the times in thousandths of R.
+    /// Describes the history, with the times in thousandths of R.
     fn tell_history(&self) -> String {
         let mut text = String::new();
         for frame in &self.history {

@@ -1,4 +1,4 @@
-//! One state of the model: the clients, the bucket, and what is on its way between them.
+//! A state of the model: the clients, the bucket, and the messages between them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -11,19 +11,19 @@ use crate::core::tickets::{Mark, TicketsListed};
 /// How many earlier listings are kept, for those that are old.
 const LISTINGS: usize = 2;
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Clone, Debug)]
 pub(super) enum Waits {
-    /// It begins at this time.
+    /// The client begins at this time.
     Begin(Time),
     /// Its request is about to arrive.
     Arrival(Request),
     /// Its request was served, lost, or is late.
     Result(Request),
     Rest(Time),
-    /// It has ended.
+    /// The client has ended.
     Ended,
-    /// It does nothing any more, and has ended nothing.
+    /// The client does nothing any more, and has ended nothing.
     Crashed,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Request {
     pub(super) number: u64,
     /// When it was served.
     pub(super) served_at: Time,
-    /// What comes back, and when.
+    /// The result that comes back, and when.
     pub(super) result: Option<(Input, Time)>,
 }
 
@@ -67,9 +67,9 @@ pub(super) struct Client {
     /// The bucket that it has opened.
     pub(super) opened: u64,
     pub(super) watched: BTreeSet<String>,
-    /// What is on its way to it besides results.
+    /// The events on their way to the client, besides results.
     pub(super) events: VecDeque<Input>,
-    /// What has come, and is handled when it acts next.
+    /// The events that have come, and are handled when the client acts next.
     pub(super) arrived: Vec<Input>,
     /// When that copy of the last write of its ticket was sent which was stored.
     pub(super) stored_sent: Option<Instant>,
@@ -85,7 +85,7 @@ pub(super) struct Late {
     pub(super) request: Request,
 }
 
-/// What has happened on all ways to all states.
+/// Counts of the events on all ways to all states.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) grants: u64,
@@ -107,7 +107,7 @@ pub(super) struct State {
     pub(super) late: Vec<Late>,
 }
 
-/// Returns what a clock shows.
+/// Returns the time of a clock.
 pub(super) fn local(at: Time, ppm: i64) -> Instant {
     let at = at as i64;
     Instant::from_boot(Duration::from_micros((at + at * ppm / 1_000_000) as u64))
@@ -320,7 +320,7 @@ impl State {
         }
     }
 
-    /// Takes what the owner tells its front.
+    /// Takes the messages of the owner to its front.
     pub(super) fn listen(&mut self, client: usize, counts: &mut Counts) -> Result<(), String> {
         for message in self.client(client).owner.take_messages() {
             match message {
@@ -335,7 +335,7 @@ impl State {
                     let ends_at = self.now + KILL_AFTER;
                     let it = self.client(client);
                     match &mut it.command {
-                        // It ends within the time after SIGTERM.
+                        // The command ends within the time after SIGTERM.
                         Some(command) => {
                             command.ends_at =
                                 Some(command.ends_at.map_or(ends_at, |at| at.min(ends_at)));

@@ -1,4 +1,4 @@
-//! What goes wrong and until when: renewals that come too late, and locks that are let go.
+//! Faults and the time until which they happen: late renewals, and locks that are let go.
 
 use super::*;
 
@@ -22,8 +22,9 @@ impl Simulation {
         is_renewal && is_alone && !self.is_calm() && self.random.one_in(12)
     }
 
-    /// The process of a script is killed while its renewal is on the way. That arrives when the
-    /// server has just restored what it replaces, and the script asks again soon after.
+    /// The process of a script is killed while its renewal is on the way. The renewal arrives when
+    /// the server has just restored the ticket that it replaces, and the script asks again soon
+    /// after.
     pub(super) fn come_late(&mut self, id: usize, step: Step) {
         let arrives = self.now + 2 * LIFE + self.random.below(4 * LIFE);
         self.at(arrives, Event::Kill);

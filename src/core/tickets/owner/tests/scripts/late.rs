@@ -3,8 +3,8 @@
 use super::*;
 
 /// A renewal was on its way for so long that the marker of the end of its ticket had been removed,
-/// and found what a server that was killed had restored: it made the ticket young beside the next
-/// holder.
+/// and found the ticket that a killed server had restored: the renewal made the ticket young beside
+/// the next holder.
 #[test]
 fn a_renewal_that_comes_too_late_is_not_continued() {
     let mut first = process(false, 10, at(1));
@@ -25,7 +25,7 @@ fn a_renewal_that_comes_too_late_is_not_continued() {
         later.handle(Input::Listed(Ok(listed)), at(1));
         write(&mut later, replaces, 22, at(1));
     }
-    // One that names no time may come from any.
+    // A renewal that names no time may have been sent at any time.
     let mut later = process(false, 10, at(1));
     let mut own = standing("ge", 9, 7, ticket());
     own.ticket = Ok(ticket());
@@ -43,7 +43,7 @@ fn a_renewal_counts_for_the_lifetime_of_the_ticket_that_it_replaces() {
     let written = write(&mut grabber, 9, 21, at(1));
     let by = LISTED_AT.after(2 * SECOND);
     assert_eq!((written.lifetime, written.counts_if_stored_by), (10 * SECOND, Some(by)));
-    // It was sent for 10 s.
+    // The renewal was sent for 10 s.
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(1));
     let granted = write(&mut grabber, 21, 22, at(1));
     assert_eq!(granted.counts_if_stored_by, Some(LISTED_AT.after(10 * SECOND)));

@@ -1,9 +1,9 @@
-//! The fronts of the clients: what they are told, and their commands.
+//! The fronts of the clients: the messages to them, and their commands.
 
 use super::*;
 
 impl Simulation {
-    /// Takes what the owner tells its front.
+    /// Takes the messages of the owner to its front.
     pub(super) fn listen(&mut self, client: usize) {
         for told in self.clients[client].owner.take_messages() {
             self.show(format_args!("{client} told {told:?}"));
@@ -16,7 +16,7 @@ impl Simulation {
                     self.check_end(client, &why);
                     let now = self.now;
                     match &mut self.clients[client].command {
-                        // It ends within the time after SIGTERM.
+                        // The command ends within the time after SIGTERM.
                         Some(command) => command.ends_at = command.ends_at.min(now + R / 4),
                         None => self.clients[client].heard.push(Input::Done),
                     }
@@ -40,7 +40,7 @@ impl Simulation {
     }
 
     fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
-        // It is killed before that as a rule.
+        // The command is killed before that as a rule.
         let killed_at = self.clients[client].true_time(valid_until);
         let own = self.clients[client].owner.ticket.clone();
         if let Some(command) = &mut self.clients[client].command {

@@ -1,4 +1,4 @@
-//! What matters of an owner.
+//! The parts of an owner that matter.
 
 use super::super::*;
 use super::{Form, owner_of};
@@ -14,7 +14,7 @@ impl Form<'_> {
         assert!(messages.is_empty(), "they were taken");
         assert_eq!(*stood_at, None, "no script is searched");
         self.ticket(ticket);
-        // It matters whether these times since it have passed, no more.
+        // For the time since the beginning it matters whether these times have passed, no more.
         let most = asker.soft.and_then(|soft| soft.hard_after).unwrap_or_default();
         let most = most.max(Duration::from_micros(LIFE));
         self.add(self.now.since(*began).min(most).as_nanos() as i64);
@@ -52,7 +52,7 @@ impl Form<'_> {
         self.message(last_message.as_ref());
     }
 
-    /// What stands, and what may be met again in an old listing.
+    /// Takes in the tickets that stand, and those that may be met again in an old listing.
     fn seen(&mut self, seen: &Observed) {
         let entries = &self.state.bucket.entries;
         let key_of = |at| entries.iter().find(|(_, entry)| entry.revision == at).map(|it| it.0);
@@ -78,7 +78,7 @@ impl Form<'_> {
         }
     }
 
-    /// What was said last is not said again. A wait is heard by nobody.
+    /// Takes in the last message: it is not sent again. A message about a wait is heard by nobody.
     fn message(&mut self, last: Option<&ToFront>) {
         match last {
             None | Some(ToFront::Waiting { .. }) => self.add(0),
