@@ -194,7 +194,7 @@ impl Bucket for DirStore {
         if let (Stays::Retired, Ok(Written::Stored(revision))) = (stays, &written)
             && let Ok(folder) = self.folder()
         {
-            // Best effort: what is left does no harm.
+            // Best effort: a file that is left does no harm.
             let _ = folder.remove(key, *revision, deadline);
         }
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))

@@ -1,5 +1,5 @@
-//! When an agent follows the hints and messages of others. Whoever may publish them can send any
-//! number, and a read that follows one delays a renewal of this agent:
+//! When an agent follows the hints and messages of others. A client that may publish them can send
+//! any number, and a read that follows one delays a renewal of this agent:
 //!
 //! 1. The pause and the requests for switchover are read one by one, in the order of their hints,
 //!    with [`READ_GAP`] between two of them.
@@ -17,9 +17,9 @@ pub(super) const READ_GAP: Duration = Duration::from_millis(50);
 /// A key of an operator that is read when it may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperatorKey {
-    /// That of the pause.
+    /// The key of the pause.
     Pause,
-    /// That of the request for switchover of a seat.
+    /// The key of the request for switchover of a seat.
     Switchover(Seat),
 }
 
@@ -58,7 +58,8 @@ impl OperatorReads {
 /// The hints of the lock key of one seat.
 #[derive(Debug, Default)]
 pub(super) struct SeatHints {
-    /// What a read is to show at least, after the hints that were told since the last one.
+    /// The revision that a read is to show at least, after the hints that were told since the last
+    /// read.
     expected: Revision,
     /// The hint that is told later.
     delayed: Option<Option<Revision>>,
@@ -68,7 +69,7 @@ pub(super) struct SeatHints {
 impl SeatHints {
     /// Notes a hint, which names this revision if it names one.
     pub(super) fn add(&mut self, named: Option<Revision>) {
-        // One that names none may be of any revision.
+        // A hint that names no revision may be of any revision.
         let both = self.delayed.map(|delayed| delayed.and_then(|it| named.map(|new| it.max(new))));
         self.delayed = Some(both.unwrap_or(named));
     }
@@ -95,8 +96,8 @@ impl SeatHints {
         Some(named)
     }
 
-    /// Notes what a read has shown. Hints are told not before `delay` has passed if that is less
-    /// than they named.
+    /// Notes the revision that a read has shown. Hints are told not before `delay` has passed if
+    /// that revision is lower than they named.
     pub(super) fn was_read(&mut self, revision: Revision, now: Instant, delay: Duration) {
         let expected = std::mem::take(&mut self.expected);
         self.not_before = (revision < expected).then(|| now.after(delay));

@@ -97,7 +97,7 @@ fn of_content(content: &Content, revision: Revision) -> Result<LeaseEntry, Strin
         return Err(damaged(TERM));
     }
     Ok(LeaseEntry {
-        // It is compared as it is, and made harmless where it is printed.
+        // The holder is compared as it is, and made harmless where it is printed.
         holder: String::from_utf8(content.payload.clone()).map_err(|_| damaged("holder"))?,
         duration: lifetime(content).ok_or_else(|| damaged(LIFE))?,
         term,
@@ -164,8 +164,8 @@ impl Leases {
         self.bucket.write(&key, Expected::Key(at), &content, Stays::Kept, by)
     }
 
-    /// Has a write confirm that a lease stands at this revision, in the bucket that was opened:
-    /// what was read before is the last one then.
+    /// Has a write confirm that a lease stands at this revision, in the bucket that was opened: the
+    /// entry that was read before is the last one then.
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
         let (key, content) = (self.key(name), Content::default());
         let expected = Expected::OtherKey(&key, at);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(to_stored(None), none);
     }
 
-    /// Its holder may count on it for as long as a lease can last.
+    /// The holder of the lease may count on it for as long as a lease can last.
     #[test]
     fn a_lease_that_was_deleted_by_hand_is_not_free() {
         let deleted = Content::new([(OPERATION, "DEL".to_owned())], b"");

@@ -183,7 +183,8 @@ impl LockKey {
         let written = self.bucket.write(&key.key, expected, &content, Stays::Kept, deadline);
         if let Written::Stored(revision) = written {
             (key.known, key.is_held) = (revision, !record.is_blank());
-            // What was requested while the store was out of reach; a renewal comes first.
+            // A switchover may have been requested while the store was out of reach; a renewal
+            // comes first.
             if std::mem::take(&mut self.is_new) {
                 self.operator_reads.add(OperatorKey::Switchover(seat));
             }
@@ -241,7 +242,7 @@ impl LockKey {
                     }
                 };
                 self.operator_reads.ended(sys::now());
-                // What the caller has to do has waited for this.
+                // An act of the caller may have waited for this read.
                 if event.is_some() || sys::is_ready(wake) {
                     return Ok(event);
                 }
@@ -294,7 +295,7 @@ impl LockKey {
         }
     }
 
-    /// Reads the pause; returns what stands there if it has changed.
+    /// Reads the pause; returns the pause that stands if it has changed.
     fn read_changed_pause(&mut self) -> Option<Event> {
         let now = sys::now();
         let by = now.after(self.read_max);
@@ -315,8 +316,8 @@ impl LockKey {
         self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY))
     }
 
-    /// Reads the request for switchover of a seat. One that cannot be read is not followed: whoever
-    /// has made it says so again.
+    /// Reads the request for switchover of a seat. One that cannot be read is not followed: its
+    /// requester tells the agents of it again.
     fn read_switchover(&mut self, seat: Seat) -> Option<SwitchoverRequest> {
         let by = sys::now().after(self.read_max);
         switchover::read(&mut *self.bucket, &self.keys[0].key, seat, by).ok().flatten()

@@ -6,11 +6,11 @@
 //! | [`nats`] | a bucket on NATS servers |
 //! | [`dir`] | a bucket in a directory, and the tickets of `putex lock` there |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
-//! | [`question`] | what commands ask agents, and how those answer |
+//! | [`question`] | the questions of commands to agents, and the answers |
 //! | `follow_up` | when an agent follows hints and messages |
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
-//! | [`leases`] | the leases of `putex lease`, stored as entries; what this host has seen of them |
+//! | [`leases`] | the leases of `putex lease`, stored as entries; the notes of this host on them |
 //! | [`mark`] | the mark of a bucket that has been there for long enough |
 //! | [`pause`] | the pause of all agents of a key |
 //! | [`switchover`] | the request that a lock goes to another agent |
@@ -68,8 +68,8 @@ pub struct Content {
 /// The header of a marker, which the server stores when it removes the last entry of a key.
 const MARKER_REASON: &str = "Nats-Marker-Reason";
 
-/// The header with the number of the attempt that has written an entry: by it, whoever has made the
-/// attempt knows it again.
+/// The header with the number of the attempt that has written an entry: by it, the process that has
+/// made the attempt knows the attempt again.
 const ATTEMPT: &str = "Putex-Nonce";
 
 /// The header of a tombstone, an entry that says that its key was deleted.
@@ -176,7 +176,7 @@ fn is_below(key: &str, prefix: &str) -> bool {
 pub struct Selection<'a> {
     /// The keys `prefix.…` of each of these; all keys of the bucket for a blank one.
     pub prefixes: &'a [String],
-    /// And those of them only for which this is true.
+    /// A condition: only the keys for which it is true are listed.
     pub wanted: &'a dyn Fn(&str) -> bool,
 }
 
@@ -190,12 +190,12 @@ impl<'a> Selection<'a> {
 /// The selected keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// One entry for each key, tombstones included, in the order of the keys.
+    /// The entries, one for each key, tombstones included, in the order of the keys.
     pub entries: Vec<Entry>,
-    /// How long ago each of these was written, by the clock of the store; `None` where the store
-    /// does not tell.
+    /// How long ago each of these entries was written, by the clock of the store; `None` where the
+    /// store does not tell.
     pub ages: Vec<Option<Duration>>,
-    /// The time of the store when it was asked, if it tells that.
+    /// The time of the store when it was asked, if the store tells its time.
     pub at: Option<StoreTime>,
     /// The listing is complete up to this revision of the bucket.
     pub last: Revision,
@@ -215,12 +215,12 @@ pub enum Hint {
     },
     /// The status of this agent is requested, see [`AgentMessage::Status`].
     StatusRequested {
-        /// Whether the agent is to read what operators have requested.
+        /// Whether the agent is to read the requests of operators.
         reads_requests: bool,
     },
     /// An agent has answered an [`AgentMessage::Question`].
     Answered(Box<AgentAnswer>),
-    /// This user may not ask agents: what the server says.
+    /// This user may not ask agents; the message of the server.
     NotAsked(String),
     /// The wake descriptor is readable.
     Woken,
@@ -235,7 +235,7 @@ pub enum Hint {
 pub enum Stays {
     /// Until it is replaced.
     Kept,
-    /// It is the last of its key: the store may remove it at once.
+    /// The entry is the last of its key: the store may remove it at once.
     Retired,
     /// The store may remove it after this time.
     For(Duration),
@@ -244,7 +244,7 @@ pub enum Stays {
 /// How a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// It is made if it does not exist.
+    /// The bucket is made if it does not exist.
     Make,
     /// Nothing is made or written. The random id of the bucket is blank if it has none yet.
     ReadOnly,
@@ -280,11 +280,11 @@ pub fn open_existing(
     Ok(opened.map(|(info, _)| info))
 }
 
-/// What an agent, or a command that asks agents, sends. Best effort.
+/// A message of an agent, or of a command that asks agents. Best effort.
 #[derive(Clone, Copy, Debug)]
 pub enum AgentMessage<'a> {
-    /// What agents do is asked for. In NATS their answers are hints; in a directory they are files
-    /// of the agents.
+    /// A question to agents about their status. In NATS their answers are hints; in a directory
+    /// they are files of the agents.
     Question(&'a AgentQuestion),
     /// The status of this agent, for those that requested it before [`Hint::StatusRequested`].
     Status(&'a AgentStatus),
@@ -293,9 +293,9 @@ pub enum AgentMessage<'a> {
 /// The keys that are used when a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstKeys<'a> {
-    /// Those that are subscribed to, before a key is read: no change after the read is missed.
+    /// The keys that are subscribed to, before a key is read: no change after the read is missed.
     pub subscribed: &'a [&'a str],
-    /// Those that are read.
+    /// The keys that are read.
     pub read: &'a [&'a str],
 }
 

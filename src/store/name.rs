@@ -22,7 +22,7 @@ const OWN_ROOTS: [&str; 3] = ["lease", TICKET_ROOT, "putex"];
 /// The first element of the keys of tickets.
 pub const TICKET_ROOT: &str = "lock";
 
-/// Returns why a command is refused that uses what is in a bucket, which does not exist: only a
+/// Returns why a command is refused that uses the content of a bucket that does not exist: only a
 /// command that gets a lock or a lease makes the bucket.
 pub fn no_such_bucket(bucket: &str) -> String {
     format!(

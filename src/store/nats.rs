@@ -55,8 +55,8 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 /// 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// Longest wait for one answer of the only server. One to which thousands of agents return together
-/// answers late, and an attempt that is given up was work for nothing.
+/// Longest wait for one answer of the only server. A server to which thousands of agents return
+/// together answers late, and an attempt that is given up was work for nothing.
 const ONLY_ANSWER_MAX: Duration = Duration::from_secs(9);
 
 /// The reason to make no request before the bucket is open.
@@ -98,7 +98,7 @@ pub struct NatsStore {
     bucket: Result<OpenBucket, String>,
     /// The end of the last write, if it had no answer.
     unanswered_write: Option<Instant>,
-    /// What clients of micro services find, if anything.
+    /// The service that clients of micro services find, if there is one.
     micro: Option<MicroService>,
 }
 
@@ -134,7 +134,7 @@ impl NatsStore {
         }
     }
 
-    /// Returns what the connected server says of itself.
+    /// Returns the description of the connected server, as it has sent it.
     pub fn server(&self) -> Option<&ServerInfo> {
         self.client.server()
     }

@@ -7,7 +7,7 @@
 //! | header | value |
 //! |---|---|
 //! | `Putex-Life` | for how many milliseconds it lasts |
-//! | `Putex-Nonce` | decimal: by it, whoever has written a pause knows it |
+//! | `Putex-Nonce` | decimal: by it, the writer of a pause knows it |
 //! | `Putex-By` | who has requested it, for people |
 //!
 //! The payload is the reason, for people. The pause lasts by the clock of the store.
@@ -30,13 +30,13 @@ const REASON_MAX: usize = 200;
 /// A pause as it is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPause {
-    /// How long it lasts.
+    /// How long the pause lasts.
     pub lasts: Duration,
-    /// Who has requested it, for people.
+    /// The requester of the pause, for people.
     pub by: String,
     /// The reason, for people.
     pub reason: String,
-    /// A random number, by which whoever has written it knows it.
+    /// A random number, by which the writer of the pause knows it.
     pub number: u64,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::AgentStatus;
 
-/// A question of a command to agents: what do they do?
+/// A question of a command to agents about their status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentQuestion {
     /// A random number. Answers to the last one count.
@@ -16,7 +16,8 @@ pub struct AgentQuestion {
     pub bucket: String,
     /// Their keys.
     pub keys: BTreeSet<String>,
-    /// Whether they read what operators have requested: a hint may be lost, or the bucket has none.
+    /// Whether the agents read the requests of operators: a hint may be lost, or the bucket has
+    /// none.
     pub reads_requests: bool,
 }
 
@@ -33,6 +34,6 @@ impl AgentQuestion {
 pub struct AgentAnswer {
     /// The key of the agent.
     pub key: String,
-    /// What it does.
+    /// The status of the agent.
     pub status: AgentStatus,
 }

@@ -5,9 +5,9 @@
 //!
 //! 1. Every pause is random.
 //! 2. A holder has a short one. An agent that holds nothing waits longer, and until then adds
-//!    nothing to the load: what it knows of the lock counts on.
-//!    Pauses of T/2 - R/4 to T - R/2 were too short: after a restart under 10,000 agents, 1317, 652
-//!    and 639 renewals came too late, and 42, 64 and 467 with these.
+//!    nothing to the load: its knowledge of the lock counts on. Pauses of T/2 - R/4 to T - R/2 were
+//!    too short: after a restart under 10,000 agents, 1317, 652 and 639 renewals came too late, and
+//!    42, 64 and 467 with these.
 
 use std::time::Duration;
 

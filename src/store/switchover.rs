@@ -10,7 +10,7 @@
 //! | `Putex-Seat` | decimal |
 //! | `Putex-Term` | the term of the lock that is to go |
 //! | `Putex-Life` | for how many milliseconds it may be begun |
-//! | `Putex-Nonce` | decimal: by it, whoever has written a request knows it |
+//! | `Putex-Nonce` | decimal: by it, the writer of a request knows it |
 //! | `Putex-From`, `Putex-By` | the holder, and who has requested it, for people |
 //!
 //! The payload is the token of the agent that is to have the lock. The request lasts by the clock
@@ -38,11 +38,11 @@ pub struct Switchover {
     pub term: Revision,
     /// Token of the holder, for people.
     pub from: String,
-    /// Token of the agent that is to have it.
+    /// Token of the agent that is to have the lock.
     pub to: String,
-    /// For how long it may be begun.
+    /// The time within which the switchover may be begun.
     pub lasts: Duration,
-    /// Who has requested it, for people.
+    /// The requester of the switchover, for people.
     pub by: String,
     /// A random number, by which a command that has written it knows it.
     pub number: u64,

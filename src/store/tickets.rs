@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `lock.<element>...<nonce>` | a ticket; the nonce is the client's own |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
-//! | `putex.seen.<element>...<clock>` | what processes of a host have seen that did not wait |
+//! | `putex.seen.<element>...<clock>` | the notes of the processes of a host that did not wait |
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
 //! or loses, never both. The server removes the tombstone after a time. A server that is killed
@@ -213,7 +213,7 @@ impl Tickets {
         other.ticket.as_ref().is_ok_and(|ticket| ticket.incarnation == self.own.incarnation)
     }
 
-    /// Notes what this host has seen, in the place of this revision of its notes.
+    /// Writes the notes of this host, in the place of this revision of them.
     pub fn note(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
         self.bucket.write(
             &self.notes_key,
@@ -294,7 +294,8 @@ impl Tickets {
     }
 }
 
-/// Returns the key of the notes of processes that have this clock. Who has none reads none.
+/// Returns the key of the notes of processes that have this clock. A process without a clock reads
+/// none.
 fn notes_key(elements: &str, clock: &str) -> String {
     format!("{NOTES_ROOT}.{elements}.{clock}").trim_end_matches('.').to_owned()
 }
@@ -304,8 +305,8 @@ fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) ->
     move |key| earlier_keys.may_have(key) && may_conflict(name, key)
 }
 
-/// Returns how long the marker stays with which an owner ends the ticket of a key. That of
-/// `putex grab` may be continued by who finds it.
+/// Returns how long the marker stays with which an owner ends the ticket of a key. A ticket of
+/// `putex grab` may be continued by any process of its requester.
 fn stays(key: &str, lifetime: Duration) -> Stays {
     let element = key.rsplit('.').next().unwrap_or(key);
     match element.starts_with(ELEMENT_PREFIX) {
@@ -356,7 +357,8 @@ mod tests {
         let removed = tickets.remove(&standing[0], "beta", by);
         let Written::Stored(marker) = removed else { panic!("{removed:?}") };
         assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));
-        // It says who has written it, also where the answer to that was lost.
+        // The marker says which attempt has written it, also where the answer to that write was
+        // lost.
         let of_attempt = |attempt: u64| {
             let bucket = Box::new(DirStore::new(base.clone(), "putex"));
             let mut tickets = Tickets::new(bucket, &Ticket { attempt, ..ticket.clone() }, "");

@@ -151,7 +151,7 @@ impl Folder {
     }
 
     /// Waits for the lock of the whole bucket until this instant, or for ever; `None` if it was not
-    /// had in time. Whoever has the lock of an incomplete bucket completes it.
+    /// had in time. The holder of the lock of an incomplete bucket completes it.
     ///
     /// # Errors
     ///
@@ -185,8 +185,8 @@ impl Folder {
         Ok(if locked { held() } else { None })
     }
 
-    /// Returns the identity of the bucket, which is the one that was had before if one was, and
-    /// whether this has made it. The caller has the lock.
+    /// Returns the identity of the bucket, which is the one that this process had before if it had
+    /// one, and whether this call has made the bucket. The caller has the lock.
     fn identify(&self) -> StoreResult<(&BucketId, bool)> {
         self.verify_path()?;
         if let Some(id) = self.id.get() {
@@ -364,7 +364,7 @@ impl Folder {
         path.display().to_string()
     }
 
-    /// Returns whether the bucket was removed or replaced: what is in it is worth nothing.
+    /// Returns whether the bucket was removed or replaced: its content is worth nothing.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
@@ -388,8 +388,8 @@ fn id_of(body: &[u8]) -> Option<BucketId> {
     Some(BucketId { epoch, created: created.to_owned() })
 }
 
-/// Returns the kind of the error of a system call. What is no file or folder of this program, or on
-/// a file system without locks, stays so until a person changes it.
+/// Returns the kind of the error of a system call. A path that is no file or folder of this
+/// program, or on a file system without locks, stays so until a person changes it.
 pub(super) fn kind_of(error: &io::Error) -> StoreErrorKind {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,

@@ -23,7 +23,7 @@ const LOCAL_FILE_SYSTEMS: [u64; 18] = [
     0x7366746e,
 ];
 
-/// Opens the folder at `path`; creates it and `base` when they do not exist, but not what is above
+/// Opens the folder at `path`; creates it and `base` when they do not exist, but no folder above
 /// `base`: a mistyped path must not be a lock that nobody else has.
 ///
 /// # Errors

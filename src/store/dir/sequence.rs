@@ -35,7 +35,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns that of a new bucket.
+    /// Returns the sequence of a new bucket.
     pub(crate) fn new(boot: &str) -> Sequence {
         Sequence { last: 0, reserved: 0, boot: boot.to_owned() }
     }

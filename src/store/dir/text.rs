@@ -17,7 +17,7 @@ const TRAILER_BYTES: usize = END.len() + 16 + 1;
 /// The kinds of the files of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// That a command has asked the agents of the key what they do.
+    /// The question of a command to the agents of the key.
     Question,
     /// The entry of the key.
     Record,

@@ -4,21 +4,21 @@
 //! and written under the lock of the folder: see `Folder::enter`. So a ticket that was
 //! granted once stays so as long as it stands, and needs no renewal.
 //!
-//! That of `putex lock` stands as long as a process has a shared lock of its file, which is one of
-//! the open file description (`F_OFD_SETLK` of fcntl(2)): it ends with the last descriptor of that,
-//! however the processes end. The command inherits a second description, which has the file locked
-//! too, and cannot write. Whoever waits for the end of a ticket asks for an exclusive lock of its
-//! file, which no ticket has. What is left of a ticket that has ended is removed by whoever finds
-//! it.
+//! A ticket of `putex lock` stands as long as a process has a shared lock of its file, which is one
+//! of the open file description (`F_OFD_SETLK` of fcntl(2)): the lock ends with the last descriptor
+//! of that description, however the processes end. The command inherits a second description, which
+//! has the file locked too, and cannot write. A waiter for the end of a ticket asks for an
+//! exclusive lock of its file, which no ticket has. The file of a ticket that has ended is removed
+//! by the process that finds it.
 //!
-//! That of `putex grab` has no process. It stands until an instant of this boot, which is in its
-//! header `Putex-Until`.
+//! A ticket of `putex grab` has no process. It stands until an instant of this boot, which is in
+//! its header `Putex-Until`.
 //!
 //! # Invariants
 //!
 //! * A file is created, written and locked while nobody else lists tickets. So a process that is
 //!   killed at any instant leaves a gap in the numbers, and files that nobody has locked.
-//! * No number is that of two tickets, so whoever ends a ticket needs no lock.
+//! * No number is that of two tickets, so a process that ends a ticket needs no lock.
 //! * A file of which nobody knows whether its ticket stands is an error that names it.
 
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ use crate::store::{Content, Entry, StoreError, StoreResult};
 use crate::sys;
 use crate::sys::raw::{self, FileLock};
 
-/// How many tickets for other names are looked at when one is added: what is left of a ticket that
-/// has ended is removed also if nobody asks for its name again.
+/// How many tickets for other names are looked at when one is added: the file of a ticket that has
+/// ended is removed also if nobody asks for its name again.
 const LOOKED_AT: usize = 2;
 
 /// A number above those of all tickets that stand.
@@ -49,9 +49,9 @@ pub const LAST: Revision = Revision(u64::MAX);
 /// The tickets for a name, and those above and below it.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// Those that stand, in their order.
+    /// The tickets that stand, in their order.
     pub standing: Vec<StoredTicket>,
-    /// When some of these end by themselves, by their keys.
+    /// The instants at which some of these tickets end by themselves, by their keys.
     pub ends: BTreeMap<String, Instant>,
 }
 
@@ -75,16 +75,17 @@ pub struct Entered<'a> {
     keys: Vec<(Kind, String)>,
 }
 
-/// A ticket of this process. It ends when it is dropped, unless the command, or what that has left
-/// behind, has it too.
+/// A ticket of this process. It ends when it is dropped, unless the command, or a process that the
+/// command has left behind, has the ticket too.
 pub struct OwnTicket {
     folder: Rc<Folder>,
     /// The name of its file.
     file_name: String,
-    /// Its number.
+    /// The number of the ticket.
     pub number: Revision,
     file: File,
-    /// What the command inherits, which has the ticket too; `None` if it does not inherit it.
+    /// The file that the command inherits, which then has the ticket too; `None` if the command
+    /// does not inherit it.
     pub inherited: Option<File>,
 }
 
@@ -217,7 +218,8 @@ impl Entered<'_> {
         Ok(found)
     }
 
-    /// Returns a number above those of all tickets: one of the same number would be overwritten.
+    /// Returns a number above those of all tickets: a ticket of the same number would be
+    /// overwritten.
     fn next(&self) -> StoreResult<Revision> {
         let numbers = self.keys.iter().filter_map(|(_, key)| Some(parts_of(key)?.1));
         self.folder.next(numbers.max().unwrap_or_default())
@@ -268,19 +270,19 @@ impl Entered<'_> {
         };
         let locked = lock_both();
         if locked.is_err() {
-            // Best effort: whoever finds a file that nobody has locked removes it.
+            // Best effort: the process that finds a file that nobody has locked removes it.
             let _ = folder.unlink(at);
         }
         Ok((file, locked?))
     }
 
-    /// Removes what is left of some tickets that have ended, whatever their names. Each number
-    /// looks at other ones.
+    /// Removes the files of some tickets that have ended, whatever their names. Each number looks
+    /// at other files.
     fn remove_some(&self, number: Revision) {
         let folder = self.folder;
         let first = number.0.checked_rem(self.keys.len() as u64).unwrap_or_default();
         for (kind, key) in self.keys.iter().cycle().skip(first as usize).take(LOOKED_AT) {
-            // Best effort: whoever asks for that name is told what is wrong.
+            // Best effort: a process that asks for that name is told the error.
             if let Ok(None) = folder.ticket(*kind, key) {
                 let _ = folder.unlink(&kind.file_of(key));
             }
@@ -334,8 +336,8 @@ impl Drop for OwnTicket {
     fn drop(&mut self) {
         let OwnTicket { folder, file_name, file, inherited, .. } = self;
         drop(inherited.take());
-        // Best effort: what is left is removed by whoever finds it. Others may have the ticket, and
-        // another file may have its name.
+        // Best effort: a file that is left is removed by the process that finds it. Others may have
+        // the ticket, and another file may have its name.
         let is_last = || raw::try_lock_file(&*file, FileLock::Exclusive).is_ok_and(|it| it);
         if folder.names(file_name, file) == Ok(true) && is_last() {
             let _ = folder.unlink(file_name);
@@ -349,8 +351,8 @@ impl Drop for OwnTicket {
 ///
 /// When the file system has no such locks, or the system no random numbers.
 pub fn wait_for_end(file: File) -> io::Result<()> {
-    // Of a byte of its own: one that is stopped while it has the lock keeps no other waiting. The
-    // lock ends with the file.
+    // Each waiter locks a byte of its own: one that is stopped while it has the lock keeps no other
+    // waiting. The lock ends with the file.
     raw::lock_byte(file, sys::random()? as u32)
 }
 

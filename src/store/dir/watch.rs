@@ -1,4 +1,4 @@
-//! What changes in a folder, as inotify(7) tells it.
+//! The changes in a folder, as inotify(7) reports them.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -50,7 +50,7 @@ impl Watch {
         self.subscribed.extend(keys.iter().map(|key| (*key).to_owned()));
     }
 
-    /// Reads what has changed; returns whether that is something subscribed to, or the whole
+    /// Reads the changes; returns whether a key that is subscribed to has changed, or the whole
     /// bucket.
     pub(crate) fn has_changed(&mut self, folder: &Folder) -> bool {
         self.read_events(folder);

@@ -1,9 +1,9 @@
-//! What this host has seen of leases, kept for its next commands in files that do not outlive a
+//! The notes of this host on leases, kept for its next commands in files that do not outlive a
 //! boot.
 //!
 //! The folder has up to 256 files, each with up to 16 lines, the last ones first: a lease that is
-//! not asked for again is forgotten when others need its line. That, and a file that is lost or
-//! damaged, costs time only.
+//! not asked for again is forgotten when others need its line. A lease that is forgotten, and a
+//! file that is lost or damaged, cost time only.
 //!
 //! A line is the name of a lease, or `-` for its bucket, and [`Observed::to_text`].
 
@@ -46,7 +46,7 @@ impl NotesFolder {
         Ok(NotesFolder { path, clock })
     }
 
-    /// Returns what was noted on a lease of the bucket with this id.
+    /// Returns the notes on a lease of the bucket with this id.
     pub fn read(&self, epoch: &str, name: &Name, now: Instant) -> Observed {
         let mut observed = Observed::nothing(&self.clock, epoch);
         for word in [&name.to_string(), OF_BUCKET] {

@@ -22,7 +22,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
     match error.err_code {
         code::WRONG_LAST => Written::Moved(error.revision().map(Revision)),
         code::BUSY => Written::Unknown("busy: another write of this key is in flight".to_owned()),
-        // The leader failed to store what its followers may have stored.
+        // The leader failed to store a message that its followers may have stored.
         code::STORE_FAILED if replicated => Written::Unknown(format!("write: {error}")),
         // The server decides these before it hands the message to the store.
         code::STORE_FAILED

@@ -1,4 +1,4 @@
-//! What the servers of a cluster say of themselves, and the state of the connection, for
+//! The reports of the servers of a cluster on themselves, and the state of the connection, for
 //! `putex doctor`.
 
 use std::os::fd::AsFd as _;
@@ -21,7 +21,7 @@ const OF_JETSTREAM: &str = "$SYS.REQ.SERVER.PING.JSZ";
 /// So many servers are listed.
 const SERVERS_MAX: usize = 256;
 
-/// When a server has what it acknowledges written to its disk.
+/// When a server has the writes that it acknowledges written to its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// Before it acknowledges.
@@ -30,21 +30,21 @@ pub enum SyncMode {
     Every(Duration),
 }
 
-/// What a server says of itself.
+/// The report of a server on itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterServer {
-    /// Its name.
+    /// The name of the server.
     pub name: String,
-    /// Its version.
+    /// The version of the server.
     pub version: String,
     /// When it has files written, if it tells.
     pub sync: Option<SyncMode>,
 }
 
 impl NatsStore {
-    /// Returns what the servers of the connected server's cluster say of themselves, in the order
-    /// of their names: those that answer within `wait`, which is waited twice. None if the user may
-    /// not ask them.
+    /// Returns the reports of the servers of the connected server's cluster on themselves, in the
+    /// order of their names: of the servers that answer within `wait`, which is waited twice. None
+    /// if the user may not ask them.
     pub fn cluster_servers(&mut self, wait: Duration) -> Vec<ClusterServer> {
         let cluster = self.client.server().and_then(|server| server.cluster.clone());
         let mut servers: Vec<ClusterServer> = Vec::new();

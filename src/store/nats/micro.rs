@@ -2,10 +2,10 @@
 //! of commands to the agents of some keys, which are requests for statistics.
 //!
 //! A request of a command has a payload, an [`AgentQuestion`] as JSON: other agents do not answer.
-//! One without is answered by all.
+//! A request without a payload is answered by all.
 //!
-//! Whoever may publish below `$SRV` decides how many requests come, how large they are, and where
-//! their answers go. The connection is that of the lock, so:
+//! A client that may publish below `$SRV` decides how many requests come, how large they are, and
+//! where their answers go. The connection is that of the lock, so:
 //!
 //! 1. No more than one request each 5 ms is answered in the long run, and 50 at once.
 //! 2. If many more come, or large ones, the subscriptions end for a minute: the server sends
@@ -29,16 +29,16 @@ use crate::sys;
 /// How often requests may come in the long run.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// By so many of these times at least requests come too early that are not answered.
+/// A request that comes too early by so many of these times, or more, is not answered.
 const EARLY_MAX: u32 = 50;
 
-/// By more of these times they come too early when the subscriptions end.
+/// The subscriptions end when a request comes too early by more of these times.
 const FLOOD: u32 = 1000;
 
-/// For how long.
+/// The time for which the subscriptions end.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A request has no payload. One with so many bytes counts as a further one.
+/// So many bytes of the payload of a request count as a further request.
 const BYTES_OF_ONE: usize = 8 << 10;
 
 /// How long a client waits for statistics at the longest.
@@ -58,7 +58,7 @@ pub(super) struct MicroService {
     pace: Pace,
     /// The numbers of its subscriptions; none while there are none.
     subscriptions: Vec<u64>,
-    /// They are not made again before then.
+    /// The subscriptions are not made again before this instant.
     paused_until: Option<Instant>,
     stats: EndpointStats,
     /// The clients that wait for statistics, and since when.
@@ -82,7 +82,7 @@ impl MicroService {
         }
     }
 
-    /// Forgets what was on a connection that is lost.
+    /// Forgets the subscriptions and the waiting clients of a connection that is lost.
     pub(super) fn forget_connection(&mut self) {
         self.subscriptions.clear();
         self.waiting.clear();
@@ -138,7 +138,7 @@ impl NatsStore {
     pub(super) fn receive_micro(&mut self, message: &Message) -> Option<Hint> {
         let micro = self.micro.as_mut()?;
         let kind = micro.service.requested(&message.subject)?;
-        // What was under way when the subscriptions ended.
+        // The request was under way when the subscriptions ended.
         if micro.subscriptions.is_empty() {
             return None;
         }

@@ -79,7 +79,7 @@ impl NatsStore {
         Ok(Some((bucket, entries)))
     }
 
-    /// Forgets what was subscribed to on a connection that is lost.
+    /// Forgets the subscriptions and the listing of a connection that is lost.
     fn forget_lost_connection(&mut self) {
         if !self.client.is_connected() {
             self.subscribed.clear();
@@ -149,8 +149,8 @@ impl NatsStore {
         has_ttl.then_some(()).ok_or_else(none)
     }
 
-    /// Returns what can go wrong with this number of copies in this cluster, and with the
-    /// domain of the connected server.
+    /// Returns the hazards of this number of copies in this cluster, and with the domain of the
+    /// connected server.
     pub(super) fn hazards(&self, replicas: u32, cluster: Option<&String>) -> Vec<String> {
         let NatsSettings { bucket, api, .. } = &self.settings;
         let Some(ServerInfo { address, name, domain, .. }) = self.client.server() else {
@@ -201,7 +201,7 @@ impl NatsStore {
             match self.info(deadline)? {
                 // Another client is creating it: the time of creation is set last.
                 Some(info) if !info.is_made() => self.pause(deadline)?,
-                // It may be what a server that is cut off remembers.
+                // The bucket may be one that a server that is cut off remembers.
                 Some(info) if !info.has_leader => {
                     let text = format!("bucket: {} {NO_LEADER}", self.stream);
                     return Err(Kind::Unreachable.error(text));

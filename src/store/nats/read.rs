@@ -41,7 +41,7 @@ impl NatsStore {
             self.close_if_deleted(deadline);
         }
         let answered = !matches!(read, Err(StoreError { kind: Kind::Unreachable, .. }));
-        // A leader that is cut off from its replicas reads what it had, and stores nothing.
+        // A leader that is cut off from its replicas reads its old entries, and stores nothing.
         let is_doubted = self.unanswered_write.is_some_and(|at| began.since(at) < DOUBT_MAX);
         if !answered || !is_doubted {
             self.client.note_answer(answered, began);
@@ -237,8 +237,9 @@ impl NatsStore {
     }
 }
 
-/// Returns the age of what was stored at that time, by the clock of the server that has stored it;
-/// `None` if this is far in the future, by the clock of the one that is asked: the clocks differ.
+/// Returns the age of an entry that was stored at that time, by the clock of the server that has
+/// stored it; `None` if this is far in the future, by the clock of the one that is asked: the
+/// clocks differ.
 pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duration> {
     match now?.duration_since(stored) {
         Ok(age) => Some(age),

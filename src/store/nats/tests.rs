@@ -32,7 +32,8 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
     }
 }
 
-/// It counted as new: a ticket that a server had restored was continued beside the next holder.
+/// Such an entry counted as new: a ticket that a server had restored was continued beside the next
+/// holder.
 #[test]
 fn what_is_stored_far_in_the_future_has_no_age() {
     let (stored, second) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
@@ -140,7 +141,7 @@ fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
     }
 }
 
-/// One round trip: the reads of the listing travel with the write.
+/// The listing takes no round trip of its own: its reads travel with the write.
 #[test]
 fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     let fake = FakeServer::once(|peer| {
@@ -185,7 +186,7 @@ fn a_listing_without_a_leader_is_none() {
     );
 }
 
-/// The answer of a leader that was cut off from its replicas: it still shows what it had.
+/// The answer of a leader that was cut off from its replicas: it still shows its old entries.
 fn remembered() -> String {
     let config = bucket::create("locks", 3);
     format!(
@@ -249,7 +250,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
     }
 }
 
-/// What decides is the leader: the connected server may be a leafnode.
+/// The leader decides: the connected server may be a leafnode.
 #[test]
 fn a_bucket_whose_leader_is_too_old_is_refused_with_the_version_that_is_needed() {
     let accept = |for_locks, level: &str, time: &str| {
@@ -284,7 +285,7 @@ fn a_bucket_whose_leader_is_too_old_is_refused_with_the_version_that_is_needed()
     }
 }
 
-/// It would make a bucket that is refused then.
+/// The server would make a bucket that is refused then.
 #[test]
 fn a_server_that_is_too_old_is_not_asked_to_make_a_bucket() {
     for (version, for_locks, needed) in

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
         let whole = to_content(&ticket("a"), Some(Revision(5)));
-        // What the owner had seen before costs time only, as does a grant that nobody knows of.
+        // A damaged `Putex-Granted` says that the ticket was not granted, which costs time only.
         let is_needed = |at: &usize| whole.headers[*at].0 != GRANTED;
         for at in (0..whole.headers.len()).filter(is_needed) {
             let mut damaged = whole.clone();

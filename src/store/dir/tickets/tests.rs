@@ -97,7 +97,7 @@ fn a_ticket_stands_as_long_as_one_of_its_files_is_open_and_leaves_nothing_behind
     assert_eq!((base.standing("a"), base.standing("a/b/d")), (vec![1], vec![1]));
     assert_eq!((base.standing("c"), base.standing("x")), (vec![2], vec![]));
     assert_eq!(base.files(), ["lock.a.b.1.held", "lock.c.2.held"]);
-    // What a command has inherited, which runs on.
+    // The file that a command has inherited, which runs on.
     let inherited = first.inherited.take().expect("a file");
     let stored = base.find("a").standing.remove(0);
     let waited_for = base.open().open_to_wait(&stored).expect("an answer").expect("a file");
@@ -155,7 +155,7 @@ fn waiters_of_one_ticket_do_not_wait_for_each_other() {
     drop(stopped);
 }
 
-/// What is there of a ticket that was added, at each step of its writer.
+/// The file of a ticket that was added, at each step of its writer.
 #[test]
 fn a_writer_that_was_killed_at_any_step_leaves_a_gap_in_the_numbers_at_most() {
     let base = Base::new();
@@ -167,7 +167,7 @@ fn a_writer_that_was_killed_at_any_step_leaves_a_gap_in_the_numbers_at_most() {
         fs::write(base.path(TEMP), &whole[..at]).expect("a file");
         assert_eq!(base.standing("a/b"), [1], "up to {at}");
     }
-    // It had its name, and its process was killed; what a power failure has left of it.
+    // The file had its name, and its process was killed; the content that a power failure has left.
     for content in [&whole[..], &whole[..9], b"", &[0; 100]] {
         fs::write(base.path("lock.b.2.held"), content).expect("a file");
         assert_eq!(base.standing("b"), [0; 0]);
@@ -198,9 +198,10 @@ fn a_ticket_that_has_another_content_keeps_its_number_and_its_lock() {
     let waiter = other.open_to_wait(&stored).expect("an answer").expect("a file");
     let with_slot = Ticket { slot: Some(1), ..slots };
     tickets.inside().replace(&mut own, &with_slot).expect("it is written");
-    // Whoever found it before would wait for the end of the slot that it has got since.
+    // A waiter that found the ticket before would wait for the end of the slot that it has got
+    // since.
     assert!(other.open_to_wait(&stored).expect("an answer").is_none());
-    // Whoever waits for the end looks again.
+    // A waiter for the end looks again.
     wait_for_end(waiter).expect("a lock");
     let again = base.find("a").standing.remove(0);
     assert_eq!((again.number, again.ticket.expect("a ticket").slot), (Revision(1), Some(1)));
@@ -223,7 +224,7 @@ fn a_ticket_until_an_instant_ends_by_itself_and_leaves_nothing_behind() {
     assert_eq!(again, Ok(number));
     assert_eq!(base.standing("a"), [0; 0]);
     assert_eq!(base.files(), [""; 0]);
-    // It is looked at whenever a ticket is added.
+    // The file is looked at whenever a ticket is added.
     base.add_until("a", sys::now());
     drop(base.add("b"));
     assert_eq!(base.files(), [""; 0]);
@@ -240,7 +241,7 @@ fn what_is_left_of_tickets_is_removed_also_if_nobody_asks_for_their_names_again(
     }
     (0..40).for_each(|_| drop(base.add("other")));
     assert!(base.files().iter().all(|name| name.ends_with(".until")), "{:?}", base.files());
-    // Who could tell whether it stands?
+    // Nobody could tell whether such a ticket stands.
     assert_eq!(base.files().len(), names.len());
 }
 
@@ -293,8 +294,8 @@ fn a_process_that_does_not_know_the_boot_keeps_the_tickets_of_the_others() {
     assert_eq!((base.standing("a"), numbers(&found.standing)), (both.to_vec(), both.to_vec()));
 }
 
-/// It saw a clock that was 100 seconds ahead, took the tickets of others for run out, and was
-/// granted.
+/// The process saw a clock that was 100 seconds ahead, took the tickets of others for run out, and
+/// was granted.
 #[test]
 fn a_process_with_another_clock_may_not_write_a_ticket_that_ends_by_itself_and_judges_none() {
     let base = Base::new();

@@ -1,4 +1,4 @@
-//! What servers say of themselves, asked of a scripted one.
+//! The reports of servers on themselves, requested from a scripted server.
 
 use super::*;
 

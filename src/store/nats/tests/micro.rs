@@ -1,5 +1,5 @@
-//! The agent as a micro service, beside a scripted server: what is subscribed to, whom it answers,
-//! and what a flood of requests does.
+//! The agent as a micro service, beside a scripted server: its subscriptions, its answers, and the
+//! effect of a flood of requests.
 
 use std::os::fd::AsFd;
 use std::time::SystemTime;
@@ -66,7 +66,7 @@ fn the_subscriptions_are_made_once_and_nothing_is_sent_while_nobody_requests_any
     let fake = FakeServer::once(|peer| {
         peer.accept_client();
         let number = take_subscriptions(peer);
-        // It means nothing, so the wait goes on, and so does the next one.
+        // The request means nothing, so the wait goes on, and so does the next one.
         for _ in 0..3 {
             peer.send(&format!("MSG $SRV.SCHEMA {number} _INBOX.a 0\r\n\r\n"));
             peer.send(&hint_of_web());
@@ -173,7 +173,7 @@ fn a_flood_ends_the_subscriptions_and_not_the_hints() {
         for _ in 1..3 {
             assert_eq!(peer.frame().words[0], "UNSUB");
         }
-        // What was under way.
+        // The requests that were under way.
         peer.send(&ping.repeat(10));
         peer.send(&hint_of_web());
         assert!(peer.is_waited_for(), "more was sent");
@@ -220,7 +220,7 @@ fn an_agent_answers_questions_that_are_for_it() {
     fake.finish();
 }
 
-/// What a command asks, and what it takes for an answer.
+/// The question of a command, and the messages that it takes for an answer.
 #[test]
 fn the_answers_of_agents_of_the_bucket_are_hints_of_who_has_asked() {
     let fake = FakeServer::once(|peer| {

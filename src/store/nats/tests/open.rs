@@ -1,4 +1,4 @@
-//! Opening a bucket: what is asked, and what is made of the answers.
+//! Opening a bucket: the requests, and the results that follow from the answers.
 
 use base64ct::{Base64, Encoding as _};
 
