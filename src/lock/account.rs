@@ -1,4 +1,4 @@
-//! What becomes of a lock, from the request to the release: it is said on stderr, and kept for
+//! The course of a lock, from the request to the release: it is said on stderr, and kept for
 //! `--report`.
 
 use std::ffi::OsStr;
@@ -41,8 +41,8 @@ pub(super) enum Outcome {
 pub(super) enum Ending {
     Status(u8),
     Signal(i32),
-    /// It was typed at a command that had the terminal. So this process's group has not got it
-    /// yet.
+    /// The signal was typed at a command that had the terminal. So this process's group has not got
+    /// it yet.
     Typed(i32),
 }
 
@@ -58,15 +58,15 @@ impl Ending {
     }
 }
 
-/// What became of the lock until now.
+/// The course of the lock until now.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
-    /// What is locked.
+    /// The name that is locked.
     pub(super) name: Name,
     destination: Destination,
     level: u64,
     pub(super) began: Instant,
-    /// What was said last of the wait.
+    /// The last line on the wait.
     pub(super) last_shown: String,
     /// Why the store keeps everybody waiting is still to be said, also without a terminal.
     says_why: bool,
@@ -115,12 +115,12 @@ impl Account {
         self.granted_at.map(|at| self.ended_at.unwrap_or(now).since(at))
     }
 
-    /// Returns whether what goes well is said too.
+    /// Returns whether successes are said too.
     pub(super) fn is_verbose(&self) -> bool {
         self.level >= Level::Info as u64
     }
 
-    /// Says what goes well.
+    /// Says a success.
     fn tell(&self, text: &str) {
         if self.is_verbose() {
             self.destination.tell(&format!("{}: {text}", self.name));
@@ -137,7 +137,7 @@ impl Account {
         self.say(&format!("the lock is lost: {why}"));
     }
 
-    /// Says what cannot go unsaid.
+    /// Says this at every log level.
     pub(super) fn say(&self, text: &str) {
         let text = format!("{}: {text}", self.name);
         self.destination.refuse(&Refusal::new(Exit::System, text));
@@ -209,8 +209,8 @@ impl Account {
         (held_until > now).then_some(held_until)
     }
 
-    /// Says until when the lock is held on. The renewer knows it already: whoever reads this may
-    /// stop this process.
+    /// Says until when the lock is held on. The renewer knows the end already: a reader of this
+    /// line may stop this process.
     pub(super) fn tell_stay(&self, held_until: Instant) {
         let left = held_until.since(sys::now());
         if !left.is_zero() {
@@ -229,7 +229,7 @@ impl Account {
     }
 }
 
-/// Returns what is said of a program that was not found, if that is known.
+/// Returns the hint on a program that was not found, if the cause is known.
 fn hint(program: &OsStr, error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::NotFound {
         return String::new();

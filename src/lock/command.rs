@@ -1,9 +1,9 @@
-//! The command, for the process that has started it: how it is spawned, and what is heard of it and
-//! of the processes that it has left behind.
+//! The command, for the process that has started it: how it is spawned, and the events of it and of
+//! the processes that it has left behind.
 //!
-//! That process is a subreaper: whatever the command has started is below it, in whatever group
-//! or session, and becomes a child of it when its parent ends. So nothing is left when it has no
-//! child.
+//! The process that has started it is a subreaper: every process that the command has started is
+//! below it, in whatever group or session, and becomes a child of the subreaper when its parent
+//! ends. So nothing is left when the subreaper has no child.
 
 use std::env;
 use std::ffi::OsString;
@@ -26,24 +26,25 @@ use crate::sys::{self, raw};
 /// The name of a renewer among processes.
 pub(super) const RENEWER: &str = "putex-renewer";
 
-/// What was heard of the command.
+/// An event of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
-    /// It runs; its process group, which is the number of its leader.
+    /// The command runs; its process group, which is the number of its leader.
     Started(i32),
-    /// It was not started: the number of the error, or the lock is not valid for long enough.
+    /// The command was not started: the number of the error, or the lock is not valid for long
+    /// enough.
     NotStarted(Option<i32>),
     /// The leader was stopped by this signal.
     Stopped(i32),
     /// The leader has ended.
     Ended(Ending),
-    /// Another process has ended that it had left behind: its group may be empty.
+    /// Another process has ended that the command had left behind: its group may be empty.
     LessLeft,
-    /// Nothing is left that it has started.
+    /// No process is left that the command has started.
     NothingLeft,
 }
 
-/// What is searched for a program where PATH is not set.
+/// The folders that are searched for a program where PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Returns a program with arguments, found in PATH, with these variables in the place of inherited
@@ -107,7 +108,7 @@ pub(super) fn spawn(
 /// Sends a signal to a process group.
 pub(super) fn send(group: Pid, signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
-        // One that is empty already needs none.
+        // A group that is empty already needs no signal.
         let _ = rustix::process::kill_process_group(group, signal);
     }
 }
@@ -124,16 +125,17 @@ pub(super) struct Children {
     /// The list of them, open from the start: it is needed when the system may have no descriptor
     /// left. None where the kernel has no such list.
     list: Option<File>,
-    /// None is left but for older ones.
+    /// No child is left but for older ones.
     are_none: bool,
-    /// All are sent SIGTERM, also those that come to this process later: those that were.
+    /// All children are sent SIGTERM, also those that come to this process later: the children that
+    /// were sent it.
     sent_term: Option<Vec<Pid>>,
-    /// All are killed. Until then, renewers are not.
+    /// All children are killed, but renewers not until this instant.
     renewers_until: Option<Instant>,
 }
 
 impl Children {
-    /// Has this process adopt what its children leave behind.
+    /// Has this process adopt the processes that its children leave behind.
     ///
     /// # Errors
     ///
@@ -162,7 +164,8 @@ impl Children {
         Some(numbers.filter(is_new).collect())
     }
 
-    /// Reaps what has ended or was stopped, and sends the others the signals that are due.
+    /// Reaps the children that have ended or were stopped, and sends the others the signals that
+    /// are due.
     pub(super) fn reap(&mut self) -> Vec<(Pid, WaitStatus)> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         let mut heard = Vec::new();
@@ -197,8 +200,9 @@ impl Children {
         self.signal();
     }
 
-    /// Kills all: what comes to this process later, too, whenever it reaps. The renewers of locks
-    /// inside of the command have until this instant to end their commands and release their locks.
+    /// Kills all children: those that come to this process later, too, whenever it reaps. The
+    /// renewers of locks inside of the command have until this instant to end their commands and
+    /// release their locks.
     pub(super) fn kill(&mut self, renewers_until: Instant) {
         self.renewers_until.get_or_insert(renewers_until);
         self.signal();
@@ -208,9 +212,9 @@ impl Children {
         if self.sent_term.is_none() && self.renewers_until.is_none() {
             return;
         }
-        // Those that are not known now are sent it the next time.
+        // Children that are not known now are sent the signal the next time.
         let Some(children) = self.listed() else { return };
-        // One that has ended is reaped next.
+        // A child that has ended is reaped next.
         let kill = |child: Pid, signal| {
             let _ = rustix::process::kill_process(child, signal);
         };
@@ -237,13 +241,14 @@ fn is_child(process: Pid) -> bool {
     rustix::process::waitid(WaitId::Pid(process), options).is_ok()
 }
 
-/// Returns whether a child is the renewer of a lock inside of the command. It ends by itself when
-/// its front has ended, after it has released its lock: killed, that would have to run out.
+/// Returns whether a child is the renewer of a lock inside of the command. A renewer ends by itself
+/// when its front has ended, after it has released its lock: if it were killed, the lock would have
+/// to run out.
 fn is_renewer(child: Pid) -> bool {
     fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim_end() == RENEWER)
 }
 
-/// Returns what these reaped processes say of the command that leads this group.
+/// Returns the events of the command that leads this group, by these reaped processes.
 pub(super) fn events(heard: &[(Pid, WaitStatus)], group: Pid) -> Vec<Event> {
     let event = |(process, status): &(Pid, WaitStatus)| match process {
         _ if *process != group => (!status.stopped()).then_some(Event::LessLeft),

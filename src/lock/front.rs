@@ -27,7 +27,7 @@ use crate::log::Destination;
 use crate::store::Bucket;
 use crate::sys::{self, Alarm, PollFlags, raw};
 
-/// What is said when the renewer ends before the ticket.
+/// The reason that is given when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
 
 /// The lock, as it was granted.
@@ -41,11 +41,11 @@ pub(super) struct Grant {
 /// The process that the user has started.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,
-    /// What is said of the lock.
+    /// The course of the lock, as it is said and reported.
     pub(super) account: &'a mut Account,
     pub(super) signals: Signals,
     pub(super) alarm: Alarm,
-    /// Its children, and what the command leaves behind.
+    /// The children of the front, and the processes that the command leaves behind.
     pub(super) children: Children,
     /// The renewer; `None` when it has ended, and for a lock in a directory.
     renewer: Option<Renewer>,
@@ -92,10 +92,10 @@ pub(super) fn run(
     serve((Renewer { process, socket }, validity), children, signals, request, account)
 }
 
-/// Leaves the process group of the user: what stops that does not stop the renewal. The session
-/// stays, so that the command, which it starts, is on the terminal of the user. The signals that
-/// the front takes stay blocked: a manager that sends SIGTERM to all processes of a unit ends the
-/// front, and the renewer ends when it has released the lock.
+/// Leaves the process group of the user: a signal that stops this group does not stop the renewal.
+/// The session stays, so that the command, which it starts, is on the terminal of the user. The
+/// signals that the front takes stay blocked: a manager that sends SIGTERM to all processes of a
+/// unit ends the front, and the renewer ends when it has released the lock.
 fn become_renewer() -> io::Result<()> {
     rustix::process::setpgid(None, None)?;
     let name = CString::new(RENEWER)?;
@@ -278,15 +278,15 @@ impl Front<'_> {
         self.renewer.is_none()
     }
 
-    /// Tells what the command has left behind to end.
+    /// Tells the processes that the command has left behind to end.
     pub(super) fn terminate_left(&mut self) {
         if !self.send(&ToRenewer::Terminate) {
             self.children.terminate();
         }
     }
 
-    /// Kills what the command has left behind, with the renewer, whose lock is not valid any more:
-    /// then it comes to this process, which goes on until nothing is left.
+    /// Kills the processes that the command has left behind, with the renewer, whose lock is not
+    /// valid any more: then they come to this process, which goes on until none is left.
     pub(super) fn kill_left(&mut self, now: Instant) {
         if let Some(renewer) = &self.renewer {
             let _ = rustix::process::kill_process(renewer.process, Signal::KILL);

@@ -1,5 +1,5 @@
-//! What a command is told of its lock, and of the locks that enclosing `putex lock` processes
-//! hold: PUTEX_HELD, as `db:12 web/x:15`. A process that waited for one of them would wait for
+//! The variables of a command on its lock, and on the locks that enclosing `putex lock` processes
+//! hold: PUTEX_HELD, as `db:12 web/x:15`. A process that waited for one of these would wait for
 //! itself.
 
 use std::env;
@@ -20,7 +20,7 @@ pub(crate) const HELD: &str = "PUTEX_HELD";
 /// The name that is held.
 pub(crate) fn check(name: &Name, held: Option<&OsStr>) -> Result<(), Refusal> {
     let held = held.unwrap_or_default().to_string_lossy();
-    // What is no name was not written by putex.
+    // A word that is no name was not written by putex.
     let name_of = |word: &str| Name::parse(word.rsplit_once(':')?.0).ok();
     let mut held = held.split_whitespace().filter_map(name_of);
     let Some(held) = held.find(|held| held.overlaps(name)) else { return Ok(()) };
@@ -37,7 +37,7 @@ pub(super) fn variables(request: &Request, grant: &Grant) -> [(&'static str, OsS
         ("PUTEX_TERM", term.to_string().into()),
         ("PUTEX_EPOCH", epoch.into()),
         ("PUTEX_MODE", request.mode.name().into()),
-        // Not that of an enclosing lock.
+        // The slot of this lock, not that of an enclosing one.
         ("PUTEX_SLOT", slot.map_or(String::new(), |slot| slot.to_string()).into()),
         (HELD, with(env::var_os(HELD).as_deref(), &request.name, *term)),
     ]

@@ -27,11 +27,11 @@ pub(super) struct Hold<'a> {
     inspection: Inspection,
     /// The end of the lock, if it is one that runs out.
     lease: Option<Lease>,
-    /// Nothing is left that the command has started.
+    /// No process is left that the command has started.
     nothing_left: bool,
 }
 
-/// What becomes of a lock that is renewed by another process.
+/// The end of a lock that is renewed by another process.
 pub(super) struct Lease {
     end: CommandEnd,
     /// V, as last renewed.
@@ -42,10 +42,10 @@ pub(super) struct Lease {
     why: String,
 }
 
-/// What became of the start of the command.
+/// The result of the start of the command.
 enum Start {
     Done,
-    /// It could not be executed.
+    /// The command could not be executed.
     Failed(io::Error),
     /// The lock is lost.
     Lost,
@@ -189,7 +189,7 @@ impl<'a> Hold<'a> {
             self.end_in_time();
             let Some(signal) = signal else { return goes_on };
             if self.has_ended() {
-                // It is for the lock that is held on.
+                // The signal is for the lock that is held on.
                 self.front.signals.put_back(signal);
                 return goes_on;
             }
@@ -210,7 +210,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Takes in what the renewer has said, up to the next event of the command.
+    /// Takes in the messages of the renewer, up to the next event of the command.
     fn next_event(&mut self) -> Option<Event> {
         self.renew();
         let had_renewer = self.front.has_renewer();
@@ -291,7 +291,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Sets when the group is inspected next. What joined it after SIGKILL is killed too.
+    /// Sets when the group is inspected next. A process that joined the group after SIGKILL is
+    /// killed too.
     fn inspect(&mut self) {
         let is_killed = self.lease.as_ref().is_some_and(|lease| lease.end.is_killed());
         let has_led = self.job.ended.is_some();

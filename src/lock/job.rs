@@ -20,7 +20,7 @@ use crate::sys::raw;
 const INSPECT_MIN: Duration = Duration::from_millis(20);
 const INSPECT_MAX: Duration = Duration::from_secs(1);
 
-/// What has stopped the leader, with which this process was to stop.
+/// The cause of the stop of the leader, with which this process was to stop.
 pub(super) enum Stop {
     /// The terminal: the command goes on with this process, also where that was not stopped.
     ByTerminal,
@@ -30,7 +30,7 @@ pub(super) enum Stop {
 
 /// A command, and the terminal of its session.
 pub(super) struct Job {
-    /// Its process group, when it was started; its number is also the leader's.
+    /// The process group of the command, when it was started; its number is also the leader's.
     pub(super) group: Option<Pid>,
     /// How the leader has ended.
     pub(super) ended: Option<Ending>,
@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    /// Returns what the command has of the terminal when it begins.
+    /// Returns the command's hold of the terminal when it begins.
     pub(super) fn of_terminal(&self) -> OfTerminal {
         match &self.terminal {
             Some(_) if self.wants_terminal => OfTerminal::All,
@@ -75,7 +75,7 @@ impl Job {
         self.terminal.as_ref().filter(|_| self.wants_terminal).map(AsFd::as_fd)
     }
 
-    /// Takes in what was heard of the command.
+    /// Takes in an event of the command.
     pub(super) fn note(&mut self, event: Event) {
         match event {
             Event::Started(group) => self.group = Pid::from_raw(group),
@@ -124,14 +124,15 @@ impl Job {
     }
 
     /// The leader was stopped: this process's group stops too, as it would if the command were in
-    /// it. A shell that runs a script does not look for what is stopped: its own shell has to see
-    /// it stopped. Where no shell does, nobody would let the command go on. Returns, when this
-    /// process goes on, what has stopped the leader; `None` if this process was not to stop.
+    /// it. A shell that runs a script does not look for stopped processes: the shell that has
+    /// started that shell has to see it stopped. Where no shell does, nobody would let the command
+    /// go on. Returns, when this process goes on, the cause of the stop of the leader; `None` if
+    /// this process was not to stop.
     pub(super) fn stop(&mut self, signal: i32) -> Option<Stop> {
         let terminal = self.terminal.as_ref()?;
         let reads = matches!(signal, SIGTTIN | SIGTTOU);
         if reads && terminal.is_own() {
-            // It wants the terminal, and can have it.
+            // The command wants the terminal, and can have it.
             self.wants_terminal = true;
             self.go_on();
             return None;
@@ -149,7 +150,7 @@ impl Job {
     }
 
     /// The leader has ended. Takes the terminal back, as a shell would then: the signals of the
-    /// terminal come to this process, and what is left of the group is in the background.
+    /// terminal come to this process, and the rest of the group is in the background.
     pub(super) fn leader_has_ended(&mut self) {
         let terminal = self.terminal.as_ref();
         let has_it = || terminal.zip(self.group).is_some_and(|(it, group)| it.is_of(group));
@@ -213,7 +214,7 @@ impl Job {
 pub(super) struct Inspection {
     at: Option<Instant>,
     pause: Duration,
-    /// It was said that the group is left.
+    /// The warning that the group is left was logged.
     is_said: bool,
 }
 

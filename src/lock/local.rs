@@ -28,7 +28,7 @@ use crate::sys::{self, raw};
 /// How often a name is looked at that is free, but was not for long enough.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What became of a request.
+/// The result of a request.
 enum Got {
     Granted(OwnTicket, Grant),
     /// The lock was not had in time, for this reason.
@@ -73,7 +73,7 @@ fn get(
     waiter: &mut Waiter<'_>,
     account: &mut Account,
 ) -> Result<Got, NotWaited> {
-    // What it waits for in another bucket is said again.
+    // A wait in another bucket is said again.
     account.last_shown.clear();
     let mut asked = Asked::new(request, limit, account.began);
     loop {
@@ -117,9 +117,9 @@ impl Asked<'_> {
         Asked { request, limit, hard_at, ticket, own: None, free_since: None }
     }
 
-    /// Decides about the request. It gets a ticket if it is granted, or is to queue. A soft one
-    /// queues for nothing: it gets one when the name was free for long enough. A slot that is given
-    /// to a ticket stands in it then.
+    /// Decides about the request. The request gets a ticket if it is granted, or is to queue. A
+    /// soft request does not queue: it gets a ticket when the name was free for long enough. A slot
+    /// that is given to a ticket stands in it then.
     fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Got>> {
         let now = sys::now();
         // Somebody may have removed its file.

@@ -1,18 +1,18 @@
 //! `putex lock`: runs a command while a lock is held.
 //!
-//! A lock in NATS takes two processes. The *front* is the process that the user has started: it
-//! has the terminal and the signals. The *renewer*, its child in a process group of its own, has
-//! the ticket in the store: it waits, renews and releases. It is the parent of the command: what
-//! that has started is below it, and below the front when the renewer is dead. Each of them kills
-//! all of it in time when the other one is dead or paused.
+//! A lock in NATS takes two processes. The *front* is the process that the user has started: it has
+//! the terminal and the signals. The *renewer*, its child in a process group of its own, has the
+//! ticket in the store: it waits, renews and releases. It is the parent of the command: all
+//! processes that the command has started are below the renewer, and below the front when the
+//! renewer is dead. Each of the two kills all of them in time when the other one is dead or paused.
 //!
 //! A lock of one host, in a directory, is a lock of an open file that the command inherits:
 //! nothing is renewed, and there is no second process.
 //!
 //! | file | part |
 //! |---|---|
-//! | `protocol` | what front and renewer tell each other |
-//! | `held` | what a command is told; the locks of enclosing processes |
+//! | `protocol` | the messages between front and renewer |
+//! | `held` | the variables of the command; the locks of enclosing processes |
 //! | `command` | the command, for the process that has started it |
 //! | `terminal` | which process group has the terminal |
 //! | `signals` | the signals of the front |
@@ -20,7 +20,7 @@
 //! | `front` | the front: how it waits for the lock |
 //! | `hold` | the front while the lock is held, in NATS or in a directory |
 //! | `stay` | the front after its command: `--hold` |
-//! | `account` | what becomes of the lock: said on stderr, and kept for the report |
+//! | `account` | the course of the lock: said on stderr, and kept for the report |
 //! | `report` | `--report` |
 //! | `renewer` | the ticket in the store, and how long it is kept |
 //! | `local` | the lock of one host |
@@ -60,28 +60,28 @@ use crate::sys::{self, raw};
 /// How long a lock is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until it is had.
+    /// Until the lock is had.
     Forever,
-    /// So long; zero means not at all.
+    /// For so long; zero means not at all.
     For(Duration),
 }
 
-/// What is asked for.
+/// A request of a command line of `putex lock`.
 #[derive(Debug)]
 pub struct Request {
-    /// What is locked.
+    /// The name that is locked.
     pub name: Name,
-    /// Whether others may hold it at the same time.
+    /// Whether others may hold the name at the same time.
     pub mode: Mode,
     /// Whether the ticket keeps out of the way of others.
     pub soft: Option<Soft>,
-    /// How long it is waited for.
+    /// How long the lock is waited for.
     pub wait: Wait,
     /// R, F, drift, and the time between SIGTERM and SIGKILL.
     pub timing: LockTiming,
     /// The exit status when the lock was not had in time.
     pub busy_status: u8,
-    /// Who asks, for people.
+    /// The token of the requester, for people.
     pub token: String,
     /// Whether the command does not inherit the lock of a directory.
     pub closes: bool,
@@ -125,7 +125,7 @@ pub fn run_local(
     reported(request, destination, |account, _| local::run(request, (base, bucket), account))
 }
 
-/// Opens the report, runs this, and reports what came of it.
+/// Opens the report, runs the closure, and reports its result.
 fn reported(
     request: &Request,
     destination: Destination,

@@ -1,4 +1,4 @@
-//! What front and renewer tell each other: one packet of JSON a message, and V as a counter. Both
+//! The messages between front and renewer: one packet of JSON a message, and V as a counter. Both
 //! ends are one program, which has forked.
 
 use std::io;
@@ -13,13 +13,13 @@ use crate::core::Instant;
 
 pub(super) use crate::core::tickets::{End, ToFront};
 
-/// What the front tells the renewer.
+/// A message of the front to the renewer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToRenewer {
     /// The command is to be started. It is a child of the renewer, which kills it when the front is
     /// dead or paused.
     Run(OfTerminal),
-    /// The command has to end: what has left its group is sent SIGTERM.
+    /// The command has to end: a process that has left its group is sent SIGTERM.
     Terminate,
     /// The command and its group have ended. The renewer releases the lock when it was held for
     /// so long as is wanted.
@@ -29,29 +29,29 @@ pub(super) enum ToRenewer {
     Done,
 }
 
-/// What a command has of the terminal when it begins.
+/// The command's hold of the terminal when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OfTerminal {
     /// Nothing: there is none, or another group has it.
     Nothing,
-    /// It is stopped when it reads, and given the terminal then.
+    /// The command is stopped when it reads, and given the terminal then.
     WhenItReads,
-    /// It is given the terminal.
+    /// The command is given the terminal.
     All,
 }
 
-/// What the renewer tells the front.
+/// A message of the renewer to the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FromRenewer {
-    /// Of the ticket.
+    /// A message on the ticket.
     Ticket(ToFront),
-    /// Of the command.
+    /// An event of the command.
     Command(Event),
 }
 
-/// One end of what tells the front V, again after each renewal: a counter of the kernel. A front
-/// that was stopped finds the last V in it, however many there were. Packets would have filled
-/// their socket with V's of the past.
+/// An end of the counter of the kernel by which the renewer tells the front V, again after each
+/// renewal. A front that was stopped finds the last V in it, however many there were. Packets would
+/// have filled their socket with V's of the past.
 pub(super) struct Validity {
     counter: OwnedFd,
     /// V, as far as this end has added or taken.
@@ -59,7 +59,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Makes one, before the fork that gives it a second end.
+    /// Makes an end, before the fork that gives the counter a second one.
     ///
     /// # Errors
     ///

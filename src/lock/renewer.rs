@@ -95,7 +95,7 @@ pub(super) fn run(
             let mut has_stderr = true;
             loop {
                 renewer.hear_front();
-                // Whoever reads stderr sees its end when the front ends.
+                // A reader of stderr sees its end when the front ends.
                 if has_stderr
                     && (renewer.front.is_none() || matches!(renewer.progress, Progress::Ends))
                 {
@@ -120,7 +120,7 @@ pub(super) fn run(
 /// Leaves stderr, after all lines were written.
 fn leave_stderr(log: &io::Result<LogQueue>) {
     if let Ok(null) = File::options().write(true).open("/dev/null") {
-        // What is not left is left at the end of this process.
+        // A descriptor that is not left here is left at the end of this process.
         let _ = rustix::stdio::dup2_stderr(&null);
         if let Ok(log) = log {
             log.leave_stderr();
@@ -233,7 +233,7 @@ impl<'a> Renewer<'a> {
         for message in self.owner.take_messages() {
             if let ToFront::Granted { valid_until, term, epoch, slot } = &message {
                 self.validity_told.tell(*valid_until);
-                // All but V is what it was.
+                // All but V is unchanged.
                 let Progress::NotStarted(None) = self.progress else { continue };
                 let grant = Grant { term: *term, epoch: epoch.clone(), slot: *slot };
                 self.progress = Progress::NotStarted(Some((grant, sys::now())));
@@ -271,7 +271,7 @@ impl<'a> Renewer<'a> {
         }
     }
 
-    /// Takes in what was heard of the command and of what it has left behind.
+    /// Takes in the events of the command and of the processes that it has left behind.
     fn hear_children(&mut self) {
         while sys::next_signal(&self.child_signals).is_some() {}
         let Progress::Runs(command) = &mut self.progress else { return };
@@ -320,14 +320,14 @@ impl<'a> Renewer<'a> {
         self.tell(&FromRenewer::Command(event));
     }
 
-    /// Leaves the input, the output and all files of the command: whoever reads a pipe of the
-    /// command sees its end when the command ends.
+    /// Leaves the input, the output and all files of the command: a reader of a pipe of the command
+    /// sees its end when the command ends.
     fn leave_files(&mut self) {
         if !mem::take(&mut self.has_files) {
             return;
         }
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-            // What is not left is left at the end of this process.
+            // A descriptor that is not left here is left at the end of this process.
             let _ = rustix::stdio::dup2_stdin(&null);
             let _ = rustix::stdio::dup2_stdout(&null);
         }

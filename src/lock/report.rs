@@ -109,7 +109,7 @@ impl Report {
         if let Some(begin) = begin.filter(|_| is_last) {
             // A failure leaves the part, of which the warning tells.
             let _ = rustix::fs::ftruncate(&self.file, begin);
-            // Whoever has the same open file writes there next.
+            // Another process with the same open file writes there next.
             let _ = rustix::fs::seek(&self.file, SeekFrom::Start(begin));
         }
     }

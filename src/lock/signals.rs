@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::sys::{self, raw};
 
-/// Those that end a process that waits for a lock, and that are passed on to a command.
+/// The signals that end a process that waits for a lock, and that are passed on to a command.
 const DEADLY: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 /// SIGTTOU would stop the front when it takes the terminal back.
@@ -42,7 +42,7 @@ impl Signals {
     /// Lets a signal be read again: this process sends it to itself, and blocks it.
     pub(super) fn put_back(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
-            // One can always send it to oneself.
+            // A process may always send a signal to itself.
             let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
         }
     }

@@ -1,4 +1,5 @@
-//! The terminal, which one process group has at a time: whoever else reads it is stopped.
+//! The terminal, which one process group has at a time: a process of another group that reads it is
+//! stopped.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -23,8 +24,8 @@ impl AsFd for Terminal {
 
 impl Terminal {
     /// Opens the terminal, if the session has one. A command that reads it in the background is
-    /// stopped then, and given it: a shell may have arranged that such a read fails, for what it
-    /// runs in `$(...)`.
+    /// stopped then, and given it: a shell may have arranged that such a read fails, for the
+    /// commands in `$(...)`.
     pub(super) fn open() -> Option<Terminal> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;

@@ -39,9 +39,9 @@ const INSPECT: Duration = Duration::from_millis(250);
 /// A process that asks for a lock, or ends one.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
-    /// What it asks for.
+    /// The name that the process asks for.
     pub(crate) name: &'a Name,
-    /// When it does not wait any longer; `None` if it waits for ever.
+    /// When the process does not wait any longer; `None` if it waits for ever.
     pub(crate) limit: Option<Instant>,
     /// The signals that end its wait, if it takes signals.
     pub(crate) signals: Option<&'a Signals>,
@@ -64,7 +64,7 @@ pub(crate) struct Waiter<'a> {
     heard: BTreeSet<(String, Revision)>,
 }
 
-/// What follows from a look at the tickets.
+/// The result of a look at the tickets.
 pub(crate) enum Looked<T> {
     /// The process does not wait any longer.
     Over(T),
@@ -79,7 +79,7 @@ pub(crate) struct Turn {
     pub(crate) why: String,
     /// The tickets that were found.
     pub(crate) found: Listed,
-    /// The keys of those whose end, or change, it waits for.
+    /// The keys of the tickets whose end, or change, the process waits for.
     pub(crate) watched: BTreeSet<String>,
     /// When it looks again in any case.
     pub(crate) look_at: Option<Instant>,
@@ -91,7 +91,7 @@ pub(crate) enum NotWaited {
     Interrupted(i32),
     /// The bucket was removed or replaced: tickets in it are worth nothing.
     Replaced,
-    /// It cannot.
+    /// The process cannot wait.
     Refused(Refusal),
 }
 
@@ -119,8 +119,8 @@ pub(crate) fn in_bucket<T>(
     }
 }
 
-/// Returns until when others are waited for that take a ticket at the same moment, by a process
-/// that waits for the lock until this instant.
+/// Returns until when other processes are waited for that take a ticket at the same moment, by a
+/// process that waits for the lock until this instant.
 fn with_patience(limit: Instant) -> Instant {
     limit.max(sys::now().after(ENTERED_WITHIN))
 }
@@ -219,7 +219,7 @@ impl<'a> Waiter<'a> {
     ) -> Result<(), NotWaited> {
         let (waker, end_sender) = (Arc::clone(&self.waker), self.end_sender.clone());
         let run = move || {
-            // It is gone when this process does not wait any more.
+            // The receiver is gone when this process does not wait any more.
             let _ = end_sender.send(wait());
             waker.wake();
         };

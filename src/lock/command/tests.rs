@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Does this in a process of its own, which adopts what its children leave behind.
+/// Does this in a process of its own, which adopts the processes that its children leave behind.
 fn apart(check: impl FnOnce(Children)) {
     let Some(process) = raw::fork().expect("a process") else {
         let children = Children::adopt().expect("it can be");
@@ -63,7 +63,7 @@ fn children_from_before_are_neither_waited_for_nor_ended() {
             children.are_none()
         });
         assert!(is_child(older) && !is_empty(older));
-        // What a list of another PID namespace has is the number of a stranger.
+        // A number in a list of another PID namespace is that of a stranger.
         assert!(!is_child(rustix::process::getppid().expect("a parent")));
         send(older, libc::SIGKILL);
         wait_until("its end", || !children.reap().is_empty());

@@ -128,7 +128,7 @@ fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
     assert!(said.ends_with("\nputex: web/x: the lock is lost: removed by beta\n"), "{said}");
 }
 
-/// The kernel kills the command, and the front what that has started.
+/// The kernel kills the command, and the front the processes that the command has started.
 #[test]
 fn without_the_renewer_nothing_is_left_of_the_command() {
     let outside = file("outside");
@@ -184,7 +184,7 @@ fn a_signal_ends_the_wait_and_then_the_process() {
     run.wait_for_stderr("putex: web/x: waiting, 2 ahead: behind alpha\n");
     run.signal(Signal::TERM);
     assert_eq!(run.next(), ToRenewer::Done);
-    // It may have been granted meanwhile.
+    // The lock may have been granted meanwhile.
     run.grant(LONG);
     run.tell(&ToFront::Ended(End::Released));
     assert_eq!(run.ending().terminating_signal(), Some(libc::SIGTERM));
@@ -252,7 +252,7 @@ fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
     assert_eq!(run.status(), LockExit::Lost as u8);
 }
 
-/// timeout(1) makes a group of its own, and what it runs is in that group.
+/// timeout(1) makes a group of its own, and its command is in that group.
 #[test]
 fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
     let number = file("number");
@@ -273,7 +273,7 @@ fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
 fn a_command_that_has_no_time_left_does_not_begin() {
     let begun = file("begun");
     let mut run = Run::begin(&["touch", &begun.to_string_lossy()]);
-    // It is told to end before V.
+    // The command is told to end before V.
     run.grant(TERM_AFTER);
     assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
     assert!(!begun.exists());

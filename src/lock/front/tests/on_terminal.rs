@@ -1,4 +1,4 @@
-//! A front on a terminal, started by a process that does what a shell does for a job.
+//! A front on a terminal, started by a process that acts as a shell does for a job.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
@@ -15,14 +15,14 @@ use crate::lock::run_local;
 /// Plays a front.
 type Plays = fn(Line, &[&str]) -> u8;
 
-/// What the shell reports.
+/// The shell reports that its child was stopped.
 const STOPPED: u8 = b's';
 
 /// A terminal, and the shell on it.
 struct Terminal {
     run: Run,
     keyboard: File,
-    /// What the shell reports: `STOPPED` and the signal.
+    /// The reports of the shell: `STOPPED` and the signal.
     reports: PipeReader,
     /// A byte makes the shell do what `fg` does.
     foreground: PipeWriter,
@@ -42,7 +42,7 @@ impl Terminal {
         let name = name.into_string().expect("a path");
         let (reports, report) = pipe().expect("a pipe");
         let (wish, foreground) = pipe().expect("a pipe");
-        // They are kept by the shell although it closes all descriptors above.
+        // The shell keeps these although it closes all descriptors above.
         let numbers = [report.as_raw_fd(), wish.as_raw_fd()];
         let run = Run::fork_keeping(&numbers, |line| {
             let front = || plays(line, command);
@@ -75,7 +75,8 @@ impl Terminal {
         report[1].into()
     }
 
-    /// Waits until this group has the terminal. What is pressed before reaches the front only.
+    /// Waits until this group has the terminal. A key that is pressed before reaches the front
+    /// only.
     fn wait_until_it_is_of(&self, group: Pid) {
         rig::wait_until_so("the terminal of the command", || {
             rustix::termios::tcgetpgrp(&self.keyboard) == Ok(group)

@@ -1,5 +1,5 @@
 //! A front in a process of its own. Its child plays the renewer: it has the command, and passes on
-//! what the test and the front tell each other.
+//! the messages between the test and the front.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub(super) const KILL_AFTER: Duration = Duration::from_millis(300);
 /// SIGTERM is due so long before V, or a little later.
 pub(super) const TERM_AFTER: Duration = Duration::from_millis(400);
 
-/// A validity that outlasts the patience of a test: what ends ends for another reason.
+/// A validity that outlasts the patience of a test: an end has another reason.
 pub(super) const LONG: Duration = Duration::from_secs(140);
 
 /// A validity that runs out in a test. A command has begun by then, as a shell does in a second or
@@ -62,15 +62,15 @@ pub(super) fn request(command: &[&str]) -> Request {
     }
 }
 
-/// What a front has of its renewer.
+/// A front's side of the connection to its renewer.
 pub(super) type Line = (OwnedFd, Validity);
 
-/// What the test is told of.
+/// The messages to the test.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Heard {
     Front(ToRenewer),
     Command(Event),
-    /// The front has what the test told it last.
+    /// The front has the last message of the test.
     PassedOn,
 }
 
@@ -97,8 +97,8 @@ impl Run {
         Run::fork_keeping(&[], |line| front_of(line, &request))
     }
 
-    /// Runs what is given in a process of its own, with the front's end of the socket.
-    /// It keeps these descriptors.
+    /// Runs a closure in a process of its own, with the front's end of the socket. The process
+    /// keeps these descriptors.
     pub(super) fn fork_keeping(kept: &[i32], front: impl FnOnce(Line) -> u8) -> Run {
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -154,7 +154,7 @@ impl Run {
         self.receive_unless_gone().expect("the renewer")
     }
 
-    /// Returns what was heard next; `None` when the renewer has ended.
+    /// Returns the next message to the test; `None` when the renewer has ended.
     fn receive_unless_gone(&self) -> Option<Heard> {
         let renewer = self.renewer.as_ref().expect("a renewer").as_fd();
         wait_for(renewer, "the front");
@@ -162,7 +162,7 @@ impl Run {
         (!packet.is_empty()).then(|| serde_json::from_slice(&packet).expect("a message"))
     }
 
-    /// Returns what was heard next.
+    /// Returns the next message to the test.
     fn take_heard(&self) -> Heard {
         let heard = self.heard.borrow_mut().pop_front();
         heard.unwrap_or_else(|| self.receive())
@@ -254,7 +254,7 @@ impl Run {
         status.and_then(|status| u8::try_from(status).ok()).expect("a status")
     }
 
-    /// Returns what was written to stderr until now.
+    /// Returns the text on stderr until now.
     pub(super) fn stderr(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = self.stderr.read_to_end(&mut bytes);
@@ -358,7 +358,7 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
     }
 }
 
-/// Closes what belongs to other tests, which would wait for the end of this process.
+/// Closes the descriptors of other tests, which would wait for the end of this process.
 fn close_all_but(kept: &[i32]) {
     let open = fs::read_dir("/proc/self/fd").expect("descriptors");
     let numbers: Vec<i32> = open

@@ -59,7 +59,7 @@ fn a_loss_after_the_command_is_said_and_changes_no_status() {
     run.started();
     assert_eq!(run.next(), ToRenewer::Ended);
     run.tell(&lost);
-    // It does not wait for V.
+    // The front does not wait for V.
     assert_eq!(run.status(), 0);
     let said = run.stderr();
     assert!(said.contains("the lock was lost after the command had ended: removed by beta"));

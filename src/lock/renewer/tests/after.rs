@@ -44,7 +44,7 @@ fn a_lock_that_is_held_on_is_released_in_time_without_the_front() {
     assert_eq!(rig.standing(), 0);
 }
 
-/// It was released at once.
+/// The lock was released at once.
 #[test]
 fn a_lock_is_held_on_though_the_front_is_killed_after_the_command() {
     let hold = Duration::from_millis(400);
