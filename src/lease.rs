@@ -2,7 +2,7 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | this one | what is asked for and said, and what is done |
+//! | this one | the request, its messages, and its steps |
 //! | `put` | a write that is refused unless a lease stands |
 
 mod put;
@@ -34,12 +34,12 @@ const NOT_HELD: u8 = 1;
 /// A wait for so long is said.
 const PAUSE_SAID: Duration = Duration::from_secs(1);
 
-/// What is asked for.
+/// A request of a command line of `putex lease`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The task.
     pub task: Task,
-    /// Who asks, for the tombstone of a lease that is expired.
+    /// The requester, for the tombstone of a lease that is expired.
     pub who: String,
     /// How many millionths the rate of a host's clock may be off.
     pub drift_ppm: u32,
@@ -47,10 +47,10 @@ pub struct Request {
     pub level: u64,
 }
 
-/// What is to be done.
+/// The task of a command of `putex lease`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Something with one lease.
+    /// A task with one lease.
     One(Name, LeaseTask),
     /// Leases are listed: all, or those of a name and below it.
     List(Option<Name>),
@@ -62,7 +62,7 @@ impl Request {
         !matches!(self.task, Task::One(_, LeaseTask::Claim { .. }))
     }
 
-    /// Returns the lease, or what is done, for people who look at the server.
+    /// Returns the name of the lease, or `list`, for people who look at the server.
     pub fn subject(&self) -> String {
         match &self.task {
             Task::One(name, _) => name.to_string(),
@@ -71,15 +71,15 @@ impl Request {
     }
 }
 
-/// How it has ended: what is printed, and the exit status.
+/// The end of a request: the text on stdout, and the exit status.
 pub type Ended = (String, u8);
 
-/// Does what is asked for. `base` is the directory for files of this host. `is_local`: the bucket
-/// is a directory, which ends with the host.
+/// Serves a request. `base` is the directory for files of this host. `is_local`: the bucket is a
+/// directory, which ends with the host.
 ///
 /// # Errors
 ///
-/// Why it was not done.
+/// Why the request was not served.
 pub fn run(
     request: &Request,
     bucket: Box<dyn Bucket>,
@@ -102,7 +102,7 @@ fn no_notes(why: &str) -> String {
     format!("what this host sees of leases is not noted for its next commands: {why}")
 }
 
-/// What says how it has ended.
+/// The writer of the result and of warnings.
 #[derive(Clone, Copy)]
 struct Speaker {
     level: u64,
@@ -182,7 +182,7 @@ impl Process<'_> {
         }
     }
 
-    /// Notes what this host has seen of a lease.
+    /// Writes the notes of this host on a lease.
     fn note(&mut self, name: &Name, seen: &Observed) {
         let Some(notes) = &self.notes else { return };
         if let Err(error) = notes.write(name, seen) {

@@ -21,16 +21,16 @@ const FORMAT: &str = "Putex-Format";
 /// The largest value, in bytes: each store takes it.
 const VALUE_MAX: usize = 32 * 1024;
 
-/// What is to be written.
+/// A write under a lease, as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     /// The lease.
     pub lease: Name,
-    /// Who has to have it.
+    /// The holder that has to have the lease.
     pub holder: String,
     /// The key.
     pub key: String,
-    /// The value; `None`: what stdin has.
+    /// The value; `None`: the bytes of stdin.
     pub value: Option<String>,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
@@ -99,10 +99,10 @@ pub fn run(
         }
         let lease_key = leases.key(name);
         let expected = Expected::OtherKey(&lease_key, stored.revision);
-        // It is read only by whoever may write it.
+        // Only a process that may write the value reads it.
         if value.is_none() {
             value = Some(put.value()?);
-            // Whoever writes it may have taken long.
+            // The writer of the value may have taken long.
             until = sys::now().after(REQUEST_MAX * 2);
         }
         let entry = leases.bucket().get(key, until)?;
@@ -114,13 +114,13 @@ pub fn run(
         let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());
         match leases.bucket().write(key, expected, &content, Stays::Kept, until) {
             Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),
-            // Its holder has extended it meanwhile, or it has gone.
+            // The holder has extended the lease meanwhile, or the lease has gone.
             Written::Moved(_) if sys::now() < until => {
                 speaker.tell(Level::Info, &format!("{name}: it was written meanwhile"));
                 stored = leases.read(name, until)?;
             }
             Written::Moved(_) => return unreachable(format!("{name}: it does not stay as it is")),
-            // A disk may fail for now. A server says what it will say again.
+            // A disk may fail for now. A server would say the same again.
             Written::Denied(why) if is_local => return unreachable(why),
             Written::Denied(why) => {
                 return Err(StoreErrorKind::Unsafe.error(format!("{key}: {why}")).into());
