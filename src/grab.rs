@@ -3,7 +3,7 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | this one | what is asked for and said, and the tickets in NATS |
+//! | this one | the request, its messages, and the tickets in NATS |
 //! | `local` | the tickets in a directory |
 
 mod local;
@@ -35,24 +35,24 @@ const DIGEST_BYTES: usize = 16;
 /// How long the name is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So long.
+    /// For so long.
     pub wait: Duration,
     /// The ticket is withdrawn if it is not granted.
     pub withdraws: bool,
 }
 
-/// What is to be done.
+/// The task of a command of `putex grab` or `putex release`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// The name is asked for.
     Grab {
-        /// Whether others may hold it at the same time.
+        /// Whether others may hold the name at the same time.
         mode: Mode,
-        /// For how long.
+        /// The times of the ticket.
         timing: LockTiming,
-        /// How long it is waited for.
+        /// How long the name is waited for.
         limits: Limits,
-        /// The exit status when it is not had.
+        /// The exit status when the lock is not had.
         busy_status: u8,
     },
     /// The own ticket is ended.
@@ -61,14 +61,14 @@ pub enum Task {
     Break(String),
 }
 
-/// What is asked for.
+/// A request of a command line of `putex grab` or `putex release`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is locked.
+    /// The name that is locked.
     pub name: Name,
-    /// Who asks. Whoever asks under this name is the same requester.
+    /// The requester. Every process that asks under this name is the same requester.
     pub who: String,
-    /// What is to be done with it.
+    /// The task.
     pub task: Task,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
@@ -89,14 +89,14 @@ impl Request {
     }
 }
 
-/// How it has ended: what is printed, and the exit status.
+/// The end of a request: the text on stdout, and the exit status.
 pub type Ended = (String, u8);
 
-/// Does what is asked for, in NATS. A bucket that has to exist is open.
+/// Serves a request, in NATS. A bucket that has to exist is open.
 ///
 /// # Errors
 ///
-/// Why it was not done.
+/// Why the request was not served.
 pub fn run(
     request: &Request,
     bucket: Box<dyn Bucket>,
@@ -145,11 +145,11 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
     }
 }
 
-/// Does what is asked for, in a bucket of a directory.
+/// Serves a request, in a bucket of a directory.
 ///
 /// # Errors
 ///
-/// Why it was not done.
+/// Why the request was not served.
 pub fn run_local(
     request: &Request,
     base: &Path,
@@ -167,13 +167,13 @@ fn incarnation(who: &str) -> Incarnation {
 
 /// How a grab has ended.
 struct Grabbed {
-    /// What it was told last.
+    /// The last message to the asker.
     last: ToFront,
     /// The number of a ticket that waits and keeps its place, and V.
     ticket: Option<(u64, Instant)>,
 }
 
-/// What says how it has ended.
+/// The writer of the result and of warnings.
 struct Speaker<'a> {
     request: &'a Request,
     destination: Destination,
@@ -200,7 +200,7 @@ impl Speaker<'_> {
             (ToFront::Ended(End::Refused(kind, text)), _) => {
                 return Err(StoreError { kind, text }.into());
             }
-            // These are told a command only.
+            // Only a command is told these messages.
             (ToFront::Ended(End::Released) | ToFront::Lost(_), _) => {
                 ("released".to_owned(), String::new())
             }
@@ -245,7 +245,7 @@ impl Speaker<'_> {
         format!("broke {name} term={term} mode={mode} holder={holder}\n")
     }
 
-    /// Says what is waited for, unless it was the last that was said.
+    /// Says why the name is waited for, unless this was said last.
     fn show_wait(&self, why: &str, last: &mut String) {
         if self.request.level >= Level::Info as u64 && last != why {
             why.clone_into(last);

@@ -46,14 +46,14 @@ struct Local<'a> {
     bucket: &'a str,
 }
 
-/// A ticket that is asked for, in one bucket.
+/// A ticket that is asked for, in a bucket.
 struct Wanted {
     ticket: Ticket,
     /// How long the ticket stands when it is not written again.
     lasts: Duration,
-    /// How often it is written while it waits.
+    /// How often the ticket is written while it waits.
     step: Duration,
-    /// Others are not waited for any longer.
+    /// Others are not waited for after this instant.
     limit: Instant,
     withdraws: bool,
     /// When the ticket is to be written again; `None` if this process has not written it yet.
@@ -62,8 +62,8 @@ struct Wanted {
 
 impl Wanted {
     /// Decides about the ticket, unless the requester has another one that overlaps: it would wait
-    /// for itself. It is written when that is due, or when it is granted: all who wait hear of a
-    /// write, and if they answered with one, they would not come to rest.
+    /// for itself. The ticket is written when that is due, or when it is granted: all waiters hear
+    /// of a write, and if they answered with a write, they would not come to rest.
     fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Grabbed>> {
         entered.check_clock()?;
         let ticket = &self.ticket;
@@ -98,7 +98,7 @@ impl Wanted {
             return Ok(Looked::Waits(Turn { ahead, why, found, watched, look_at }));
         }
         let Some((number, valid_until)) = stands else { return Ok(ended(End::NotHad(why))) };
-        // Whoever has come first all the time has kept the ticket from being granted.
+        // A ticket that has come first all the time has kept this one from being granted.
         let is_first = |it: &StoredTicket| it.number < number && it.ticket.is_ok();
         if self.withdraws && blockers.iter().any(is_first) {
             end(entered, &self.ticket.name, &self.ticket.token)?;
