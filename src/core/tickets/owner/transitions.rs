@@ -152,11 +152,12 @@ impl TicketOwner {
     }
 
     /// The tickets of others could not be listed. A store that is too slow is asked again after as
-    /// long as it was asked for.
+    /// long as it was asked for. A process that was stopped meanwhile has asked for no longer.
     pub(super) fn not_listed(&mut self, why: String, now: Instant) {
         self.failed(why, Phase::Listing, now);
         if let Phase::Resting(until, _) = self.phase {
-            self.list_at = until.max(now.after(now.since(self.requested)));
+            let asked = now.since(self.requested).min(self.step());
+            self.list_at = until.max(now.after(asked));
             self.renews_alone = true;
             self.rest_to_list();
         }

@@ -90,3 +90,18 @@ fn a_store_that_is_too_slow_to_list_is_left_alone_for_as_long_as_it_was_asked() 
     let list_at = renew_at.after(step);
     assert_eq!(owner.next(renew_at), Step::Rest(list_at));
 }
+
+/// A process was stopped for an hour during a listing that had no answer, and asked no more for
+/// another hour.
+#[test]
+fn a_process_that_was_stopped_during_a_listing_asks_again_within_r() {
+    let (owner, begin) = opened();
+    let soft = Soft { quiet_for: Duration::ZERO, hard_after: None };
+    let mut owner = owner.with_soft(Some(soft));
+    owner.begin(begin);
+    assert!(matches!(owner.next(begin), Step::List(..)));
+    let continued = begin.after(Duration::from_secs(3600));
+    owner.handle(Input::Listed(Err("no answer".to_owned())), continued);
+    let Step::Rest(until) = owner.next(continued) else { panic!("no rest") };
+    assert!(until <= continued.after(owner.timing.renewal()), "{until:?}");
+}
