@@ -4,9 +4,11 @@
 //! What must hold: no two that conflict have the lock at the same time; a script that is told
 //! the same term again had the lock all the time; and in the end everybody gets it.
 
+mod held;
+mod hints;
 mod late;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::simulated_bucket::{Bucket, Chances, losses, no_result};
@@ -33,6 +35,8 @@ enum Event {
     Reply(usize, u64, Input),
     /// The answer is lost together with the connection.
     Cut(usize, u64, Input),
+    /// A process hears of a change.
+    Hint(usize, u64, Input),
     Wipe,
     /// The server is killed, and starts again.
     Kill,
@@ -66,6 +70,13 @@ struct Client {
     ppm: i64,
     offset: Time,
     process: Option<Process>,
+    /// The number of the process, what it has subscribed to, and the hints that it has not read.
+    process_number: u64,
+    watched: BTreeSet<String>,
+    heard: VecDeque<Input>,
+    is_resting: bool,
+    /// Until when the process is stopped during a request.
+    stopped_until: Time,
     /// The number of the request, or of the rest, that is under way.
     request: u64,
     /// The lock that the client holds, by its number in the history.
@@ -116,17 +127,24 @@ impl Simulation {
         let is_wiped = random.one_in(3);
         let clients = (0..count).map(|id| {
             // The second one may ask by the name of the first.
-            let shares_name = id < 2 && seed.is_multiple_of(5);
+            let sharers = 2 + (seed / 5 % 2) as usize;
+            let shares_name = id < sharers && seed.is_multiple_of(5);
             let is_lock = !shares_name && random.one_in(3);
             let requester = if shares_name { 0 } else { id };
             let names = ["a", "a/b", "a/c", "b"];
             let name = if shares_name { "a" } else { names[random.below(4) as usize] };
             let life = if is_wiped { LIFE } else { LIFE * (1 + random.below(2)) };
             let timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
-            let is_shared = !shares_name && random.one_in(3);
+            let is_other = shares_name && id > 0 && random.one_in(6);
+            let is_shared = !shares_name && random.one_in(3) || is_other;
+            let has_slots = is_lock && random.one_in(5);
             let ticket = Ticket {
                 name: Name::parse(name).expect("a name"),
-                mode: if is_shared { Mode::Shared } else { Mode::Exclusive },
+                mode: match (has_slots, is_shared) {
+                    (true, _) => Mode::Slots(2),
+                    (false, true) => Mode::Shared,
+                    (false, false) => Mode::Exclusive,
+                },
                 slot: None,
                 lifetime: timing.lifetime(),
                 token: format!("c{requester}"),
@@ -145,6 +163,11 @@ impl Simulation {
                 ppm: random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64,
                 offset: random.below(1_000 * QUARTER),
                 process: None,
+                process_number: 0,
+                watched: BTreeSet::new(),
+                heard: VecDeque::new(),
+                is_resting: false,
+                stopped_until: 0,
                 request: 0,
                 holds: None,
                 command_until: 0,
@@ -208,6 +231,9 @@ impl Simulation {
         let life = if self.is_wiped { LIFE } else { LIFE * (1 + self.random.below(2)) };
         let client = &mut self.clients[id];
         let nonce = u128::from(number) << 64;
+        client.process_number = number;
+        client.watched.clear();
+        client.heard.clear();
         if !client.is_lock {
             // The next one may ask for another time.
             client.timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
@@ -274,13 +300,20 @@ impl Simulation {
         }
         self.show(format_args!("{id} {step:?}"));
         self.listen(id);
+        if let (Step::Rest(_), Some(hint)) = (&step, self.clients[id].heard.pop_front()) {
+            self.handle(id, hint, now);
+            self.listen(id);
+            return self.act(id);
+        }
         self.request(id, step, now);
     }
 
     fn request(&mut self, id: usize, step: Step, now: Instant) {
+        self.clients[id].is_resting = matches!(step, Step::Rest(_));
         let by = match &step {
             Step::Exit => return self.ended(id),
-            Step::Watch(_) => {
+            Step::Watch(keys) => {
+                self.clients[id].watched.extend(keys.iter().cloned());
                 self.handle(id, Input::Subscribed, now);
                 return self.act(id);
             }
@@ -301,6 +334,7 @@ impl Simulation {
         if self.is_late(id, &step) {
             return self.come_late(id, step);
         }
+        self.stop_during_request(id);
         let number = self.number();
         self.clients[id].request = number;
         let given_up = self.clients[id].true_time(by);
@@ -332,82 +366,10 @@ impl Simulation {
         }
     }
 
-    /// Takes the messages of an owner to its front.
-    fn listen(&mut self, id: usize) {
-        let told = match self.clients[id].process.as_mut() {
-            Some(Process::Lock(owner) | Process::Grab(owner)) => owner.take_messages(),
-            Some(Process::Release(_)) | None => Vec::new(),
-        };
-        for message in told {
-            match message {
-                ToFront::Granted { valid_until, term, epoch, .. } => {
-                    if self.clients[id].holds.is_none() {
-                        self.clients[id].command_until = self.now + self.random.below(2 * LIFE);
-                    }
-                    self.granted(id, (&epoch, term), valid_until);
-                }
-                ToFront::Lost(_) => {
-                    self.let_go(id);
-                    let now = self.clients[id].local(self.now);
-                    self.handle(id, Input::Done, now);
-                }
-                ToFront::Ended(End::Overlaps(why)) => panic!("{id}: {why}"),
-                ToFront::Waiting { .. } | ToFront::Ended(_) => {}
-            }
-        }
-    }
-
-    /// A client has the lock by a ticket of the bucket of this epoch, which may be lost by now,
-    /// until that instant.
-    fn granted(&mut self, id: usize, (epoch, term): (&str, u64), valid_until: Instant) {
-        let (to, now) = (self.clients[id].true_time(valid_until), self.now);
-        let bucket = epoch.parse().expect("the number of a bucket");
-        let requester = self.clients[id].requester;
-        self.show(format_args!("{id} has {term} of {bucket} until {to}"));
-        if to <= now {
-            return;
-        }
-        // The same term again: it had the lock all the time.
-        let same =
-            |held: &Held| (held.requester, held.bucket, held.term) == (requester, bucket, term);
-        let known = self.history.iter().rposition(same).filter(|_| bucket == self.bucket.id);
-        let held = match known {
-            Some(held) => {
-                self.history[held].to = self.history[held].to.max(to);
-                held
-            }
-            None => {
-                let ticket = self.clients[id].ticket.clone();
-                self.history.push(Held { requester, bucket, term, from: now, to, ticket });
-                self.history.len() - 1
-            }
-        };
-        self.clients[id].holds = Some(held);
-    }
-
-    /// The process of a client has ended.
-    fn ended(&mut self, id: usize) {
-        let Some(process) = self.clients[id].process.take() else { return };
-        let is_calm = self.is_calm();
-        let client = &mut self.clients[id];
-        match process {
-            Process::Lock(_) => client.is_done |= is_calm,
-            Process::Release(releaser) => match releaser.ended() {
-                Some(Released::Refused(..)) | None => {}
-                Some(_) => client.is_done |= is_calm,
-            },
-            Process::Grab(owner) => {
-                let had = matches!(owner.last_message, Some(ToFront::Granted { .. }));
-                client.is_done |= had && is_calm && client.shares_name;
-            }
-        }
-        let pause = if self.random.one_in(5) { 2 * LIFE } else { QUARTER };
-        let later = self.now + self.random.below(pause);
-        self.act_at(id, later);
-    }
-
     fn happen(&mut self, event: Event) {
+        let Some(event) = self.unless_stopped(event) else { return };
         match event {
+            Event::Hint(id, process, hint) => self.take_hint(id, process, hint),
             Event::Wake(id, number) if self.clients[id].request == number => self.act(id),
             Event::Wake(..) => {}
             Event::Arrive(id, number, step, element) => {
@@ -416,7 +378,9 @@ impl Simulation {
                     let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
                     let is_cut = !self.is_calm() && self.random.one_in(24);
                     let lost = is_cut.then(|| no_result(&step));
-                    (self.bucket.answer(step, &element, chances).0, lost)
+                    let (answer, changed) = self.bucket.answer(step, &element, chances);
+                    self.send_hints(changed);
+                    (answer, lost)
                 };
                 let mut back = self.random.below(QUARTER / 20);
                 if !self.is_calm() && self.random.one_in(8) {
@@ -445,11 +409,12 @@ impl Simulation {
             Event::Kill => {
                 let restores = self.bucket.would_restore(self.now);
                 self.bucket.restore_superseded(self.now);
+                self.change_clock();
                 self.show(format_args!("kill, restores something: {restores}"));
                 self.restored += usize::from(restores);
                 for id in 0..self.clients.len() {
                     let now = self.clients[id].local(self.now);
-                    if self.random.one_in(2) {
+                    if self.random.one_in(2) && self.now >= self.clients[id].stopped_until {
                         self.handle(id, Input::Gone("killed".to_owned()), now);
                         self.listen(id);
                         self.act_at(id, self.now);
@@ -460,6 +425,7 @@ impl Simulation {
                 self.show(format_args!("wipe"));
                 self.bucket = Bucket::new(self.bucket.id + 1);
                 for id in 0..self.clients.len() {
+                    self.clients[id].stopped_until = 0;
                     let now = self.clients[id].local(self.now);
                     self.handle(id, Input::Gone("wiped".to_owned()), now);
                     self.listen(id);

@@ -32,19 +32,20 @@ pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) number: u64,
     pub(super) ticket: Option<Ticket>,
-    /// In microseconds of true time.
+    /// In microseconds by the clock of the server.
     pub(super) stored_at: u64,
     /// The entry that the marker of an end has superseded; `None` for all but such a marker.
     pub(super) superseded: Option<Box<Entry>>,
-    /// When a marker is removed, in microseconds of true time; `None` for an entry that stays.
+    /// When a marker is removed, in microseconds by the clock of the server; `None` for an entry
+    /// that stays.
     pub(super) removed_at: Option<u64>,
     /// The ticket had ended, and was restored.
     pub(super) is_restored: bool,
 }
 
 impl Entry {
-    fn would_be_restored(&self, now: u64) -> bool {
-        self.superseded.is_some() && self.removed_at.is_some_and(|at| at <= now)
+    fn would_be_restored(&self, clock: u64) -> bool {
+        self.superseded.is_some() && self.removed_at.is_some_and(|at| at <= clock)
     }
 }
 
@@ -53,6 +54,8 @@ pub(super) struct Bucket {
     pub(super) id: u64,
     /// Microseconds of true time.
     pub(super) now: u64,
+    /// How far the clock of the server is ahead, in microseconds.
+    pub(super) ahead: u64,
     pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
@@ -80,24 +83,29 @@ impl Bucket {
         let listed =
             TicketsListed { standing: Vec::new(), ended: Vec::new(), last: Revision(0), at: None };
         let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
-        Bucket { id, now: 0, last: 0, entries, mark, notes, listed }
+        Bucket { id, now: 0, ahead: 0, last: 0, entries, mark, notes, listed }
+    }
+
+    fn clock(&self) -> u64 {
+        self.now + self.ahead
     }
 
     /// Returns the last entry of a key, unless it is a marker that was removed.
     fn entry(&self, key: &str) -> Option<&Entry> {
         let entry = self.entries.get(key)?;
-        entry.removed_at.is_none_or(|at| self.now < at).then_some(entry)
+        entry.removed_at.is_none_or(|at| self.clock() < at).then_some(entry)
     }
 
     /// Returns whether a kill of the server would change something at this time.
     pub(super) fn would_restore(&self, now: u64) -> bool {
-        self.entries.values().any(|entry| entry.would_be_restored(now))
+        self.entries.values().any(|entry| entry.would_be_restored(now + self.ahead))
     }
 
     /// The server is killed at this time, and starts again: it restores the entries whose markers
     /// were removed since.
     pub(super) fn restore_superseded(&mut self, now: u64) {
-        for entry in self.entries.values_mut().filter(|entry| entry.would_be_restored(now)) {
+        let clock = now + self.ahead;
+        for entry in self.entries.values_mut().filter(|entry| entry.would_be_restored(clock)) {
             if let Some(superseded) = entry.superseded.take() {
                 *entry = Entry { is_restored: true, ..*superseded };
             }
@@ -114,7 +122,7 @@ impl Bucket {
                 ticket: Ok(entry.ticket.clone()?),
             })
         });
-        let (last, at) = (Revision(self.last), Some(store_time(self.now)));
+        let (last, at) = (Revision(self.last), Some(store_time(self.clock())));
         TicketsListed { standing: standing.collect(), ended: Vec::new(), last, at }
     }
 
@@ -150,7 +158,7 @@ impl Bucket {
         let (revision, number) = (self.last, number.map_or(self.last, |number| number.0));
         let hint = if ticket.is_some() { Input::Renewed } else { Input::Ended };
         let changed = Some((key.to_owned(), hint(Some(Revision(revision)))));
-        let (stored_at, superseded, removed_at) = (self.now, None, None);
+        let (stored_at, superseded, removed_at) = (self.clock(), None, None);
         let entry =
             Entry { revision, number, ticket, stored_at, superseded, removed_at, is_restored };
         self.entries.insert(key.to_owned(), entry);
@@ -159,10 +167,11 @@ impl Bucket {
 
     fn end(&mut self, key: &str, at: Revision, lifetime: Duration) -> (Written, Changed) {
         let superseded = self.entry(key).filter(|entry| entry.ticket.is_some()).cloned();
+        let removed_at = self.clock() + marker_time(key, lifetime);
         let (written, changed) = self.write(key, at, None, None);
         if let Some(marker) = self.entries.get_mut(key).filter(|_| changed.is_some()) {
             marker.superseded = superseded.map(Box::new);
-            marker.removed_at = Some(self.now + marker_time(key, lifetime));
+            marker.removed_at = Some(removed_at);
         }
         (written, changed)
     }
@@ -230,7 +239,7 @@ fn read(mut listed: TicketsListed, earlier_keys: &EarlierKeys) -> TicketsListed 
     listed
 }
 
-/// Returns the time of the store at so many microseconds of true time.
+/// Returns the time of the store at so many microseconds by its clock.
 fn store_time(micros: u64) -> StoreTime {
     StoreTime(Duration::from_micros(micros))
 }

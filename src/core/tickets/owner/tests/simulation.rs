@@ -258,6 +258,9 @@ impl Simulation {
         self.clients[client].request = Some((request, step.clone()));
         let given_up = self.clients[client].true_time(by);
         self.at(given_up, Event::Reply(client, request, None));
+        if !self.is_calm() && self.random.one_in(40) {
+            self.clients[client].paused_until = self.now + self.random.below(3 * LIFE);
+        }
         let mut there = self.random.below(R / 20);
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
@@ -318,11 +321,15 @@ impl Simulation {
         answer
     }
 
-    /// Tells a client of a change; some hints are lost.
+    /// Tells a client of a change; some hints are lost, some come late or twice.
     fn hint(&mut self, client: usize, hint: Input) {
-        if !self.random.one_in(5) {
-            let delay = self.random.below(R / 10);
-            self.at(self.now + delay, Event::Hint(client, hint));
+        if self.random.one_in(5) {
+            return;
+        }
+        for _ in 0..if self.random.one_in(10) { 2 } else { 1 } {
+            let late = if self.random.one_in(10) { LIFE } else { R / 10 };
+            let delay = self.random.below(late);
+            self.at(self.now + delay, Event::Hint(client, hint.clone()));
         }
     }
 

@@ -1,17 +1,10 @@
-//! Faults and the time until which they happen: late renewals, and locks that are let go.
+//! Faults and the time until which they happen: late renewals.
 
 use super::*;
 
 impl Simulation {
     pub(super) fn is_calm(&self) -> bool {
         self.now >= CALM
-    }
-
-    /// The client has the lock no longer than until now.
-    pub(super) fn let_go(&mut self, id: usize) {
-        if let Some(held) = self.clients[id].holds.take() {
-            self.history[held].to = self.history[held].to.min(self.now);
-        }
     }
 
     /// Draws whether this renewal of a script is to come late.
