@@ -41,6 +41,15 @@ fn earlier_tickets_that_conflict_are_waited_for_and_the_latest_is_watched() {
     assert_eq!(decide(&own, Revision(3), &all[..5]), Decision::Granted);
 }
 
+/// A server that was killed restores earlier tickets that had ended: the script that was told that
+/// it has the lock would wait for them.
+#[test]
+fn a_ticket_that_was_granted_waits_for_none_that_is_restored() {
+    let own = Ticket { is_granted: true, ..ticket("a", Mode::Exclusive) };
+    let restored = [standing(9, ticket("a", Mode::Exclusive))];
+    assert_eq!(decide(&own, Revision(10), &restored), Decision::Granted);
+}
+
 /// A ticket for one of three slots of `a`.
 fn of_three(slot: Option<u32>) -> Ticket {
     Ticket { slot, ..ticket("a", Mode::Slots(3)) }
