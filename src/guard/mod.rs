@@ -14,6 +14,7 @@
 //! | `service_command` | a command: its runner, its output, and the notes of it |
 //! | `output_rest` | how long its output rests after some was read |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
+//! | `cgroups` | all control groups in which the service may be |
 //! | `device` | the watchdog device |
 //!
 //! The guard is in a session of its own, so that a signal to the agent's process group or
@@ -21,6 +22,7 @@
 
 pub mod cgroup;
 mod cgroup_entry;
+mod cgroups;
 mod device;
 mod finish;
 mod instance_dir;

@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SocketFlags, sockopt};
 
 use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
+use super::cgroups::Cgroups;
 use super::device::WatchdogDevice;
 use super::instance_dir::{GUARD_LOCK, named};
 use super::note::{Fact, Note, Service};
@@ -50,8 +51,7 @@ pub(super) struct GuardProcess {
     /// The waker, which wakes the guard when a command was spawned, and when a start that does not
     /// succeed has ended.
     waker: Arc<Waker>,
-    /// The control group of this guard first, then one that the previous guard has used.
-    cgroups: Vec<ServiceCgroup>,
+    cgroups: Cgroups,
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, and the end of its processes is awaited.
     emptying: bool,
@@ -99,18 +99,17 @@ impl GuardProcess {
         let priority = sys::come_first();
         let named = |error| named(&dir.join(GUARD_LOCK))(error);
         let (mut note, previous) = Note::begin(lock).map_err(named)?;
-        let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
-            Ok(own) => cgroups.push(own),
-            // `putex finish` runs no start.
-            Err(why) if may_be_down => log::info!("no control group: {why}"),
-            Err(_) => {}
+        let own = ServiceCgroup::make(&format!("{PREFIX}{name}"));
+        // `putex finish` runs no start.
+        if let Err(why) = &own
+            && may_be_down
+        {
+            log::info!("no control group: {why}");
         }
-        ServiceCgroup::open_populated(&previous.cgroups, &mut cgroups);
+        let cgroups = Cgroups::new(own.ok(), &previous.cgroups);
         // Without the note the next guard finds its own all the same, below the same parent.
-        let dirs = cgroups.iter().map(|cgroup| cgroup.dir.clone()).collect();
-        if let Err(why) = note.cgroups(dirs).map_err(named) {
+        if let Err(why) = note.cgroups(cgroups.dirs()).map_err(named) {
             log::warn!("the control groups are not noted: {why}");
         }
         if previous.service.was_started() {
@@ -194,8 +193,8 @@ impl GuardProcess {
         let commands = self.runners.iter().flat_map(|it| it.events(reads_output)).flatten();
         let readable = iter::once(self.waker.as_fd()).chain(sockets).chain(commands);
         let readable = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let cgroups = self.cgroups.iter().filter(|_| self.emptying);
-        let changed = cgroups.map(|own| PollFd::new(&own.events, PollFlags::PRI));
+        let events = self.cgroups.events().filter(|_| self.emptying);
+        let changed = events.map(|events| PollFd::new(events, PollFlags::PRI));
         self.alarm.poll(&mut readable.chain(changed).collect(), deadline)
     }
 
@@ -212,7 +211,7 @@ impl GuardProcess {
         for at in 0..self.runners.len() {
             if let Some(ended) = self.runners[at].take_ended() {
                 if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
-                    && let Some(cgroup) = self.cgroups.first()
+                    && let Some(cgroup) = self.cgroups.own()
                 {
                     self.cgroup_entry.start_succeeded(cgroup);
                 }
@@ -234,10 +233,10 @@ impl GuardProcess {
     }
 
     fn check_cgroup_empty(&mut self) {
-        if self.emptying && ServiceCgroup::are_empty(&self.cgroups) {
+        if self.emptying && self.cgroups.are_empty() {
             self.emptying = false;
             // Only the control group of this guard is used again.
-            self.cgroups.truncate(1);
+            self.cgroups.forget_others();
             self.handle(GuardInput::CgroupEmptied);
         }
     }
@@ -289,7 +288,7 @@ impl GuardProcess {
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
         self.commands = settings.commands;
         // The means to kill the service where there is no guard that could.
-        if let Some(cgroup) = self.cgroups.first() {
+        if let Some(cgroup) = self.cgroups.own() {
             let _ = self.send(&GuardPacket::KillFile, Some(cgroup.kill_file.as_fd()));
         }
         let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.as_fd()));
@@ -336,7 +335,7 @@ impl GuardProcess {
             GuardAction::Run(command, until) => self.run(command, until),
             GuardAction::Release(command) => self.runner(command).runner.release(),
             GuardAction::Kill(command) => self.runner(command).runner.kill(),
-            GuardAction::KillCgroup => self.kill_cgroup(),
+            GuardAction::KillCgroup => self.cgroups.kill(),
             GuardAction::EmptyCgroup => self.empty_cgroup(),
             GuardAction::Log(report) => say(&report),
             GuardAction::Report(report) => self.report(report),
@@ -351,16 +350,16 @@ impl GuardProcess {
                     // has a deadline any more, so that this thread may write.
                     let _ = self.notes.write(Fact::Down);
                 }
-                self.cgroups.drain(..).for_each(ServiceCgroup::remove);
+                self.cgroups.remove();
             }
         }
         None
     }
 
     fn empty_cgroup(&mut self) {
-        if !ServiceCgroup::are_empty(&self.cgroups) {
+        if !self.cgroups.are_empty() {
             log::warn!("stop has left processes of the service behind: they are killed");
-            self.kill_cgroup();
+            self.cgroups.kill();
         }
         self.emptying = true;
         self.check_cgroup_empty();
@@ -374,13 +373,6 @@ impl GuardProcess {
         }]
     }
 
-    fn kill_cgroup(&self) {
-        for cgroup in &self.cgroups {
-            // A control group that is gone holds no process.
-            let _ = cgroup.kill();
-        }
-    }
-
     fn run(&mut self, command: Command, until: Instant) {
         let is_start = command == Command::Start;
         let role = if is_start { Role::Active } else { Role::Standby };
@@ -389,7 +381,7 @@ impl GuardProcess {
         if !is_start {
             self.cgroup_entry = CgroupEntry::default();
         }
-        let cgroup = self.cgroups.first().filter(|_| is_start);
+        let cgroup = self.cgroups.own().filter(|_| is_start);
         let entered = cgroup.filter(|cgroup| self.cgroup_entry.enters(cgroup));
         let entry = entered.map(|cgroup| &*cgroup.entry);
         let prepared = self.commands.prepare(&run, entry, sys::now());

@@ -85,12 +85,15 @@ impl ServiceCgroup {
         made.map_err(|error| format!("{}: {error}", own.display()))
     }
 
-    /// Adds those of `dirs` that hold processes and are not yet in `known`.
-    pub(super) fn open_populated(dirs: &[PathBuf], known: &mut Vec<ServiceCgroup>) {
-        for dir in dirs {
-            if known.iter().all(|known| known.dir != *dir) {
-                let other = ServiceCgroup::open(dir).ok();
-                known.extend(other.filter(|other| other.is_populated().unwrap_or(true)));
+    /// Returns whether nothing lives in a directory that cannot be opened as a control group. A
+    /// control group that cannot be looked at is not known to be empty.
+    pub(super) fn is_known_empty(dir: &Path) -> bool {
+        match fs::read_to_string(dir.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 0"),
+            // Only an empty control group can be removed.
+            Err(error) => {
+                error.kind() == ErrorKind::NotFound
+                    || Errno::from_io_error(&error) == Some(Errno::NODEV)
             }
         }
     }

@@ -119,6 +119,35 @@ fn finish_kills_what_agent_and_guard_have_left() {
     assert!(said.contains(LEFT), "{said}");
 }
 
+/// The control group was taken for one that is gone, and the service for one that is down.
+#[test]
+fn a_control_group_that_cannot_be_opened_is_not_taken_for_one_that_is_gone() {
+    let name = "emptied::a_control_group_that_cannot_be_opened_is_not_taken_for_one_that_is_gone";
+    let Some(room) = Room::enter(name) else {
+        return;
+    };
+    let sandbox = &room.sandbox;
+    let pid = service_without_agent_and_guard(sandbox);
+    let mut finish = sandbox.putex();
+    finish.args(["finish", "--key", "web", "--token", "one"]);
+    finish.args(["--start", "true", "--stop", "true"]).args(R);
+    finish.arg("--dir").arg(sandbox.join("lock"));
+    let mut read_only = Command::new("unshare");
+    let script = r#"while read -r _ dir kind _; do
+                        test $kind != cgroup2 || mount -o remount,bind,ro "$dir" || exit
+                    done </proc/mounts; exec "$0" "$@""#;
+    read_only.args(["-m", "sh", "-c", script]);
+    let mut refused = within(sandbox, read_only, &finish);
+    let Run { status, said, .. } = sandbox.run(&mut refused);
+    assert!(lives(pid), "nobody could kill it");
+    assert_eq!(status, Some(70), "{said}");
+    assert!(said.contains("the service may live in it"), "{said}");
+    // The note stands for whoever can open it.
+    let Run { status, said, .. } = sandbox.run(&mut finish);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!lives(pid), "{said}");
+}
+
 /// Holds /bin/sh of a sandbox so that the kernel cannot read it: a process that executes it waits.
 struct HeldShell(Child);
 
