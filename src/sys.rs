@@ -181,11 +181,14 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
     poll_for(fds, None)
 }
 
-/// Polls with a timeout, which stands still while the host is suspended: so it is none, or zero, or
-/// a pause.
+/// The timeout of poll(2) stands still while the host is suspended: it is none or zero, or
+/// a pause. A refusal takes 1 ms: a loop that waits would take the processor.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
-    rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout))?;
-    Ok(())
+    let polled = rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout));
+    if polled.is_err() {
+        let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
+    polled.map(drop).map_err(io::Error::from)
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

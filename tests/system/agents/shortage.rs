@@ -10,7 +10,9 @@ use crate::support::agent::Agent;
 use crate::support::clock::{now, until, until_true, wait_until};
 use crate::support::process::{children_of, is_traced};
 use crate::support::programs;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use putex::sys::{self, Alarm, PollFlags};
+use rustix::event::PollFd;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 /// Signals that the guard cannot see, or that say that it is broken.
 const NOT_HANDLED: [i32; 6] =
@@ -35,6 +37,18 @@ fn no_signal_ends_a_guard() {
     agent.kill();
     wait_for_end(guard);
     assert!(!host.is_up(), "the guard was ended");
+}
+
+/// A guard under a limit on descriptors that was lowered took two thirds of a processor.
+#[test]
+fn a_wait_that_the_kernel_refuses_takes_a_moment() {
+    let limit = getrlimit(Resource::Nofile).current.filter(|limit| *limit <= 1 << 20);
+    let Some(limit) = limit else { return println!("skipped: no limit on descriptors") };
+    let alarm = Alarm::new().expect("a descriptor");
+    let mut fds: Vec<_> = (0..=limit).map(|_| PollFd::new(&alarm, PollFlags::IN)).collect();
+    let began = sys::now();
+    sys::poll(&mut fds).expect_err("they are more than the limit");
+    assert!(sys::now().since(began) >= Duration::from_millis(1));
 }
 
 /// Agent and guard both count the messages of the agent: a refused message is sent again, not left
