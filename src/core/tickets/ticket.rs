@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::grab::marker_time;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::time::StoreTime;
 
@@ -185,6 +186,15 @@ impl StoredTicket {
         let is_first = self.number == self.revision;
         let is_in_time = is_first || ticket.counts_if_stored_by.is_some_and(|by| stored_at <= by);
         !is_in_time || at >= stored_at.after(ticket.lifetime)
+    }
+
+    /// Returns whether the ticket has run out by the clock of each server: of two, one may be ahead
+    /// by [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN) and the lifetime of the ticket.
+    pub fn has_run_out_everywhere(&self, at: Option<StoreTime>) -> bool {
+        let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
+            return false;
+        };
+        at >= stored_at.after(marker_time(ticket.lifetime))
     }
 
     /// Returns whether the ticket had ended, and was restored by a server that was killed: a later

@@ -13,8 +13,9 @@ impl TicketOwner {
         matches!(self.asker, Asker::Script { .. }) && other.ticket.as_ref().is_ok_and(is_its)
     }
 
-    /// Returns those of the requester's tickets that have run out, and those that stand, the first
-    /// one first.
+    /// Returns those of the requester's tickets on which no process of the requester relies, and
+    /// those that stand, the first one first. A ticket that has run out by the clock of this server
+    /// alone is neither: another process may rely on it, so others wait for it.
     pub(super) fn standing(
         &self,
         mut mine: Vec<StoredTicket>,
@@ -22,7 +23,10 @@ impl TicketOwner {
         at: Option<StoreTime>,
     ) -> (Vec<StoredTicket>, Vec<StoredTicket>) {
         mine.sort_by_key(|other| other.number);
-        mine.into_iter().partition(|it| it.has_run_out(at) || it.had_ended(others))
+        let is_over = |it: &mut StoredTicket| it.has_run_out_everywhere(at) || it.had_ended(others);
+        let over = mine.extract_if(.., is_over).collect();
+        mine.retain(|it| !it.has_run_out(at));
+        (over, mine)
     }
 
     /// Returns whether a ticket is for the same name in the same mode.
@@ -41,13 +45,13 @@ impl TicketOwner {
     }
 
     /// There is no own ticket yet. `mine` are the tickets of the requester that stand, the oldest
-    /// first, and `run_out` those that have run out.
-    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, run_out: &[StoredTicket], now: Instant) {
+    /// first.
+    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, now: Instant) {
         if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
             return self.end(End::Overlaps(of_requester(other)), now);
         }
         self.phase = Phase::Writing;
-        let earlier = mine.iter().chain(run_out).filter_map(|it| it.ticket.as_ref().ok());
+        let earlier = mine.iter().filter_map(|it| it.ticket.as_ref().ok());
         let longest = earlier.map(|it| it.lifetime).max().unwrap_or_default();
         self.ticket.lifetime = longest.max(self.timing.lifetime());
         let Some(StoredTicket { key, revision, number, ticket: Ok(ticket), .. }) =
