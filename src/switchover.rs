@@ -107,9 +107,13 @@ impl Process<'_> {
         let is_enough = |status: Option<&KeyStatus>| {
             !matches!(choose(request, status), Err(Unchosen::Lacking(_)))
         };
-        let chosen_at = &mut self.chosen_at;
-        self.operation.read_until(Duration::ZERO, is_enough, |_, heard| {
+        let Process { operation, signals, chosen_at, .. } = self;
+        operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             *chosen_at = heard.read_at;
+            if sys::next_signal(&*signals).is_some() {
+                let why = "ended by a signal; nothing is requested".to_owned();
+                return Ok(Some(Err(Unchosen::Refused(vec![why]))));
+            }
             Ok(match choose(request, heard.status?.as_ref()) {
                 Err(Unchosen::Refused(_) | Unchosen::Lacking(_)) if !heard.is_last => None,
                 chosen => Some(chosen),

@@ -1,7 +1,7 @@
 //! Which lock goes to which agent, by what stands in the bucket and what the agents say. Pure.
 
 use super::Request;
-use crate::core::{AgentState, AgentStatus, Priority, Revision, Seat, Timing};
+use crate::core::{AgentState, AgentStatus, Priority, Revision, Seat, ServiceStatus, Timing};
 use crate::operation::UNKNOWN_KEY;
 use crate::status::{Holder, HolderState, KeyStatus, TimingStatus};
 
@@ -39,11 +39,11 @@ pub(super) fn choose(
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
     {
-        let is_active =
-            |agent: &AgentStatus| agent.token == *to && agent.state == AgentState::Active;
-        return Err(match agents.iter().any(is_active) {
+        let runs_it =
+            |agent: &AgentStatus| agent.token == *to && agent.service == ServiceStatus::Up;
+        return Err(match agents.iter().any(runs_it) {
             true => Unchosen::Done(format!("{to} has it already")),
-            false => lack(format!("{to} holds it, and does not say that it is active")),
+            false => lack(format!("{to} holds it, and does not say that start has succeeded")),
         });
     }
     let from: Vec<&Holder> = holders.iter().filter(is_from).collect();

@@ -45,6 +45,10 @@ fn where_start_fails_it_does_not_and_says_where_the_service_is() {
         "{run:?}"
     );
     assert_eq!(lines[1..], ["putex: web: start has not succeeded yet at h2"], "{run:?}");
+    // The command said that there was nothing to do.
+    let again = site.run(&["switchover", "--to", "h2", "web"]);
+    let says = "h2 holds it, and does not say that start has succeeded";
+    assert!(again.status == Some(75) && again.said.contains(says), "{again:?}");
 }
 
 /// Returns the holder h1, which is frozen before it can follow a request, and the candidate h2.
@@ -64,6 +68,33 @@ fn begin_switchover(site: &Site) -> (Child, Lines<BufReader<ChildStderr>>) {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be run");
     let said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     (child, said)
+}
+
+/// The request was written after the signal, and the holder followed it.
+#[test]
+fn after_a_signal_nothing_is_requested() {
+    let Some(server) = server() else { return };
+    let site = Site::on(&server);
+    let [first, second] = frozen_holder_and_candidate(&site);
+    first.signal(Signal::CONT);
+    // No agent answers that can have it.
+    second.signal(Signal::STOP);
+    let (mut child, said) = begin_switchover(&site);
+    let descriptors = format!("/proc/{}/fd", child.id());
+    let takes_signals = || {
+        let all = std::fs::read_dir(&descriptors).expect("it runs").flatten();
+        let mut targets = all.filter_map(|one| std::fs::read_link(one.path()).ok());
+        targets.any(|target| target.ends_with("anon_inode:[signalfd]"))
+    };
+    until_true("the signals are taken", takes_signals);
+    signal(child.id(), Signal::INT);
+    second.signal(Signal::CONT);
+    let said: Vec<_> = said.map(|line| line.expect("it is text")).collect();
+    let ended = child.wait().expect("it ends");
+    let due = ["putex: web: ended by a signal; nothing is requested"];
+    assert_eq!((ended.code(), &*said), (Some(75), &due.map(str::to_owned)[..]), "{ended}");
+    let status = site.json(&["web"]);
+    assert_eq!(holders(&status, "web"), of("h1", "active"));
 }
 
 /// Regression: the request was left in the bucket, and moved the service later.
