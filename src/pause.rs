@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision};
+use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision, ServiceStatus};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
@@ -78,9 +78,8 @@ pub fn run(
     }
 }
 
-/// The agents that have said something, by token and host: the pause that each observes, and its
-/// state.
-type Agents = BTreeMap<(String, String), (Option<u64>, AgentState)>;
+/// The agents that have said something, by token and host, and what each has said last.
+type Agents = BTreeMap<(String, String), AgentStatus>;
 
 /// The revision of a pause, and what it replaces.
 type AtAndReplaced = (Revision, Option<CurrentPause>);
@@ -97,13 +96,13 @@ impl Process<'_> {
         if !reasons.is_empty() {
             return Ok(self.operation.refuse(&reasons));
         }
+        // The pause is written later: the store has its exact end.
+        let until = SystemTime::now() + own.lasts;
         let (at, replaced) = match self.write(own)? {
             Ok(written) => written,
             Err(why) => return Ok(self.operation.refuse(&[why])),
         };
         let written_at = sys::now();
-        // The pause was written earlier: the store has its exact end.
-        let until = SystemTime::now() + own.lasts;
         let lacking = self.wait_for(|status, agents| lacking(status, agents, at))?;
         if lacking.is_empty() {
             let count = self.agents.len();
@@ -113,36 +112,36 @@ impl Process<'_> {
             } else if !is_run(&self.agents) {
                 self.operation.tell(
                     Level::Warn,
-                    "nobody runs the service, and nobody starts it before the pause ends",
+                    "no agent says that the service runs; none starts it before the pause ends",
                 );
             }
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
         // Somebody relies on the pause before.
-        let before = replaced.map(|CurrentPause { pause, left, .. }| {
+        let before = replaced.and_then(|CurrentPause { pause, left }| {
             let lasts = left.saturating_sub(sys::now().since(written_at));
-            StoredPause { lasts, ..pause }
+            (!lasts.is_zero()).then_some(StoredPause { lasts, ..pause })
         });
         let last = self.withdraw(own, before.as_ref())?;
         Ok(self.operation.refuse(&[lacking, vec![last.to_owned()]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
+        let mut stood = false;
         let ended = loop {
+            // Also where no pause stands: the write of one may come yet, and expects what stands.
             let ended = self.write_end(|found| {
-                let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
-                standing.map(|_| Content::tombstone())
+                stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
+                Some(Content::tombstone())
             })?;
-            match ended {
-                WriteEnd::Stands(at) => break at,
-                WriteEnd::NotWritten(()) => {
-                    self.operation.tell(Level::Warn, "no pause stands");
-                    return Ok((String::new(), 0));
-                }
-                WriteEnd::Replaced => {}
+            if let WriteEnd::Stands(at) = ended {
+                break at;
             }
         };
+        if !stood {
+            self.operation.tell(Level::Warn, "no pause stands");
+        }
         let lacking = self.wait_for(|status, agents| still_paused(status, agents, ended))?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
@@ -257,8 +256,8 @@ fn is_answered(status: Option<&KeyStatus>) -> bool {
 
 /// Notes what the agents say of themselves.
 fn note(agents: &mut Agents, status: &KeyStatus) {
-    for AgentStatus { token, host, pause, state, .. } in status.agents.iter().cloned() {
-        agents.insert((token, host), (pause, state));
+    for agent in &status.agents {
+        agents.insert((agent.token.clone(), agent.host.clone()), agent.clone());
     }
 }
 
@@ -270,7 +269,7 @@ fn without_times(lines: &[String]) -> Vec<String> {
 
 /// Returns whether an agent says that it runs the service.
 fn is_run(agents: &Agents) -> bool {
-    agents.values().any(|(_, state)| *state == AgentState::Active)
+    agents.values().any(|agent| agent.service == ServiceStatus::Up)
 }
 
 /// Returns why the agents of this status cannot be paused.
@@ -290,8 +289,8 @@ fn why_not(status: &KeyStatus) -> Vec<String> {
 
 /// Returns what is lacking until all observe the pause of this revision, a line for each agent.
 fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
-    let silent = agents.iter().filter(|(_, (pause, _))| *pause != Some(at.0));
-    let silent = silent.map(|((token, _), (_, state))| {
+    let silent = agents.values().filter(|agent| agent.pause != Some(at.0));
+    let silent = silent.map(|AgentStatus { token, state, .. }| {
         let stops = *state == AgentState::Stopping;
         format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
     });
@@ -317,9 +316,9 @@ fn silent_holders<'a>(
 /// Returns what is lacking until nobody observes a pause any more that was written before this
 /// revision, a line for each agent.
 fn still_paused(status: Option<&KeyStatus>, agents: &Agents, ended: Revision) -> Vec<String> {
-    let is_before = |pause: &Option<u64>| pause.is_some_and(|at| at < ended.0);
-    let paused = agents.iter().filter(|(_, (pause, _))| is_before(pause));
-    let paused = paused.map(|((token, _), _)| format!("{token}: has not acknowledged the end"));
+    let is_before = |agent: &&AgentStatus| agent.pause.is_some_and(|at| at < ended.0);
+    let paused = agents.values().filter(is_before);
+    let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));
     let of_holder = |holder: &Holder| {
         let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));
         let until = until.map(|left| format!("; its lock runs out in {}", Ms(left)));

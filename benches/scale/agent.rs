@@ -87,8 +87,6 @@ impl Agent {
             pump = match self.store.open(sys::now().after(OPEN_WITHIN)) {
                 Ok(opened) => {
                     self.shared.counters.opened();
-                    let pause = self.store.pause().cloned();
-                    pump = self.handle(pump, Event::PauseRead(pause));
                     pump = self.handle(pump, Event::Opened(opened));
                     self.serve(pump)
                 }

@@ -120,8 +120,6 @@ impl StoreThread {
                 self.reported = None;
                 self.said.clear();
                 self.generation += 1;
-                // The pause is told before any lock is taken.
-                self.events.tell(Event::PauseRead(self.store.pause().cloned()))?;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
                 return self.events.tell(Event::Closed(why));

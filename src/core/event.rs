@@ -34,8 +34,8 @@ pub enum Event {
     Hint(Seat, Option<Revision>),
     /// An operator, or an agent of a higher priority, wants another agent to have the lock.
     SwitchoverRequested(SwitchoverRequest),
-    /// The pause of the agents of this key that stands; `None` for none.
-    PauseRead(Option<Pause>),
+    /// The entry of the pause of the agents of this key was read.
+    PauseRead(PauseEntry),
     /// Somebody wants to know the status of this agent. The thread that runs the pump answers, by
     /// [`Pump::status`](crate::core::Pump::status).
     StatusRequested,
@@ -93,6 +93,8 @@ pub struct Opened {
     pub bucket: BucketInfo,
     /// The state of the key of each seat.
     pub key_states: Vec<KeyState>,
+    /// The state of the key of the pause.
+    pub pause: PauseEntry,
 }
 
 /// The kinds of failures of a store. The greatest kind of the failures at several servers is the
@@ -164,13 +166,18 @@ pub struct SwitchoverRequest {
     pub until: Instant,
 }
 
+/// The state of the key of the pause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PauseEntry {
+    /// The revision; 0 if there is no entry.
+    pub revision: Revision,
+    /// The pause; `None` if it has ended.
+    pub pause: Option<Pause>,
+}
+
 /// A pause of all agents of a key: no agent starts, stops or takes over the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The revision of its entry.
-    pub revision: Revision,
-    /// A random number: no other pause has it.
-    pub number: u64,
     /// When the pause ends by itself.
     pub until: Instant,
     /// The requester, for people.

@@ -54,7 +54,7 @@ pub mod write;
 pub use self::agent_status::{AgentState, AgentStatus, ServiceStatus};
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
-    Effect, Ending, Event, GuardEvent, Opened, Pause, StoreError, StoreErrorKind,
+    Effect, Ending, Event, GuardEvent, Opened, Pause, PauseEntry, StoreError, StoreErrorKind,
     SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};

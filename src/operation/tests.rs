@@ -199,6 +199,15 @@ fn an_end_without_an_answer_is_known_again() {
     assert_eq!(ended.expect("it is known"), WriteEnd::Stands(Revision(6)));
 }
 
+/// A pause under way, which expects the end that stands there, would come after `putex resume`.
+#[test]
+fn an_end_of_others_that_stood_before_is_not_the_own_one() {
+    let entry = Entry { content: Content::tombstone(), ..standing(5).expect("an entry") };
+    let mut bucket = Lossy { entry: Some(entry), ..Lossy::of(&[Fate::WriteLost]) };
+    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |_| Ok::<_, ()>(Content::tombstone()));
+    assert_eq!(ended.expect("it is known"), WriteEnd::Stands(Revision(6)));
+}
+
 /// The request stood there, and the command said that others had replaced it.
 #[test]
 fn what_a_leader_of_before_answers_is_no_answer() {

@@ -4,7 +4,8 @@ use super::*;
 
 fn agents(of: &[(&str, Option<u64>, AgentState)]) -> Agents {
     let agent = |(token, pause, state): &(&str, Option<u64>, AgentState)| {
-        (((*token).to_owned(), "h".to_owned()), (*pause, *state))
+        let key = ((*token).to_owned(), "h".to_owned());
+        (key, AgentStatus { pause: *pause, state: *state, ..AgentStatus::of_candidate(token) })
     };
     of.iter().map(agent).collect()
 }

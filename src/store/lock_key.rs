@@ -15,7 +15,7 @@ use super::{
     StoreResult, open_or_make, pause, switchover,
 };
 use crate::core::{
-    AgentStatus, Event, Instant, KeyState, KeyValue, Opened, Pause, Record, Revision, Seat,
+    AgentStatus, Event, Instant, KeyState, KeyValue, Opened, PauseEntry, Record, Revision, Seat,
     SwitchoverRequest, Written,
 };
 use crate::sys;
@@ -36,8 +36,9 @@ pub struct LockKey {
     switchover_keys: Vec<String>,
     pause_key: String,
     operator_reads: OperatorReads,
-    /// The pause as it was read last, and when it is read again; `None` for not before it changes.
-    pause: Option<Pause>,
+    /// The pause as of the latest revision that was read, and when it is read again; `None`
+    /// for not before it changes.
+    pause: PauseEntry,
     read_pause_at: Option<Instant>,
     /// No write was stored since the bucket was opened.
     is_new: bool,
@@ -85,7 +86,7 @@ impl LockKey {
             switchover_keys,
             pause_key: pause::key_of(key),
             operator_reads: OperatorReads::default(),
-            pause: None,
+            pause: PauseEntry::default(),
             read_pause_at: None,
             is_new: true,
             read_max: READ_MAX,
@@ -111,10 +112,9 @@ impl LockKey {
         let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
         let first = FirstKeys { subscribed: &subscribed, read: &read };
         let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, first, deadline)?;
-        let pause = entries.pop().flatten();
-        self.pause = match pause.and_then(|entry| pause::from_content(&entry.content)) {
+        self.pause = match entries.pop().flatten() {
             Some(_) => pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?,
-            None => None,
+            None => PauseEntry::default(),
         };
         self.read_pause_at = self.read_pause_again();
         (self.operator_reads, self.is_new) = (OperatorReads::default(), true);
@@ -124,13 +124,7 @@ impl LockKey {
             key.hints = SeatHints::default();
             bucket.last = bucket.last.max(key_state.revision);
         }
-        Ok(Opened { bucket, key_states })
-    }
-
-    /// Returns the pause of the agents of this key, as it stood when the bucket was opened or the
-    /// pause has changed last.
-    pub fn pause(&self) -> Option<&Pause> {
-        self.pause.as_ref()
+        Ok(Opened { bucket, key_states, pause: self.pause.clone() })
     }
 
     /// Returns whether the last record that the caller stored holds the lock of a seat, and no
@@ -304,16 +298,18 @@ impl LockKey {
             self.read_pause_at = Some(now.after(PAUSE_EVERY));
             return None;
         };
-        let revision = |pause: &Option<Pause>| pause.as_ref().map(|pause| pause.revision);
-        let is_new = revision(&pause) != revision(&self.pause);
-        self.pause = pause;
+        let is_new = pause.revision != self.pause.revision;
+        if pause.revision > self.pause.revision {
+            self.pause = pause.clone();
+        }
         self.read_pause_at = self.read_pause_again();
-        is_new.then(|| Event::PauseRead(self.pause.clone()))
+        is_new.then_some(Event::PauseRead(pause))
     }
 
     /// Returns when the pause is read again if nothing says before that it has changed.
     fn read_pause_again(&self) -> Option<Instant> {
-        self.pause.as_ref().map(|_| sys::now().after(PAUSE_EVERY))
+        let (now, pause) = (sys::now(), self.pause.pause.as_ref());
+        pause.filter(|pause| now < pause.until).map(|_| now.after(PAUSE_EVERY))
     }
 
     /// Reads the request for switchover of a seat. One that cannot be read is not followed: its

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::lifetime::{LIFE, left_of, lifetime_up_to, read_with_age};
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
-use crate::core::{Instant, PAUSE_MAX, Pause, Revision, sanitize, sanitize_field};
+use crate::core::{Instant, PAUSE_MAX, Pause, PauseEntry, sanitize, sanitize_field};
 use crate::sys;
 
 const BY: &str = "Putex-By";
@@ -71,8 +71,6 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
 /// A pause that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentPause {
-    /// The revision of its entry.
-    pub(crate) revision: Revision,
     /// As it was written.
     pub(crate) pause: StoredPause,
     /// How long the pause lasts still.
@@ -83,10 +81,10 @@ pub(crate) struct CurrentPause {
 pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<CurrentPause> {
     let pause = from_content(&entry.content)?;
     let left = left_of(pause.lasts, age)?;
-    Some(CurrentPause { revision: entry.revision, pause, left })
+    Some(CurrentPause { pause, left })
 }
 
-/// Reads the pause of the agents of a key as they are to observe it.
+/// Reads what stands under the key of the pause, as the agents are to observe it.
 ///
 /// # Errors
 ///
@@ -95,19 +93,17 @@ pub(crate) fn read(
     bucket: &mut dyn Bucket,
     key: &str,
     deadline: Instant,
-) -> StoreResult<Option<Pause>> {
+) -> StoreResult<PauseEntry> {
     // The end of the pause is never too late.
     let began = sys::now();
     let found = read_with_age(bucket, &key_of(key), deadline)?;
-    Ok(found.and_then(|(entry, age)| standing(&entry, age)).map(
-        |CurrentPause { revision, pause: StoredPause { number, by, reason, .. }, left }| Pause {
-            revision,
-            number,
-            until: began.after(left),
-            by,
-            reason,
-        },
-    ))
+    let Some((entry, age)) = found else { return Ok(PauseEntry::default()) };
+    let pause = standing(&entry, age).map(|CurrentPause { pause, left }| Pause {
+        until: began.after(left),
+        by: pause.by,
+        reason: pause.reason,
+    });
+    Ok(PauseEntry { revision: entry.revision, pause })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
+use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, PauseEntry, Written};
 use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -143,7 +143,8 @@ impl World {
         let (last, age) = (self.key_state.revision, Some(Duration::MAX));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        Opened { bucket, key_states: vec![self.key_state.clone()] }
+        let pause = PauseEntry::default();
+        Opened { bucket, key_states: vec![self.key_state.clone()], pause }
     }
 
     /// Returns what happens next: mostly what is waited for.

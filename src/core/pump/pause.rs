@@ -4,14 +4,14 @@
 //! is told to end, and when its watchdog device fails: a pause does not change the promise of a
 //! lock. So nothing depends on which agents have learnt of a pause, or of its end.
 //!
-//! The rest of a pause is read by the clock of the store, which may go back. So an agent observes a
-//! pause once, until the end that it has read first: the number of a pause that has ended is
-//! remembered. A pause that was replaced has not ended: it is written again, with its number, where
-//! not all acknowledge the longer one.
+//! A pause ends at its time, by the clock of this host, or by an entry of a later revision. A read
+//! that shows no later one changes nothing: a server that was the leader before may have answered
+//! it, the clock of the store may have moved, and a bucket that was lost shows no entry.
 
 use super::deadline::{Timer, Timers};
 use super::effects::Effects;
-use crate::core::event::Pause;
+use crate::core::event::{Pause, PauseEntry};
+use crate::core::record::Revision;
 use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
@@ -21,46 +21,45 @@ use crate::core::time::{Instant, Ms};
 pub(super) struct Pauses {
     /// The pause that the agents of this key observe.
     present: Option<Pause>,
-    /// The number of the last pause that has ended.
-    ended: Option<u64>,
+    /// The latest revision of the entry that was read since the store has lost what it had.
+    read: Revision,
 }
 
 impl Pauses {
-    /// Returns the pause that the agents of this key observe now.
-    pub(super) fn present(&self) -> Option<&Pause> {
-        self.present.as_ref()
+    /// Returns the revision of the pause that this agent observes now.
+    pub(super) fn observed(&self) -> Option<Revision> {
+        self.present.as_ref().map(|_| self.read)
     }
 
     pub(super) fn is_paused(&self) -> bool {
         self.present.is_some()
     }
 
-    /// Takes in the pause that stands in the store; `None` for none.
-    pub(super) fn read(&mut self, pause: Option<&Pause>, effects: &mut Effects, now: Instant) {
-        let is_over = |pause: &Pause| now >= pause.until || self.ended == Some(pause.number);
-        let pause = pause.filter(|pause| !is_over(pause));
-        let known = self.present.as_ref().map(|pause| pause.revision);
-        if known == pause.map(|pause| pause.revision) {
+    /// The store has lost what it had: its next entry may have any revision.
+    pub(super) fn roll_back(&mut self) {
+        self.read = Revision(0);
+    }
+
+    /// Takes in what stands in the store.
+    pub(super) fn read(&mut self, entry: &PauseEntry, effects: &mut Effects, now: Instant) {
+        if entry.revision <= self.read {
             return;
         }
-        effects.report(match pause {
-            Some(Pause { until, by, reason, .. }) => {
-                let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
-                let by = sanitize_field(&format!("{by}{reason}"));
-                Report::Paused(Ms(until.since(now)), by)
-            }
-            None => {
-                self.ended = self.present.as_ref().map(|known| known.number);
-                Report::Resumed
-            }
-        });
-        self.present = pause.cloned();
+        self.read = entry.revision;
+        let pause = entry.pause.clone().filter(|pause| now < pause.until);
+        let before = std::mem::replace(&mut self.present, pause);
+        if let Some(Pause { until, by, reason }) = &self.present {
+            let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
+            let by = sanitize_field(&format!("{by}{reason}"));
+            effects.report(Report::Paused(Ms(until.since(now)), by));
+        } else if before.is_some() {
+            effects.report(Report::Resumed);
+        }
     }
 
     /// Ends a pause whose time is over.
     pub(super) fn advance(&mut self, effects: &mut Effects, now: Instant) {
-        if let Some(pause) = self.present.take_if(|pause| now >= pause.until) {
-            self.ended = Some(pause.number);
+        if self.present.take_if(|pause| now >= pause.until).is_some() {
             effects.report(Report::PauseOver);
         }
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use putex::core::command::LockContext;
-use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
+use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, PauseEntry, Written};
 use putex::core::priority::Priority;
 use putex::core::protocol::{
     DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, Stake, StartState, ToGuard,
@@ -128,7 +128,8 @@ impl Pumps {
                     remarks: Vec::new(),
                     retires: Ok(()),
                 };
-                Event::Opened(Opened { bucket, key_states: vec![key_state] })
+                let pause = PauseEntry::default();
+                Event::Opened(Opened { bucket, key_states: vec![key_state], pause })
             }
             PumpInput::Closed => Event::Closed("cut off".to_owned()),
             PumpInput::Read { at, record } => Event::Read(Ok(key_state(at, record))),

@@ -63,8 +63,9 @@ pub struct Agent {
     pub known_key: u64,
     /// When it was shown something under a revision of the key, or wrote it.
     pub marks: Vec<(True, u64, u64)>,
-    /// The end of the pause that it observes.
+    /// The end of the pause that it observes, and the latest revision of one that it was told.
     pub paused_until: Option<Instant>,
+    pub pause_read: Revision,
     /// When the agent was told to end.
     pub told_to_end: Option<True>,
 }
@@ -162,6 +163,7 @@ impl World<'_> {
         }
         if said {
             self.forget_known(id, event);
+            self.agents[id].pause_read = Revision(0);
         }
         let state = pump.state().name();
         self.check_deadline(&pump, event, now);
@@ -350,7 +352,7 @@ impl World<'_> {
             // The agent may end because of the refusal, as soon as it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
-            Event::PauseRead(pause) => self.on_pause(id, pause.as_ref()),
+            Event::PauseRead(entry) => self.on_pause(id, entry),
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }

@@ -1,7 +1,7 @@
 //! Whether an agent has a reason to stop its service, and may take a lock.
 
 use putex::core::command::Outcome;
-use putex::core::event::{Event, Pause, Written};
+use putex::core::event::{Event, PauseEntry, Written};
 use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
@@ -84,10 +84,13 @@ impl World<'_> {
         self.count(Sometimes::Failback);
     }
 
-    /// An agent is told of a pause, or that there is none.
-    pub fn on_pause(&mut self, id: usize, pause: Option<&Pause>) {
+    /// An agent is told of a pause, or that there is none. It has to ignore what is not new.
+    pub fn on_pause(&mut self, id: usize, entry: &PauseEntry) {
         let agent = &mut self.agents[id];
-        agent.paused_until = pause.map(|pause| pause.until);
+        if entry.revision > agent.pause_read {
+            agent.pause_read = entry.revision;
+            agent.paused_until = entry.pause.as_ref().map(|pause| pause.until);
+        }
     }
 
     /// Whether an agent knows of a pause.

@@ -1,6 +1,6 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::{Event, Pause, SwitchoverRequest};
+use putex::core::event::{Event, Pause, PauseEntry, SwitchoverRequest};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 
@@ -126,19 +126,23 @@ impl World<'_> {
         self.tell(id, Event::SwitchoverRequested(SwitchoverRequest { seat, term, to, until }));
     }
 
-    /// Has agents read a pause, or that there is none: that of a site, or any.
+    /// Has agents read a pause, or that there is none: that of a site, or any. The read may be old,
+    /// as of a server that was the leader before.
     fn announce_pause(&mut self, site: usize) {
         let (all, stands) = (self.chance.chance(700), self.chance.chance(700));
-        let revision = Revision(1 + self.chance.below(1 << 40));
+        let is_old = self.chance.chance(300);
+        let back = if is_old { self.chance.below(3) } else { 0 };
+        self.pause_at += u64::from(!is_old);
+        let revision = Revision(self.pause_at.saturating_sub(back));
         let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
         for other in 0..self.sites.len() {
             let told = other == site || all && self.chance.chance(800);
             let Some(id) = self.living(other).filter(|_| told) else { continue };
             let until = self.clock(other).after(lasts);
             let (by, reason) = ("root@h1".to_owned(), String::new());
-            let pause = Pause { revision, number: revision.0, until, by, reason };
+            let pause = stands.then_some(Pause { until, by, reason });
             self.count(Sometimes::Pause);
-            self.tell(id, Event::PauseRead(stands.then_some(pause)));
+            self.tell(id, Event::PauseRead(PauseEntry { revision, pause }));
         }
     }
 
@@ -343,9 +347,12 @@ impl World<'_> {
         self.server_down = 0;
         self.end_hanging();
         self.quiet = true;
+        self.pause_at += 1;
+        let revision = Revision(self.pause_at);
         for id in 0..self.agents.len() {
             if self.agents[id].alive {
-                self.tell(id, Event::PauseRead(None));
+                let entry = PauseEntry { revision, pause: None };
+                self.tell(id, Event::PauseRead(entry));
             }
         }
         for site in 0..self.sites.len() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{
-    BucketInfo, Event, Opened, Pause, StoreErrorKind, SwitchoverRequest, Written,
+    BucketInfo, Event, Opened, Pause, PauseEntry, StoreErrorKind, SwitchoverRequest, Written,
 };
 use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
@@ -169,10 +169,12 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             let revision = revision()?.ok_or("no revision")?;
             let until = Instant::from_boot(words.duration("until", 0)?);
             let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
-            let number = words.number("number", revision.0)?;
-            Event::PauseRead(Some(Pause { revision, number, until, by, reason }))
+            Event::PauseRead(PauseEntry { revision, pause: Some(Pause { until, by, reason }) })
         }
-        "resumed" => Event::PauseRead(None),
+        "resumed" => {
+            let revision = revision()?.unwrap_or_default();
+            Event::PauseRead(PauseEntry { revision, pause: None })
+        }
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "agent" => return agent_happening(&words),
         other => return guard_happening(other, rest).map(Happening::Guard),
@@ -252,7 +254,7 @@ fn opened(text: &str) -> Result<Event, String> {
         remarks: Vec::new(),
         retires: Ok(()),
     };
-    Ok(Event::Opened(Opened { bucket, key_states }))
+    Ok(Event::Opened(Opened { bucket, key_states, pause: PauseEntry::default() }))
 }
 
 fn key_state(words: &Words<'_>) -> Result<KeyState, String> {

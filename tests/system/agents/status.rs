@@ -1,6 +1,7 @@
 //! `putex status`, as its users see it: the real program beside agents, locks and leases.
 
 mod agents;
+mod pause;
 pub(crate) mod schema;
 mod switchover;
 

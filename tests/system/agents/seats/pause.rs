@@ -133,6 +133,23 @@ fn a_pause_outlives_a_restart_of_the_server() {
     site.check_end();
 }
 
+/// The second command said that there was nothing to end.
+#[test]
+fn an_end_that_not_all_have_acknowledged_is_waited_for_again() {
+    let Some(site) = Site::new(&["1", "2"], &["-f", "100"]) else { return };
+    let holder = site.holder();
+    site.pause(&["--for", "1h"]);
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
+    for _ in 0..2 {
+        let resumed = site.run(&["resume", "-w", "1", "web"]);
+        let says = format!("host-{holder}: does not answer");
+        assert!(resumed.status == Some(75) && resumed.said.contains(&says), "{resumed:?}");
+    }
+    site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
+    assert_eq!(site.resume().status, Some(0));
+    site.check_end();
+}
+
 /// An agent that is cut off does not acknowledge, nor does one of putex 0.2.0.
 #[test]
 fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
