@@ -30,9 +30,11 @@ impl Failback {
     pub(super) fn advance(&mut self, context: &mut Context, healthy: bool, now: Instant) {
         let timing = context.config.timing;
         // An agent on standby has a turn every R, unless it was stopped or its host suspended.
-        let was_away = self.turned_at.is_some_and(|at| now > at.after(timing.renewal() * 2));
+        if self.turned_at.is_some_and(|at| now > at.after(timing.renewal() * 2)) {
+            *self = Failback::default();
+        }
         let able = context.obstacle().is_none() && context.store.refused.is_none();
-        let fit = healthy && able && !was_away;
+        let fit = healthy && able;
         let wanted = context.config.failback.filter(|_| fit && !context.config.observes);
         let Some(after) = wanted else {
             *self = Failback { turned_at: Some(now), ..Failback::default() };
