@@ -75,7 +75,7 @@ fn a_lease_guarantees_what_was_asked_for_and_hardly_more() {
         for asked in [1u64, 2, 3, 999, 1_000, 15_000, 86_400_000, 31_536_000_000] {
             for asked in [Duration::from_millis(asked), Duration::from_nanos(asked)] {
                 let lease = LeaseTime::guaranteeing(asked, drift_ppm);
-                let has = shortened(lease.duration(), drift_ppm);
+                let has = lease.guaranteed_until(at(1)).since(at(1));
                 assert!(has >= asked, "{asked:?} with {drift_ppm}: {has:?}");
                 let more = asked.mul_f64(0.000_001) + Duration::from_millis(2);
                 assert!(has <= asked + more, "{asked:?} with {drift_ppm}: {has:?}");

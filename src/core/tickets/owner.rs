@@ -47,13 +47,15 @@
 //!    writer need not be alive. A new key for each renewal would not help: a first write finds its
 //!    key free however late it comes.
 //! 2. A ticket that has run out is none of its requester's any more: the requester does not wait
-//!    for it, and removes it when it has the names anew.
+//!    for it, and removes it when it has the names anew. Another process may rely on that ticket:
+//!    the clock of the store may be ahead by now. So the own ticket, which keeps others from the
+//!    lock as well, was written later before, and for no shorter time; and one for another name or
+//!    in another mode stands until it has run out by the clock of each server.
 //! 3. Of two tickets of the requester for the same names, the first one stays. The process that
 //!    has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
 //! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write, and
-//!    relies on the write before. Nor is the lifetime of a new ticket shorter than those of the
-//!    tickets that have run out and stand still: the store may have another clock by now.
+//!    relies on the write before.
 //! 6. Another process of the same requester is the same requester. Its writes are taken over. So a
 //!    process whose own V has passed does not end the ticket: it looks for the ticket again.
 

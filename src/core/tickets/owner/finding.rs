@@ -1,6 +1,9 @@
 //! The tickets of one requester: a script has no other memory of its lock.
 
+use std::time::Duration;
+
 use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
+use crate::core::record::Revision;
 use crate::core::tickets::{End, StoredTicket, Ticket};
 use crate::core::time::{Instant, StoreTime};
 
@@ -13,9 +16,10 @@ impl TicketOwner {
         matches!(self.asker, Asker::Script { .. }) && other.ticket.as_ref().is_ok_and(is_its)
     }
 
-    /// Returns those of the requester's tickets on which no process of the requester relies, and
-    /// those that stand, the first one first. A ticket that has run out by the clock of this server
-    /// alone is neither: another process may rely on it, so others wait for it.
+    /// Returns those of the requester's tickets that have run out, and those that stand, the first
+    /// one first. A server whose clock is ahead takes a ticket for one that has run out on which
+    /// another process relies. An own ticket that is alike keeps others from the lock as that one
+    /// does; one for another name or in another mode does not, so that one stands for longer.
     pub(super) fn standing(
         &self,
         mut mine: Vec<StoredTicket>,
@@ -23,10 +27,10 @@ impl TicketOwner {
         at: Option<StoreTime>,
     ) -> (Vec<StoredTicket>, Vec<StoredTicket>) {
         mine.sort_by_key(|other| other.number);
-        let is_over = |it: &mut StoredTicket| it.has_run_out_everywhere(at) || it.had_ended(others);
-        let over = mine.extract_if(.., is_over).collect();
-        mine.retain(|it| !it.has_run_out(at));
-        (over, mine)
+        mine.into_iter().partition(|it| {
+            let is_over = it.has_run_out_everywhere(at) || it.had_ended(others);
+            is_over || it.has_run_out(at) && self.is_alike(it)
+        })
     }
 
     /// Returns whether a ticket is for the same name in the same mode.
@@ -44,15 +48,27 @@ impl TicketOwner {
         }
     }
 
+    /// The names are free but for tickets of the requester that have run out. They are removed
+    /// once the own ticket, of this revision and lifetime in the bucket, was written later and for
+    /// no shorter time.
+    pub(super) fn replace(&mut self, run_out: Vec<StoredTicket>, own: (Revision, Duration)) {
+        let is_later = run_out.iter().any(|it| it.revision > own.0);
+        let longest = longest(&run_out);
+        self.ticket.lifetime = self.ticket.lifetime.max(longest);
+        self.phase = match is_later || longest > own.1 {
+            true => Phase::Writing,
+            false => Phase::Removing(run_out),
+        };
+    }
+
     /// There is no own ticket yet. `mine` are the tickets of the requester that stand, the oldest
-    /// first.
-    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, now: Instant) {
+    /// first, and `run_out` those that have run out.
+    pub(super) fn find(&mut self, mine: Vec<StoredTicket>, run_out: &[StoredTicket], now: Instant) {
         if let Some(other) = mine.iter().find(|other| !self.is_alike(other)) {
             return self.end(End::Overlaps(of_requester(other)), now);
         }
         self.phase = Phase::Writing;
-        let earlier = mine.iter().filter_map(|it| it.ticket.as_ref().ok());
-        let longest = earlier.map(|it| it.lifetime).max().unwrap_or_default();
+        let longest = longest(&mine).max(longest(run_out));
         self.ticket.lifetime = longest.max(self.timing.lifetime());
         let Some(StoredTicket { key, revision, number, ticket: Ok(ticket), .. }) =
             mine.into_iter().next()
@@ -75,6 +91,12 @@ impl TicketOwner {
         });
         self.ticket.is_granted = ticket.is_granted;
     }
+}
+
+/// Returns the longest lifetime of these tickets.
+fn longest(tickets: &[StoredTicket]) -> Duration {
+    let readable = tickets.iter().filter_map(|it| it.ticket.as_ref().ok());
+    readable.map(|it| it.lifetime).max().unwrap_or_default()
 }
 
 /// Describes another ticket of the requester.

@@ -35,7 +35,7 @@ impl TicketOwner {
         let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
         let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
         let (mine, others) = rest.into_iter().partition(|other| self.is_of_requester(other));
-        let (over, mine) = self.standing(mine, &others, at);
+        let (run_out, mine) = self.standing(mine, &others, at);
         if let Asker::Script { .. } = self.asker {
             self.stood_at = at;
         }
@@ -43,7 +43,7 @@ impl TicketOwner {
             return match self.asker {
                 Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
-                Asker::Script { .. } => self.find(mine, now),
+                Asker::Script { .. } => self.find(mine, &run_out, now),
             };
         };
         if last >= own.revision && owns.is_empty() {
@@ -61,8 +61,9 @@ impl TicketOwner {
             Decision::Granted | Decision::Slot(_) if self.missing_mark.is_some() => {
                 self.wait_for(&[], BTreeSet::new(), String::new(), now);
             }
-            Decision::Granted | Decision::Slot(_) if !over.is_empty() => {
-                self.phase = Phase::Removing(over);
+            Decision::Granted | Decision::Slot(_) if !run_out.is_empty() => {
+                let own = (own.revision, own.lifetime);
+                self.replace(run_out, own);
             }
             Decision::Slot(slot) => {
                 self.ticket.slot = Some(slot);

@@ -120,14 +120,19 @@ fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it(
 
 /// The process wrote the mark again for ever.
 #[test]
-fn a_process_that_does_not_wait_ends_where_the_mark_may_not_be_written() {
-    let (mut owner, now) = opened();
-    let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: Duration::ZERO };
-    (owner.goal, owner.phase) = (Goal::Get(Some(now)), Phase::WritingMark(mark));
-    owner.take_messages();
-    assert!(matches!(owner.next(now), Step::WriteMark(..)));
-    owner.handle(Input::Written(Written::Denied("no right".to_owned())), now);
-    let refused = End::Refused(StoreErrorKind::Unreachable, "no right".to_owned());
-    assert_eq!(owner.take_messages(), [ToFront::Ended(refused)]);
-    assert_eq!(owner.next(now), Step::Exit);
+fn a_process_ends_where_the_mark_may_not_be_written() {
+    for waits in [false, true] {
+        let (mut owner, begin) = opened();
+        let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: Duration::ZERO };
+        let limit = (!waits).then_some(begin);
+        (owner.goal, owner.phase) = (Goal::Get(limit), Phase::WritingMark(mark));
+        owner.take_messages();
+        // A process that waits has tried for T.
+        let now = if waits { begin.after(owner.timing.lifetime()) } else { begin };
+        assert!(matches!(owner.next(now), Step::WriteMark(..)));
+        owner.handle(Input::Written(Written::Denied("no right".to_owned())), now);
+        let refused = End::Refused(StoreErrorKind::Unreachable, "no right".to_owned());
+        assert_eq!(owner.take_messages(), [ToFront::Ended(refused)]);
+        assert_eq!(owner.next(now), Step::Exit);
+    }
 }

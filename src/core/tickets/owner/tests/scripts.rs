@@ -1,6 +1,7 @@
 //! Scripts: rule by rule with inputs by hand.
 
 mod late;
+mod run_out;
 
 use super::*;
 use crate::core::observed::Observed;
@@ -266,38 +267,25 @@ fn a_ticket_never_runs_out_earlier_than_its_requester_was_told() {
     assert_eq!(write(&mut grabber, 9, 21, at(1)).lifetime, 10 * SECOND);
 }
 
-/// A server whose clock is ahead of that of the one before took over: the ticket seemed to have run
-/// out and was removed, and another had the lock while a process of the requester relied on it.
-#[test]
-fn a_ticket_that_another_process_of_the_requester_may_rely_on_is_not_removed() {
-    // Twice the lifetime and the margin of clocks: no server is ahead by so much.
-    for (age, mode, is_removed) in
-        [(29, Mode::Exclusive, false), (29, Mode::Shared, false), (30, Mode::Shared, true)]
-    {
-        let mut grabber = process(false, 10, at(1));
-        let old = aged(standing("ge", 9, 7, Ticket { mode, ..ticket() }), age);
-        list(&mut grabber, std::slice::from_ref(&old), 20, at(1));
-        let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
-        list(&mut grabber, &[old, new], 21, at(1));
-        match is_removed {
-            true => assert!(matches!(grabber.next(at(1)), Step::Remove(..)), "{mode:?}"),
-            false => grant(&mut grabber, (21, 21), at(1)),
-        }
-    }
-}
-
 #[test]
 fn a_requester_does_not_wait_for_itself() {
     let below = Name::parse("a/b").expect("a name");
+    // The last one has run out, but not by the clock of each server: another process may rely on
+    // it, which a ticket in another mode would not protect.
     for other in [
         standing("g2", 9, 7, Ticket { name: below, ..ticket() }),
         standing("ge", 9, 7, Ticket { mode: Mode::Shared, ..ticket() }),
+        aged(standing("ge", 9, 7, Ticket { mode: Mode::Shared, ..ticket() }), 29),
     ] {
         let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[other], 20, at(1));
         let ended = ended(&grabber);
         assert!(matches!(ended, Some(ToFront::Ended(End::Overlaps(_)))), "{ended:?}");
     }
+    let mut grabber = process(false, 10, at(1));
+    let over = aged(standing("ge", 9, 7, Ticket { mode: Mode::Shared, ..ticket() }), 30);
+    list(&mut grabber, &[over], 20, at(1));
+    write(&mut grabber, 0, 21, at(1));
 }
 
 /// V counts from the first copy, and another process's write is not taken for it.
@@ -355,38 +343,6 @@ fn rest(grabber: &mut TicketOwner, now: Instant) {
 
 fn aged(stored: StoredTicket, seconds: u32) -> StoredTicket {
     StoredTicket { stored_at: Some(LISTED_AT.before(SECOND * seconds)), ..stored }
-}
-
-/// The ticket that a server restores when it is killed was continued: two had the lock. Where the
-/// clocks of servers differ, it may look young.
-#[test]
-fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_had() {
-    for (age, is_granted, replaces) in [(10, false, 0), (9, false, 9), (9, true, 0)] {
-        let mut grabber = process(false, 10, at(1));
-        let old = aged(standing("ge", 9, 7, ticket()), age);
-        let later = Ticket { incarnation: Incarnation(2), is_granted, ..ticket() };
-        list(&mut grabber, &[old, standing("later", 8, 8, later)], 20, at(1));
-        write(&mut grabber, replaces, 21, at(1));
-    }
-    // A process of the same requester does not wait for the ticket. Others may wait for it.
-    for other in [None, Some(other(6))] {
-        let mut grabber = process(false, 10, at(1));
-        let old = aged(standing("ge", 9, 7, ticket()), 30);
-        let before: Vec<_> = other.clone().into_iter().chain([old.clone()]).collect();
-        list(&mut grabber, &before, 20, at(1));
-        let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
-        let behind: Vec<_> = before.into_iter().chain([new.clone()]).collect();
-        list(&mut grabber, &behind, 21, at(1));
-        if other.is_some() {
-            assert!(matches!(grabber.next(at(1)), Step::WriteNotes(..)), "it waits");
-            continue;
-        }
-        let Step::Remove(removed, _) = grabber.next(at(1)) else { panic!("it stays") };
-        assert_eq!(removed, old);
-        grabber.handle(Input::Written(Written::Stored(Revision(22))), at(1));
-        list(&mut grabber, &[new], 22, at(1));
-        grant(&mut grabber, (21, 21), at(1));
-    }
 }
 
 /// The listing said how old it was; when the process went on, it might have been restored.
