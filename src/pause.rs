@@ -289,7 +289,12 @@ fn why_not(status: &KeyStatus) -> Vec<String> {
 
 /// Returns what is lacking until all observe the pause of this revision, a line for each agent.
 fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
-    let silent = agents.values().filter(|agent| agent.pause != Some(at.0));
+    let is_busy = |agent: &AgentStatus| match agent.state {
+        // The agent looks for a service to adopt, may get the lock yet, or stops the service.
+        AgentState::Looking | AgentState::Taking | AgentState::Stopping | AgentState::Ended => true,
+        AgentState::Standby | AgentState::Confirming | AgentState::Active => false,
+    };
+    let silent = agents.values().filter(|agent| agent.pause != Some(at.0) || is_busy(agent));
     let silent = silent.map(|AgentStatus { token, state, .. }| {
         let stops = *state == AgentState::Stopping;
         format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
@@ -314,10 +319,12 @@ fn silent_holders<'a>(
 }
 
 /// Returns what is lacking until nobody observes a pause any more that was written before this
-/// revision, a line for each agent.
+/// revision, or does not stand, a line for each agent. An agent that has not noticed that the store
+/// has lost writes may observe one of any revision.
 fn still_paused(status: Option<&KeyStatus>, agents: &Agents, ended: Revision) -> Vec<String> {
-    let is_before = |agent: &&AgentStatus| agent.pause.is_some_and(|at| at < ended.0);
-    let paused = agents.values().filter(is_before);
+    let stands = status.and_then(|status| status.paused.as_ref()).map(|paused| paused.revision);
+    let is_over = |at: u64| at < ended.0 || stands != Some(at);
+    let paused = agents.values().filter(|agent| agent.pause.is_some_and(is_over));
     let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));
     let of_holder = |holder: &Holder| {
         let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));

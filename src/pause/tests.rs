@@ -1,6 +1,7 @@
 //! The agents that have to acknowledge a pause, and its end.
 
 use super::*;
+use crate::status::PauseStatus;
 
 fn agents(of: &[(&str, Option<u64>, AgentState)]) -> Agents {
     let agent = |(token, pause, state): &(&str, Option<u64>, AgentState)| {
@@ -56,7 +57,38 @@ fn the_end_of_a_pause_is_acknowledged_by_all_too() {
 #[test]
 fn agents_that_observe_a_later_pause_have_acknowledged_the_end_of_the_one_before() {
     let later = agents(&[("h1", Some(10), AgentState::Active)]);
-    assert_eq!(still_paused(None, &later, AT), Vec::<String>::new());
+    let paused = |revision| {
+        let (until, by, reason) = (String::new(), String::new(), String::new());
+        let paused = PauseStatus { until, expires_in_seconds: 9.0, by, reason, revision };
+        KeyStatus { paused: Some(paused), ..KeyStatus::of_agents(&[], Vec::new()) }
+    };
+    assert_eq!(still_paused(Some(&paused(10)), &later, AT), Vec::<String>::new());
+    // The read is older than the end.
+    let before = agents(&[("h1", Some(8), AgentState::Active)]);
+    assert_eq!(still_paused(Some(&paused(8)), &before, AT).len(), 1);
+}
+
+/// Of two writes of a lost store, the revisions say nothing: the command said that the pause had
+/// ended, which an agent observed that had not noticed the loss.
+#[test]
+fn a_pause_that_does_not_stand_has_not_ended_for_an_agent_that_observes_it() {
+    let none = KeyStatus::of_agents(&[], Vec::new());
+    for lost in [9, 10] {
+        let agents = agents(&[("h1", Some(lost), AgentState::Standby)]);
+        let lacking = still_paused(Some(&none), &agents, AT);
+        assert_eq!(lacking, ["h1: has not acknowledged the end"]);
+    }
+}
+
+/// An agent that had a pause in mind did not say so while it stopped or took the lock: the command
+/// said that the pause had ended, and the agent observed it afterwards.
+#[test]
+fn a_busy_agent_acknowledges_no_pause_and_no_end_of_one_that_it_has_not_read() {
+    for state in [AgentState::Looking, AgentState::Taking, AgentState::Stopping] {
+        let own = agents(&[("h1", Some(9), state)]);
+        assert_eq!(lacking(None, &own, AT).len(), 1, "{state}");
+        assert_eq!(still_paused(None, &agents(&[("h1", Some(8), state)]), AT).len(), 1, "{state}");
+    }
 }
 
 fn pause(number: u64) -> StoredPause {

@@ -6,7 +6,8 @@
 //!
 //! A pause ends at its time, by the clock of this host, or by an entry of a later revision. A read
 //! that shows no later one changes nothing: a server that was the leader before may have answered
-//! it, the clock of the store may have moved, and a bucket that was lost shows no entry.
+//! it, the clock of the store may have moved, and a bucket that was lost shows no entry. The first
+//! entry that is read after a loss may be one of long before: it ends no pause, and shortens none.
 
 use super::deadline::{Timer, Timers};
 use super::effects::Effects;
@@ -21,14 +22,15 @@ use crate::core::time::{Instant, Ms};
 pub(super) struct Pauses {
     /// The pause that the agents of this key observe.
     present: Option<Pause>,
-    /// The latest revision of the entry that was read since the store has lost what it had.
-    read: Revision,
+    /// The latest revision of the entry that was read since the store has lost what it had;
+    /// `None` for not read since.
+    read: Option<Revision>,
 }
 
 impl Pauses {
     /// Returns the revision of the pause that this agent observes now.
     pub(super) fn observed(&self) -> Option<Revision> {
-        self.present.as_ref().map(|_| self.read)
+        self.present.as_ref().map(|_| self.read.unwrap_or_default())
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -37,16 +39,20 @@ impl Pauses {
 
     /// The store has lost what it had: its next entry may have any revision.
     pub(super) fn roll_back(&mut self) {
-        self.read = Revision(0);
+        self.read = None;
     }
 
     /// Takes in what stands in the store.
     pub(super) fn read(&mut self, entry: &PauseEntry, effects: &mut Effects, now: Instant) {
-        if entry.revision <= self.read {
+        if self.read.is_some_and(|read| entry.revision <= read) {
             return;
         }
-        self.read = entry.revision;
+        let is_first = self.read.replace(entry.revision).is_none();
         let pause = entry.pause.clone().filter(|pause| now < pause.until);
+        let until = |pause: &Option<Pause>| pause.as_ref().map(|pause| pause.until);
+        if is_first && until(&pause) <= until(&self.present) {
+            return;
+        }
         let before = std::mem::replace(&mut self.present, pause);
         if let Some(Pause { until, by, reason }) = &self.present {
             let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };

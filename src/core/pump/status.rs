@@ -7,7 +7,6 @@ use super::taking::Confirming;
 use super::{Pump, State};
 use crate::core::agent_status::{AgentStatus, ServiceStatus, seconds};
 use crate::core::command::LockContext;
-use crate::core::record::Revision;
 use crate::core::time::Instant;
 
 /// The parts of a status that a [`Pump`] does not remember.
@@ -43,7 +42,7 @@ impl Pump {
             term: hold.map(|hold| hold.term.0),
             priority: config.priority.to_string(),
             not_candidate_why: state.why_no_candidate(context),
-            pause: state.observed_pause(context).map(|revision| revision.0),
+            pause: context.pauses.observed().map(|revision| revision.0),
             epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
             store_up: context.store.is_open(),
             guard_up: context.guard.is_up(),
@@ -96,16 +95,6 @@ impl State {
             State::Looking(_) | State::Standby(_) | State::Taking(_) => None,
             State::Stopping(_) | State::Ended => None,
         }
-    }
-
-    /// Returns the revision of the pause that this agent observes.
-    fn observed_pause(&self, context: &Context) -> Option<Revision> {
-        let is_busy = match self {
-            // The agent looks for a service to adopt, may get the lock yet, or stops the service.
-            State::Looking(_) | State::Taking(_) | State::Stopping(_) | State::Ended => true,
-            State::Standby(_) | State::Confirming(_) | State::Active(_) => false,
-        };
-        context.pauses.observed().filter(|_| !is_busy)
     }
 
     /// Returns why this agent does not take the lock; `None` if it does, or holds it.

@@ -65,7 +65,7 @@ pub struct Agent {
     pub marks: Vec<(True, u64, u64)>,
     /// The end of the pause that it observes, and the latest revision of one that it was told.
     pub paused_until: Option<Instant>,
-    pub pause_read: Revision,
+    pub pause_read: Option<Revision>,
     /// When the agent was told to end.
     pub told_to_end: Option<True>,
 }
@@ -163,7 +163,10 @@ impl World<'_> {
         }
         if said {
             self.forget_known(id, event);
-            self.agents[id].pause_read = Revision(0);
+            self.agents[id].pause_read = None;
+        }
+        if let Event::Opened(opened) = event {
+            self.on_pause(id, &opened.pause);
         }
         let state = pump.state().name();
         self.check_deadline(&pump, event, now);

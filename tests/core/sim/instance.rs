@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use putex::core::pump::{AgentId, Config, Pump};
-use putex::core::record::{Incarnation, Revision};
+use putex::core::record::Incarnation;
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout::wanted_timeout;
 
@@ -65,7 +65,7 @@ impl World<'_> {
             known_key: 0,
             marks: Vec::new(),
             paused_until: None,
-            pause_read: Revision(0),
+            pause_read: None,
             told_to_end: None,
         });
         let wait = begin_time(&mut self.chance);

@@ -87,9 +87,11 @@ impl World<'_> {
     /// An agent is told of a pause, or that there is none. It has to ignore what is not new.
     pub fn on_pause(&mut self, id: usize, entry: &PauseEntry) {
         let agent = &mut self.agents[id];
-        if entry.revision > agent.pause_read {
-            agent.pause_read = entry.revision;
-            agent.paused_until = entry.pause.as_ref().map(|pause| pause.until);
+        if agent.pause_read.is_none_or(|read| entry.revision > read) {
+            let until = entry.pause.as_ref().map(|pause| pause.until);
+            // The first entry after a loss may be one of before.
+            let is_first = agent.pause_read.replace(entry.revision).is_none();
+            agent.paused_until = if is_first { until.max(agent.paused_until) } else { until };
         }
     }
 

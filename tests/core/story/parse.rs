@@ -167,9 +167,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         }),
         "paused" => {
             let revision = revision()?.ok_or("no revision")?;
-            let until = Instant::from_boot(words.duration("until", 0)?);
-            let (by, reason) = ("root@gamma".to_owned(), "kernel".to_owned());
-            Event::PauseRead(PauseEntry { revision, pause: Some(Pause { until, by, reason }) })
+            Event::PauseRead(PauseEntry { revision, pause: Some(pause(&words)?) })
         }
         "resumed" => {
             let revision = revision()?.unwrap_or_default();
@@ -235,6 +233,11 @@ fn said(report: &str, words: &Words<'_>) -> Result<Said, String> {
     })
 }
 
+fn pause(words: &Words<'_>) -> Result<Pause, String> {
+    let until = Instant::from_boot(words.duration("until", 0)?);
+    Ok(Pause { until, by: "root@gamma".to_owned(), reason: "kernel".to_owned() })
+}
+
 fn opened(text: &str) -> Result<Event, String> {
     // The records under the keys of further seats follow, each behind a bar.
     let keys = text.split('|').map(Words::new);
@@ -254,7 +257,11 @@ fn opened(text: &str) -> Result<Event, String> {
         remarks: Vec::new(),
         retires: Ok(()),
     };
-    Ok(Event::Opened(Opened { bucket, key_states, pause: PauseEntry::default() }))
+    let pause = PauseEntry {
+        revision: Revision(words.number("pause", 0)?),
+        pause: words.get("until").map(|_| pause(&words)).transpose()?,
+    };
+    Ok(Event::Opened(Opened { bucket, key_states, pause }))
 }
 
 fn key_state(words: &Words<'_>) -> Result<KeyState, String> {
