@@ -1,61 +1,19 @@
 //! Comments name their subject: a reader of one that begins with "it" would have to search the code
 //! for the noun.
 
+use super::parts::{Within, parts};
 use super::{Source, all_sources, report, sources};
 
 /// The words with which no block of comments begins.
 const PRONOUNS: &[&str] =
     &["It", "One", "That", "These", "They", "Those", "What", "Whatever", "Who", "Whoever"];
 
-/// The part of a source at the end of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
-    Code,
-    Text,
-    RawText { hashes: usize },
-}
-
-use Within::{Code, RawText, Text};
-
-/// Returns the part of a source at the end of a line that begins within this part.
-fn after(line: &str, mut within: Within) -> Within {
-    let letters: Vec<char> = line.chars().collect();
-    let at = |index: usize| letters.get(index).copied().unwrap_or('\n');
-    let hashes_from = |index: usize| (index..).take_while(|index| at(*index) == '#').count();
-    let mut index = 0;
-    while index < letters.len() {
-        let mut step = 1;
-        match (within, at(index)) {
-            (Code, '/') if at(index + 1) == '/' => return Code,
-            (Code, '"') => {
-                let before = &letters[..index];
-                let hashes = before.iter().rev().take_while(|letter| **letter == '#').count();
-                let is_raw = before[..index - hashes].ends_with(&['r']);
-                within = if is_raw { RawText { hashes } } else { Text };
-            }
-            // A character of its own, which may be a quote; a lifetime has no second apostrophe.
-            (Code, '\'') if at(index + 1) == '\\' => {
-                let escaped = index + 3;
-                step = (escaped..letters.len()).take_while(|index| at(*index) != '\'').count() + 4;
-            }
-            (Code, '\'') if at(index + 2) == '\'' => step = 3,
-            (Text, '\\') => step = 2,
-            (Text, '"') => within = Code,
-            (RawText { hashes }, '"') if hashes_from(index + 1) >= hashes => {
-                within = Code;
-                step = 1 + hashes;
-            }
-            _ => {}
-        }
-        index += step;
-    }
-    within
-}
-
 /// Returns the text of a line that is a comment.
-fn comment(line: &str) -> Option<&str> {
-    let text = line.trim_start().strip_prefix("//")?;
-    Some(text.trim_start_matches(['/', '!']).trim_start())
+fn comment(line: &[(char, Within)]) -> Option<String> {
+    let mut letters = line.iter().skip_while(|(letter, _)| letter.is_whitespace()).peekable();
+    let is_comment = letters.peek().is_some_and(|(_, part)| *part == Within::Comment);
+    let text: String = letters.map(|(letter, _)| letter).collect();
+    is_comment.then(|| text[2..].trim_start_matches(['/', '!']).trim_start().to_owned())
 }
 
 /// Returns the first word of a text; a word with a hyphen is one word.
@@ -67,16 +25,15 @@ fn first_word(text: &str) -> &str {
 /// Lists the blocks of comments that begin with a pronoun: a block is a run of adjacent lines. A
 /// comment behind code belongs to its line and is no block.
 fn without_subject(file: &Source) -> Vec<String> {
-    let (mut within, mut was_comment, mut found) = (Code, false, Vec::new());
-    for (line, number) in file.text.lines().zip(1..) {
-        let text = comment(line).filter(|_| within == Code);
-        let word = text.filter(|_| !was_comment).map_or("", first_word);
+    let (mut was_comment, mut found) = (false, Vec::new());
+    for (line, number) in parts(&file.text).split(|(letter, _)| *letter == '\n').zip(1..) {
+        let text = comment(line);
+        let word = text.as_deref().filter(|_| !was_comment).map_or("", first_word);
         if PRONOUNS.contains(&word) {
             let path = &file.path;
             found.push(format!("{path}:{number}: {word}: name the noun that the comment is about"));
         }
         was_comment = text.is_some_and(|text| was_comment || !text.is_empty());
-        within = after(line, within);
     }
     found
 }

@@ -6,10 +6,13 @@ mod chance;
 mod comments;
 mod imports;
 mod modules;
+mod parts;
 mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use parts::{Within, parts};
 
 const FILE_LINES_MAX: usize = 500;
 const LINE_COLUMNS_MAX: usize = 100;
@@ -57,37 +60,9 @@ fn gather(folder: &Path, into: &mut Vec<PathBuf>) {
 /// Returns a source without comments and without what stands in quotes, with as
 /// many lines.
 fn bare(text: &str) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    let at = |index: usize| letters.get(index).copied().unwrap_or('\n');
-    let (mut out, mut index) = (String::new(), 0);
-    let (mut quoted, mut comment) = (false, false);
-    while index < letters.len() {
-        let letter = at(index);
-        let step = match letter {
-            '\n' => {
-                comment = false;
-                1
-            }
-            '\\' if quoted && at(index + 1) != '\n' => 2,
-            '"' if !comment => {
-                quoted = !quoted;
-                1
-            }
-            '/' if !quoted && at(index + 1) == '/' => {
-                comment = true;
-                1
-            }
-            // A quote or a slash as a character of its own.
-            '\'' if !quoted && !comment && at(index + 1) == '\\' => 4,
-            '\'' if !quoted && !comment && at(index + 2) == '\'' => 3,
-            _ => 1,
-        };
-        if letter == '\n' || !quoted && !comment && letter != '"' {
-            out.push(letter);
-        }
-        index += step;
-    }
-    out
+    let parts = parts(text).into_iter();
+    let kept = parts.filter(|(letter, part)| *letter == '\n' || *part == Within::Code);
+    kept.map(|(letter, _)| letter).collect()
 }
 
 /// Says where any of `words` stands in the code of `files`.
