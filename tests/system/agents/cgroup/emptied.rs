@@ -82,6 +82,15 @@ fn service_without_agent_and_guard(sandbox: &Sandbox) -> u32 {
     pid
 }
 
+/// Prepares `putex finish` for the agent of this sandbox, with a stop that does nothing.
+fn finish(sandbox: &Sandbox) -> Command {
+    let mut finish = sandbox.putex();
+    finish.args(["finish", "--key", "web", "--token", "one"]);
+    finish.args(["--start", "true", "--stop", "true"]).args(R);
+    finish.arg("--dir").arg(sandbox.join("lock"));
+    finish
+}
+
 /// The guard of the previous instance did not live to do it.
 #[test]
 fn a_standby_kills_what_the_instance_before_has_left() {
@@ -109,10 +118,7 @@ fn finish_kills_what_agent_and_guard_have_left() {
     };
     let sandbox = &room.sandbox;
     let pid = service_without_agent_and_guard(sandbox);
-    let mut finish = sandbox.putex();
-    finish.args(["finish", "--key", "web", "--token", "one"]);
-    finish.args(["--start", "true", "--stop", "true"]).args(R);
-    finish.arg("--dir").arg(sandbox.join("lock"));
+    let mut finish = finish(sandbox);
     let Run { status, said, .. } = sandbox.run(&mut finish);
     assert_eq!(status, Some(0), "{said}");
     assert!(!lives(pid), "{said}");
@@ -128,10 +134,7 @@ fn a_control_group_that_cannot_be_opened_is_not_taken_for_one_that_is_gone() {
     };
     let sandbox = &room.sandbox;
     let pid = service_without_agent_and_guard(sandbox);
-    let mut finish = sandbox.putex();
-    finish.args(["finish", "--key", "web", "--token", "one"]);
-    finish.args(["--start", "true", "--stop", "true"]).args(R);
-    finish.arg("--dir").arg(sandbox.join("lock"));
+    let mut finish = finish(sandbox);
     let mut read_only = Command::new("unshare");
     let script = r#"while read -r _ dir kind _; do
                         test $kind != cgroup2 || mount -o remount,bind,ro "$dir" || exit
