@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
-use crate::core::record::Revision;
 use crate::core::tickets::{End, StoredTicket, Ticket};
 use crate::core::time::{Instant, StoreTime};
 
@@ -49,13 +48,14 @@ impl TicketOwner {
     }
 
     /// The names are free but for tickets of the requester that have run out. They are removed
-    /// once the own ticket, of this revision and lifetime in the bucket, was written later and for
-    /// no shorter time.
-    pub(super) fn replace(&mut self, run_out: Vec<StoredTicket>, own: (Revision, Duration)) {
-        let is_later = run_out.iter().any(|it| it.revision > own.0);
+    /// once the own ticket was written later and for no shorter time.
+    pub(super) fn replace(&mut self, run_out: Vec<StoredTicket>) {
+        let Some(own) = &self.own else { return };
         let longest = longest(&run_out);
+        let is_later = run_out.iter().any(|it| it.revision > own.revision);
+        let is_longer = longest > own.lifetime;
         self.ticket.lifetime = self.ticket.lifetime.max(longest);
-        self.phase = match is_later || longest > own.1 {
+        self.phase = match is_later || is_longer {
             true => Phase::Writing,
             false => Phase::Removing(run_out),
         };

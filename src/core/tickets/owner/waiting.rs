@@ -62,8 +62,7 @@ impl TicketOwner {
                 self.wait_for(&[], BTreeSet::new(), String::new(), now);
             }
             Decision::Granted | Decision::Slot(_) if !run_out.is_empty() => {
-                let own = (own.revision, own.lifetime);
-                self.replace(run_out, own);
+                self.replace(run_out);
             }
             Decision::Slot(slot) => {
                 self.ticket.slot = Some(slot);

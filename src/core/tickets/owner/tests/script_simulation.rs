@@ -126,7 +126,7 @@ impl Simulation {
         let count = 2 + random.below(4) as usize;
         let is_wiped = random.one_in(3);
         let clients = (0..count).map(|id| {
-            // The second one may ask by the name of the first.
+            // The second process, or the second and the third, may ask by the name of the first.
             let sharers = 2 + (seed / 5 % 2) as usize;
             let shares_name = id < sharers && seed.is_multiple_of(5);
             let is_lock = !shares_name && random.one_in(3);
