@@ -254,17 +254,11 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
     let of = subcommand.unwrap_or(Subcommand::Agent);
     let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
     of_flock.unwrap_or_else(|| {
-        if let Some((_, instead)) = OPTIONS_INSTEAD.iter().find(|(wrong, _)| *wrong == written) {
-            return usage(format!("{written}: no such option; write {instead}"));
-        }
-        match (of, written) {
-            (Subcommand::Status, "-w") => {
-                return usage(format!("-w: no such option; write {WATCH}"));
-            }
+        let command = of.name();
+        let why = match (of, written) {
+            (Subcommand::Status, "-w") => format!("no such option; write {WATCH}"),
             (Subcommand::Init, "-r") => {
-                return usage(
-                    "-r: not an option of putex init; did you mean --replicas?".to_owned(),
-                );
+                "not an option of putex init; did you mean --replicas?".to_owned()
             }
             (
                 Subcommand::Status
@@ -273,22 +267,28 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
                 | Subcommand::Pause
                 | Subcommand::Resume,
                 "--key",
-            ) => {
-                let why = format!("not an option of putex {}", of.name());
-                return usage(format!("--key: {why}; write the key without it, as the argument"));
-            }
-            _ => {}
-        }
-        if FLAGS.iter().any(|flag| flag.is_written(written)) {
-            let takers = FLAGS.iter().filter(|flag| flag.is_written(written));
-            let takers = takers.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
-            let takers = takers.take(TAKERS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
-            let why = format!("not an option of putex {}, but of {takers}", of.name());
-            return usage(format!("{written}: {why}"));
-        }
-        let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
-        usage(format!("{written}: no such option{nearest}; see putex {} --help", of.name()))
+            ) => format!(
+                "not an option of putex {command}; write the key without it, as the argument"
+            ),
+            _ => why_no_option(written, of),
+        };
+        usage(format!("{written}: {why}"))
     })
+}
+
+/// Returns why a command does not take an option that has no answer of its own.
+fn why_no_option(written: &str, of: Subcommand) -> String {
+    if let Some((_, instead)) = OPTIONS_INSTEAD.iter().find(|(wrong, _)| *wrong == written) {
+        return format!("no such option; write {instead}");
+    }
+    let flags = FLAGS.iter().filter(|flag| flag.is_written(written));
+    let takers = flags.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
+    let takers = takers.take(TAKERS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+    if !takers.is_empty() {
+        return format!("not an option of putex {}, but of {takers}", of.name());
+    }
+    let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
+    format!("no such option{nearest}; see putex {} --help", of.name())
 }
 
 impl From<lexopt::Error> for Refusal {
