@@ -11,55 +11,54 @@ pub(super) struct Cgroups {
     /// The control group of this guard first, then those that previous guards have used.
     open: Vec<ServiceCgroup>,
     /// The control groups of previous guards that could not be opened, as on a file system that
-    /// is read-only now: the service may live there. Each is tried again.
-    unopened: Vec<PathBuf>,
+    /// is read-only now, and why: the service may live there. Each is tried again.
+    unopened: Vec<(PathBuf, io::Error)>,
 }
 
 impl Cgroups {
     /// Takes this guard's own control group, and opens those of `noted` that are not known to be
     /// empty.
     pub(super) fn new(own: Option<ServiceCgroup>, noted: &[PathBuf]) -> Cgroups {
-        let open: Vec<_> = own.into_iter().collect();
-        let is_other = |dir: &&PathBuf| open.iter().all(|own| own.dir != **dir);
-        let unopened = noted.iter().filter(is_other).cloned().collect();
-        let mut cgroups = Cgroups { open, unopened };
-        for (dir, error) in cgroups.open_others() {
+        let is_other = |dir: &&PathBuf| own.as_ref().is_none_or(|own| own.dir != **dir);
+        let others = noted.iter().filter(is_other).cloned().collect();
+        let mut cgroups = Cgroups { open: own.into_iter().collect(), unopened: Vec::new() };
+        cgroups.open_others(others);
+        for (dir, error) in &cgroups.unopened {
             log::warn!("{}: {error}: the service may live in it", dir.display());
         }
         cgroups
     }
 
-    /// Opens others, but for those in which nothing lives. Returns why others cannot be opened.
-    fn open_others(&mut self) -> Vec<(PathBuf, io::Error)> {
-        let mut failed = Vec::new();
-        for dir in std::mem::take(&mut self.unopened) {
+    /// Opens the control groups of previous guards, but for those in which nothing lives.
+    fn open_others(&mut self, dirs: Vec<PathBuf>) {
+        for dir in dirs {
             match ServiceCgroup::open(&dir) {
                 Ok(other) if other.is_populated().unwrap_or(true) => self.open.push(other),
                 Ok(_) => {}
                 Err(_) if ServiceCgroup::is_known_empty(&dir) => {}
-                Err(error) => failed.push((dir, error)),
+                Err(error) => self.unopened.push((dir, error)),
             }
         }
-        self.unopened = failed.iter().map(|(dir, _)| dir.clone()).collect();
-        failed
     }
 
-    /// Returns the one that start enters.
+    /// Returns the control group that start enters.
     pub(super) fn own(&self) -> Option<&ServiceCgroup> {
         self.open.first()
     }
 
-    /// Returns where the service may be.
+    /// Returns the directories of all control groups.
     pub(super) fn dirs(&self) -> Vec<PathBuf> {
-        self.open.iter().map(|it| &it.dir).chain(&self.unopened).cloned().collect()
+        let unopened = self.unopened.iter().map(|(dir, _)| dir);
+        self.open.iter().map(|it| &it.dir).chain(unopened).cloned().collect()
     }
 
-    /// Returns what has an exceptional condition when one may have become empty.
+    /// Returns the files that have an exceptional condition, as poll(2) calls it, when a control
+    /// group may have become empty.
     pub(super) fn events(&self) -> impl Iterator<Item = &File> {
         self.open.iter().map(|it| &it.events)
     }
 
-    /// Kills all that lives in them.
+    /// Kills all processes of the control groups that are open.
     pub(super) fn kill(&self) {
         for cgroup in &self.open {
             // A control group that is gone holds no process.
@@ -67,9 +66,10 @@ impl Cgroups {
         }
     }
 
-    /// Returns whether nothing lives in any of them.
+    /// Returns whether no process lives in any control group.
     pub(super) fn are_empty(&mut self) -> bool {
-        self.open_others();
+        let again = self.unopened.drain(..).map(|(dir, _)| dir).collect();
+        self.open_others(again);
         self.unopened.is_empty() && ServiceCgroup::are_empty(&self.open)
     }
 
@@ -78,7 +78,7 @@ impl Cgroups {
         self.open.truncate(1);
     }
 
-    /// Removes those that are empty.
+    /// Removes the control groups that are empty.
     pub(super) fn remove(&mut self) {
         self.open.drain(..).for_each(ServiceCgroup::remove);
     }
