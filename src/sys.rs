@@ -181,17 +181,19 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
     poll_for(fds, None)
 }
 
-/// The timeout of poll(2) stands still while the host is suspended: it is none or zero, or
-/// a pause. A refusal takes 1 ms: a loop that waits would take the processor.
+/// Polls with a timeout, which stands still while the host is suspended: so it is none, zero, or
+/// a pause. A refusal takes [`PAUSE`]: a loop that waits would take the processor.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     let polled = rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout));
     if polled.is_err() {
-        let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+        let _ = rustix::event::poll(&mut [], Some(&PAUSE));
     }
     polled.map(drop).map_err(io::Error::from)
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// 1 ms.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The last second of a timer.
 const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
