@@ -85,8 +85,9 @@ names() {
     mount -t tmpfs tmpfs /run
     agent="--key web --healthcheck true --start true --stop true"
     # shellcheck disable=SC2086
-    NATS_URL=nats://10.66.0.1 putex agent $agent -r 1s -f 3 -c 1 --replicas 3 \
+    NATS_URL=nats://10.66.0.1 "$PUTEX_UNDER_TEST" agent $agent -r 1s -f 3 -c 1 --replicas 3 \
         >"$work/agent.log" 2>&1 &
+    agents=$!
     until_logged active "$work/agent.log" || fail "no agent: $(tail -n 3 "$work/agent.log")"
     export NATS_URL=$url
     expect 0 lock -n db true
@@ -104,10 +105,14 @@ names() {
     expect 75 switchover web
     expect 0 doctor
     # shellcheck disable=SC2086
-    putex agent --token other $agent -r 1s -f 3 -c 1 >"$work/other.log" 2>&1 &
+    "$PUTEX_UNDER_TEST" agent --token other $agent -r 1s -f 3 -c 1 >"$work/other.log" 2>&1 &
+    agents="$agents $!"
     result=$(timed until_logged 'held by' "$work/other.log")
     say "$(printf '%6s s: agent, until it knows the holder' "${result% *}")"
     [ "${result#* }" = 0 ] || fail "no holder: $(tail -n 3 "$work/other.log")"
+    # The control groups of killed guards would stay on the host.
+    # shellcheck disable=SC2086
+    kill $agents && wait $agents
 }
 
 # until_logged WORDS FILE
