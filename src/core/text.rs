@@ -11,17 +11,21 @@ pub fn sanitize(text: &str) -> String {
 /// be.
 const FIELD_BYTES_MAX: usize = 255;
 
+/// Ends a field that was cut off.
+const CUT_OFF: &str = "...";
+
 /// Returns a field of another's record as people are shown it: sanitized, and not longer than
-/// a token may be. Anybody who may write to the bucket may have chosen it.
+/// a token may be. Anybody who may write to the bucket may have chosen it. A field that was shown
+/// and is read again stays as it is.
 pub fn sanitize_field(text: &str) -> String {
-    let mut short = String::new();
-    for letter in text.chars() {
-        if short.len() + letter.len_utf8() > FIELD_BYTES_MAX {
-            return sanitize(&short) + "...";
-        }
-        short.push(letter);
+    let mut field = sanitize(text);
+    if field.len() > FIELD_BYTES_MAX {
+        let lengths = (0..=FIELD_BYTES_MAX - CUT_OFF.len()).rev();
+        let longest = lengths.into_iter().find(|length| field.is_char_boundary(*length));
+        field.truncate(longest.unwrap_or_default());
+        field.push_str(CUT_OFF);
     }
-    sanitize(&short)
+    field
 }
 
 fn is_unsafe(letter: char) -> bool {
@@ -50,6 +54,14 @@ mod tests {
         assert_eq!(sanitize_field("a\0b\r\nc"), "a?b??c");
         let most = "\u{e9}".repeat(127) + "z";
         assert_eq!(sanitize_field(&most), most);
-        assert_eq!(sanitize_field(&(most.clone() + "z")), most + "...");
+        assert_eq!(sanitize_field(&(most + "z")), "\u{e9}".repeat(126) + "...");
+    }
+
+    #[test]
+    fn a_field_that_was_cut_off_is_cut_off_no_more() {
+        for letter in ["z", "\u{e9}", "\u{65e5}", "\u{85}", "\u{2028}"] {
+            let shown = sanitize_field(&format!("a{}", letter.repeat(300)));
+            assert_eq!(sanitize_field(&shown), shown, "{letter:?}");
+        }
     }
 }

@@ -7,10 +7,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Noise, printable, record};
+use super::{Noise, record};
 use crate::core::command::Command;
 use crate::core::event::Written;
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
+use crate::core::sanitize;
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 use crate::guard::note::{self as notes, Fact, Note, Noted, NotedProcess, Service};
@@ -88,11 +89,11 @@ fn survives(revision: Revision, content: &Content) {
     assert_eq!(again, Some((revision, content.clone())));
 }
 
-/// A record without the characters that cannot stand in a line.
+/// A record without the characters that are not shown.
 fn plain(record: &Record) -> Record {
     let lease = record.lease.clone().map(|lease| Lease {
-        host: printable(&lease.host),
-        boot: printable(&lease.boot),
+        host: sanitize(&lease.host),
+        boot: sanitize(&lease.boot),
         ..lease
     });
     let token = record.token.clone();

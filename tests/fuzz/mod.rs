@@ -54,11 +54,6 @@ fn assert_one_line(text: &str) {
     assert_eq!(fault, None, "not one printable line: {text:?}");
 }
 
-/// A text that cannot end a line.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, "?")
-}
-
 /// Numbers that only look random: the same for the same beginning.
 #[derive(Clone, Debug)]
 struct Noise(u64);

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Noise, printable};
+use super::Noise;
 use crate::core::priority::Priority;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
+use crate::core::sanitize;
 use crate::core::timing::{COUNT_MAX, LOCK_TIME_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::jetstream::Stored;
@@ -146,7 +147,7 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         incarnation: Incarnation(u128::from(below(u64::MAX)) << 64 | u128::from(below(u64::MAX))),
         nonce: below(u64::MAX),
         host,
-        boot: printable(&boot),
+        boot: sanitize(&boot),
         renewal,
         failures,
         confirmations: u32::try_from(below(101)).unwrap_or(0),
@@ -156,6 +157,6 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         state: [RecordState::Taking, RecordState::Active, RecordState::Released]
             [usize::try_from(below(3)).unwrap_or(0)],
         priority: Priority::of(u8::try_from(below(17)).unwrap_or(0)),
-        released_to: Some(printable(&text).trim().to_owned()).filter(|token| !token.is_empty()),
+        released_to: Some(sanitize(&text).trim().to_owned()).filter(|token| !token.is_empty()),
     }
 }

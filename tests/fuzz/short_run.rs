@@ -41,7 +41,7 @@ const TARGETS: [Target; 14] = [
     target("note", super::note, 7, 1000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
-    target("ticket", super::ticket, 7, 1000),
+    target("ticket", super::ticket, 8, 1000),
 ];
 
 fn here(folder: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{assert_one_line, printable};
+use super::assert_one_line;
 use crate::core::observed::Observed;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::{Decision, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, decide};
@@ -74,7 +74,7 @@ fn blocks_all(found: &StoredTicket) {
         mode: Mode::Shared,
         slot: None,
         lifetime: Duration::from_secs(15),
-        token: printable("alpha"),
+        token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
         is_granted: false,
