@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
 use super::guard_link::{Connector, Link, reap};
@@ -21,7 +20,7 @@ use crate::core::{
     Event, GuardEvent, GuardReport, Instant, LockContext, ServiceState, Stake, StopOrder, ToGuard,
 };
 use crate::guard::protocol::{GuardPacket, Settings, VERSION};
-use crate::guard::{HeldDir, receive};
+use crate::guard::{HeldDir, next_packet};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a guard may take to end that has closed its socket, or whose agent ends.
@@ -243,17 +242,13 @@ impl GuardClient {
         // The descriptors that a guard sends come before its first report.
         for _ in 0..PACKETS_MAX {
             let State::Connected(link) = &mut self.state else { return None };
-            let (packet, file) = match receive(link.socket.as_fd(), RecvFlags::DONTWAIT) {
-                Ok((packet, file)) if !packet.is_empty() => (packet, file),
-                // CONNRESET comes once, before the end, when the guard has left messages unread.
-                Err(Errno::AGAIN | Errno::CONNRESET) => return None,
-                Ok(_) | Err(_) => {
-                    // The guard has closed the socket before the kernel tells of its end.
-                    let link = self.take_link()?;
-                    self.state = State::Ending(link, now.after(END_WITHIN));
-                    return None;
-                }
-            };
+            let (packet, file) = next_packet(link.socket.as_fd())?;
+            if packet.is_empty() {
+                // The guard has closed the socket before the kernel tells of its end.
+                let link = self.take_link()?;
+                self.state = State::Ending(link, now.after(END_WITHIN));
+                return None;
+            }
             if link.unanswered.take().is_some() {
                 log::info!(
                     "connected to a guard that runs: its lines are in the log it began with"

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, sockopt};
+use rustix::net::{SocketFlags, sockopt};
 
 use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
@@ -22,7 +22,7 @@ use super::note_thread::NoteThread;
 use super::output_rest::OutputRest;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::service_command::ServiceCommand;
-use super::socket::{receive, send};
+use super::socket::{next_packet, send_json};
 use crate::command::{Commands, OutputPipe};
 use crate::core::service_report::ServiceReport;
 use crate::core::{
@@ -243,16 +243,10 @@ impl GuardProcess {
 
     /// Handles all messages of the agent, and its end.
     fn receive_messages(&mut self) {
-        while let Some(agent) = &self.agent {
-            let message = match receive(agent.as_fd(), RecvFlags::DONTWAIT) {
-                Ok((packet, _)) => decode(&packet),
-                Err(Errno::AGAIN) => return,
-                // The kernel tells this once, before the messages, when the agent has ended with a
-                // report unread.
-                Err(Errno::CONNRESET) => continue,
-                Err(_) => None,
-            };
-            match message {
+        while let Some(agent) = &self.agent
+            && let Some((packet, _)) = next_packet(agent.as_fd())
+        {
+            match decode(&packet) {
                 Some(AgentPacket::Message(message)) => {
                     self.handle(GuardInput::Received(message));
                 }
@@ -420,9 +414,7 @@ impl GuardProcess {
     /// messages are read.
     fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let Some(agent) = &self.agent else { return Ok(()) };
-        // Every value in a packet has a form in JSON.
-        let packet = serde_json::to_vec(packet).unwrap_or_default();
-        send(agent.as_fd(), &packet, descriptor)
+        send_json(agent.as_fd(), packet, descriptor)
     }
 }
 

@@ -5,13 +5,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use super::protocol::PACKET_MAX;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use serde::Serialize;
+
+use super::protocol::PACKET_MAX;
 
 /// Connections that may wait to be accepted, also those of agents that have ended. A guard
 /// that hangs accepts none, and only an agent that is connected kills it.
@@ -35,6 +37,20 @@ pub fn send(
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
+}
+
+/// Sends a message as a packet of JSON; see [`send`].
+///
+/// # Errors
+///
+/// As those of [`send`].
+pub fn send_json(
+    socket: BorrowedFd<'_>,
+    message: &impl Serialize,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    // Everything in a message has a form in JSON.
+    send(socket, &serde_json::to_vec(message).unwrap_or_default(), descriptor)
 }
 
 /// Returns the next packet, an empty one at the end, and the descriptor that came with it.
@@ -64,6 +80,20 @@ pub fn receive(
     let descriptor = descriptors.flatten().next();
     buffer.truncate(received.bytes);
     Ok((buffer, descriptor))
+}
+
+/// Returns the next packet that is there, and the descriptor that came with it; `None` while there
+/// is none. An empty packet says that the other end is gone.
+pub fn next_packet(socket: BorrowedFd<'_>) -> Option<(Vec<u8>, Option<OwnedFd>)> {
+    loop {
+        match receive(socket, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => return None,
+            // The kernel tells this once, before the packets, when the other end has ended with a
+            // packet unread.
+            Err(Errno::CONNRESET) => {}
+            received => return Some(received.unwrap_or_default()),
+        }
+    }
 }
 
 /// Listens on a path.

@@ -7,8 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::PollFd;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::account::{Account, Ending, Outcome};
@@ -22,7 +21,7 @@ use super::{Request, renewer};
 use crate::core::tickets::KILL_LEAD;
 use crate::core::{Instant, StoreError};
 use crate::exit::{Exit, LockExit, Refusal};
-use crate::guard::{receive, send};
+use crate::guard::{next_packet, send_json};
 use crate::log::Destination;
 use crate::store::Bucket;
 use crate::sys::{self, Alarm, PollFlags, raw};
@@ -247,29 +246,18 @@ impl Front<'_> {
 
     /// Returns the next message of the renewer, if there is one, and notices its end.
     pub(super) fn next_message(&mut self) -> Option<FromRenewer> {
-        loop {
-            let socket = self.renewer.as_ref()?.socket.as_fd();
-            let packet = match receive(socket, RecvFlags::DONTWAIT) {
-                Ok((packet, _)) => packet,
-                Err(Errno::AGAIN) => return None,
-                // Told once, when the renewer has ended with a message unread.
-                Err(Errno::CONNRESET) => continue,
-                Err(_) => Vec::new(),
-            };
-            let message = serde_json::from_slice(&packet).ok();
-            if message.is_none() {
-                self.renewer = None;
-            }
-            return message;
+        let (packet, _) = next_packet(self.renewer.as_ref()?.socket.as_fd())?;
+        let message = serde_json::from_slice(&packet).ok();
+        if message.is_none() {
+            self.renewer = None;
         }
+        message
     }
 
     /// Tells the renewer; returns whether it lives.
     pub(super) fn send(&mut self, message: &ToRenewer) -> bool {
-        let Some(renewer) = &self.renewer else { return false };
-        // Everything in a message has a form in JSON.
-        let packet = serde_json::to_vec(message).unwrap_or_default();
-        send(renewer.socket.as_fd(), &packet, None).is_ok()
+        let renewer = self.renewer.as_ref();
+        renewer.is_some_and(|it| send_json(it.socket.as_fd(), message, None).is_ok())
     }
 
     /// Returns whether the processes of the command are below this process, and not below a renewer

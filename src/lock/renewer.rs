@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use libc::{SIGCHLD, SIGKILL};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
 use super::command::{self, Children, Event};
@@ -19,7 +18,7 @@ use super::terminal::Terminal;
 use super::{Request, held};
 use crate::core::tickets::{End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
-use crate::guard::{receive, send};
+use crate::guard::{next_packet, send_json};
 use crate::log::{Destination, LogQueue};
 use crate::store::Bucket;
 use crate::store::tickets::Tickets;
@@ -110,8 +109,7 @@ pub(super) fn run(
         Err(error) => {
             let why = format!("cannot keep the lock: {error}");
             let ended = ToFront::Ended(End::Refused(StoreErrorKind::Unreachable, why));
-            let packet = serde_json::to_vec(&FromRenewer::Ticket(ended)).unwrap_or_default();
-            let _ = send(front.as_fd(), &packet, None);
+            let _ = send_json(front.as_fd(), &FromRenewer::Ticket(ended), None);
         }
     }
     drop(log);
@@ -244,23 +242,16 @@ impl<'a> Renewer<'a> {
 
     fn tell(&self, message: &FromRenewer) {
         let Some(front) = &self.front else { return };
-        // Everything in a message has a form in JSON.
-        let packet = serde_json::to_vec(message).unwrap_or_default();
-        while let Err(Errno::NOBUFS | Errno::NOMEM) = send(front.as_fd(), &packet, None) {
+        while let Err(Errno::NOBUFS | Errno::NOMEM) = send_json(front.as_fd(), message, None) {
             let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
         }
     }
 
     /// Takes in all that the front has said, and its end.
     fn hear_front(&mut self) {
-        while let Some(front) = &self.front {
-            let packet = match receive(front.as_fd(), RecvFlags::DONTWAIT) {
-                Ok((packet, _)) => packet,
-                Err(Errno::AGAIN) => return,
-                // Told once, when the front has ended with a message unread.
-                Err(Errno::CONNRESET) => continue,
-                Err(_) => Vec::new(),
-            };
+        while let Some(front) = &self.front
+            && let Some((packet, _)) = next_packet(front.as_fd())
+        {
             match serde_json::from_slice(&packet) {
                 Ok(ToRenewer::Run(of_terminal)) => self.start(of_terminal),
                 Ok(ToRenewer::Terminate) => self.children.terminate(),

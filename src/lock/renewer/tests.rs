@@ -12,6 +12,7 @@ use rustix::process::WaitOptions;
 use super::*;
 use crate::core::Written;
 use crate::core::tickets::{EarlierKeys, LockTiming, Mark, Mode, Name};
+use crate::guard::send;
 use crate::lock::Wait;
 use crate::store::dir::DirStore;
 

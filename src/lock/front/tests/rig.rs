@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::guard::send;
 use crate::lock::command::{Event, events, spawn};
 use crate::lock::front::Grant;
 use crate::lock::protocol::OfTerminal;
@@ -158,7 +159,7 @@ impl Run {
     fn receive_unless_gone(&self) -> Option<Heard> {
         let renewer = self.renewer.as_ref().expect("a renewer").as_fd();
         wait_for(renewer, "the front");
-        let (packet, _) = receive(renewer, RecvFlags::DONTWAIT).expect("a packet");
+        let (packet, _) = next_packet(renewer).expect("a packet");
         (!packet.is_empty()).then(|| serde_json::from_slice(&packet).expect("a message"))
     }
 
@@ -307,11 +308,7 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
         let _ = send(front.as_fd(), &serde_json::to_vec(&packets.0).expect("JSON"), None);
         let _ = send(test.as_fd(), &serde_json::to_vec(&packets.1).expect("JSON"), None);
     };
-    let next = |socket: BorrowedFd<'_>| match receive(socket, RecvFlags::DONTWAIT) {
-        Ok((packet, _)) if !packet.is_empty() => Some(Ok(packet)),
-        Err(Errno::AGAIN) => None,
-        _ => Some(Err(())),
-    };
+    let next = |socket: BorrowedFd<'_>| next_packet(socket).map(|(packet, _)| packet);
     let (mut grant, mut group) = (None, None);
     loop {
         while sys::next_signal(&of_children).is_some() {}
@@ -320,7 +317,9 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
             children.are_none().then(|| tell(Event::NothingLeft));
         }
         while let Some(packet) = next(test.as_fd()) {
-            let Ok(packet) = packet else { return };
+            if packet.is_empty() {
+                return;
+            }
             let message: ToFront = serde_json::from_slice(&packet).expect("a message");
             if let ToFront::Granted { term, epoch, slot, .. } = &message {
                 grant = Some(Grant { term: *term, epoch: epoch.clone(), slot: *slot });
@@ -331,7 +330,9 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
             let _ = send(test.as_fd(), &passed_on, None);
         }
         while let Some(packet) = next(front.as_fd()) {
-            let Ok(packet) = packet else { return };
+            if packet.is_empty() {
+                return;
+            }
             let message: ToRenewer = serde_json::from_slice(&packet).expect("a message");
             let heard = serde_json::to_vec(&Heard::Front(message.clone())).expect("JSON");
             let _ = send(test.as_fd(), &heard, None);

@@ -14,7 +14,7 @@ impl Rig {
         while !sys::is_ready(&self.front) {
             assert!(self.renewer.turn(), "it tells nothing");
         }
-        let (packet, _) = receive(self.front.as_fd(), RecvFlags::DONTWAIT).expect("a packet");
+        let (packet, _) = next_packet(self.front.as_fd()).expect("a packet");
         match serde_json::from_slice(&packet).expect("a message") {
             FromRenewer::Ticket(message) => message,
             FromRenewer::Command(event) => panic!("{event:?}"),
