@@ -11,7 +11,7 @@ use super::usage;
 use super::value::{count, drift_ppm, is_number, renewal, seconds, within};
 use crate::core::tickets::{self, LockTiming, Mode, SLOTS_MAX, Soft};
 use crate::exit::Refusal;
-use crate::lock::{Request, Wait};
+use crate::lock::Request;
 use crate::store::name::valid_token;
 
 /// Options of flock(1) for a lock that is held by an open file, and not by a process.
@@ -62,10 +62,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         name,
         mode: mode(line)?,
         soft: soft(line)?,
-        wait: match line.is_on(Name::NoWait) {
-            true => Wait::For(Duration::ZERO),
-            false => limit.map_or(Wait::Forever, Wait::For),
-        },
+        wait: if line.is_on(Name::NoWait) { Some(Duration::ZERO) } else { limit },
         timing,
         busy_status: settings.value(Name::BusyStatus, "", within(0..=u8::MAX))?,
         token: settings.parse(Name::Token, valid_token)?.map_or_else(of_host, Ok)?,

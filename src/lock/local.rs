@@ -9,6 +9,7 @@ use std::env;
 use std::path::Path;
 use std::time::Duration;
 
+use super::Request;
 use super::account::{Account, Ending, Outcome};
 use super::command::Children;
 use super::front::{Front, Grant};
@@ -16,7 +17,6 @@ use super::held::{self, HELD};
 use super::hold::Hold;
 use super::signals::Signals;
 use super::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
-use super::{Request, Wait};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Ticket, decide};
 use crate::core::{Incarnation, Instant};
@@ -50,10 +50,7 @@ pub(super) fn run(
     // With a report there is something to write before.
     let signals = request.report.as_ref().map(|_| Signals::open()).transpose();
     let signals = signals.map_err(&no_signals)?;
-    let limit = match request.wait {
-        Wait::Forever => None,
-        Wait::For(time) => Some(account.began.after(time)),
-    };
+    let limit = request.wait.map(|time| account.began.after(time));
     let asker = Asker { name: &request.name, limit, signals: signals.as_ref() };
     let got = in_bucket(store, asker, |waiter| match get(request, limit, waiter, account) {
         Err(NotWaited::Interrupted(signal)) => Ok(Got::Interrupted(signal)),

@@ -57,15 +57,6 @@ use crate::log::Destination;
 use crate::store::Bucket;
 use crate::sys::{self, raw};
 
-/// How long a lock is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Until the lock is had.
-    Forever,
-    /// For so long; zero means not at all.
-    For(Duration),
-}
-
 /// A request of a command line of `putex lock`.
 #[derive(Debug)]
 pub struct Request {
@@ -75,8 +66,8 @@ pub struct Request {
     pub mode: Mode,
     /// Whether the ticket keeps out of the way of others.
     pub soft: Option<Soft>,
-    /// How long the lock is waited for.
-    pub wait: Wait,
+    /// How long the lock is waited for: zero for not at all, `None` for ever.
+    pub wait: Option<Duration>,
     /// R, F, drift, and the time between SIGTERM and SIGKILL.
     pub timing: LockTiming,
     /// The exit status when the lock was not had in time.

@@ -132,10 +132,6 @@ impl<'a> Renewer<'a> {
         bucket: Box<dyn Bucket>,
         validity_told: Validity,
     ) -> io::Result<Renewer<'a>> {
-        let wait = match request.wait {
-            super::Wait::Forever => None,
-            super::Wait::For(time) => Some(time),
-        };
         let ticket = Ticket {
             name: request.name.clone(),
             mode: request.mode,
@@ -149,8 +145,9 @@ impl<'a> Renewer<'a> {
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket, &clock);
-        let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
-            .with_notes(&clock);
+        let owner =
+            TicketOwner::new(request.timing, ticket, sys::random()?, request.wait, sys::now())
+                .with_notes(&clock);
         let mut children = Children::adopt()?;
         children.note_older();
         let child_signals = raw::take_signals(&[SIGCHLD])?;

@@ -18,7 +18,7 @@ use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
 use crate::grab::{self, Task};
 use crate::lease;
-use crate::lock::{Request, Wait};
+use crate::lock::Request;
 use crate::nats::{Login, Secret, Server};
 use crate::pause;
 use crate::status::{self, Form};
@@ -271,10 +271,7 @@ fn lock_written_out(bucket: &BucketArgs, request: &Request) -> Vec<OsString> {
         format!("-k{}", seconds(kill.kill_at.since(kill.terminate_at))),
         format!("--drift={}.{:04}%", drift / 10_000, drift % 10_000),
     ];
-    words.extend(match request.wait {
-        Wait::Forever => None,
-        Wait::For(time) => Some(format!("--wait={}", seconds(time))),
-    });
+    words.extend(request.wait.map(|time| format!("--wait={}", seconds(time))));
     words.push(match request.mode {
         Mode::Shared => "-s".to_owned(),
         Mode::Exclusive => "-x".to_owned(),

@@ -44,7 +44,7 @@ fn defaults_are_those_of_the_page() {
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(5 * second, 3, DRIFT_PPM_DEFAULT, 2 * second).expect("safe");
     assert_eq!(request.timing, timing);
-    assert_eq!((request.mode, request.wait), (Mode::Exclusive, Wait::Forever));
+    assert_eq!((request.mode, request.wait), (Mode::Exclusive, None));
     assert_eq!((request.busy_status, request.token.as_str()), (75, "alpha"));
     assert_eq!(request.level, Level::Warn as u64);
     assert_eq!(request.command, ["true"]);
@@ -61,10 +61,10 @@ fn every_spelling_of_an_option_means_the_same() {
     }
     assert_eq!(lock("-s db true").mode, Mode::Shared);
     for word in ["-n", "--nb", "--nonblock", "--nonblocking", "-w 0", "-w 0.0", "--wait=0ms"] {
-        assert_eq!(lock(&format!("{word} db true")).wait, Wait::For(Duration::ZERO), "{word}");
+        assert_eq!(lock(&format!("{word} db true")).wait, Some(Duration::ZERO), "{word}");
     }
     for word in ["-w 7", "-w7", "--wait 7", "--timeout 7", "--timeout=7s"] {
-        let seven = Wait::For(Duration::from_secs(7));
+        let seven = Some(Duration::from_secs(7));
         assert_eq!(lock(&format!("{word} db true")).wait, seven, "{word}");
     }
     for word in ["-E 5", "--conflict-exit-code 5", "-E5"] {
@@ -140,7 +140,7 @@ fn others_go_first_for_ever_or_for_a_time_and_only_before_an_exclusive_lock() {
 #[test]
 fn no_wait_comes_before_a_wait() {
     for words in ["-n -w 5", "-w 5 -n"] {
-        assert_eq!(lock(&format!("{words} db true")).wait, Wait::For(Duration::ZERO));
+        assert_eq!(lock(&format!("{words} db true")).wait, Some(Duration::ZERO));
     }
 }
 
@@ -160,7 +160,7 @@ fn flock_waits_for_a_fraction_of_a_second() {
         ("4294967295", 4_294_967_295_000),
     ] {
         let wait = lock(&format!("-w {word} db true")).wait;
-        assert_eq!(wait, Wait::For(Duration::from_millis(ms)), "{word}");
+        assert_eq!(wait, Some(Duration::from_millis(ms)), "{word}");
     }
 }
 

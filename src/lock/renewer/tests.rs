@@ -13,7 +13,6 @@ use super::*;
 use crate::core::Written;
 use crate::core::tickets::{EarlierKeys, LockTiming, Mark, Mode, Name};
 use crate::guard::send;
-use crate::lock::Wait;
 use crate::store::dir::DirStore;
 
 const BUCKET: &str = "locks";
@@ -30,7 +29,7 @@ fn request(renewal: Duration) -> Request {
         name: name(),
         mode: Mode::Exclusive,
         soft: None,
-        wait: Wait::Forever,
+        wait: None,
         timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
         busy_status: 75,
         token: "alpha".to_owned(),

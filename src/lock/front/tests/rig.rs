@@ -17,10 +17,10 @@ use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
 use crate::guard::send;
 use crate::lock::command::{Event, events, spawn};
+use crate::lock::conclude;
 use crate::lock::front::Grant;
 use crate::lock::protocol::OfTerminal;
 use crate::lock::terminal::Terminal;
-use crate::lock::{Wait, conclude};
 use crate::sys::PATIENCE;
 
 /// R of the tests.
@@ -51,7 +51,7 @@ pub(super) fn request(command: &[&str]) -> Request {
         soft: None,
         name: Name::parse("web/x").expect("a name"),
         mode: Mode::Exclusive,
-        wait: Wait::Forever,
+        wait: None,
         timing: LockTiming::new(R, 100, 10_000, KILL_AFTER).expect("times"),
         busy_status: 75,
         token: "alpha".to_owned(),
