@@ -30,7 +30,6 @@ pub mod inspect;
 pub mod micro;
 mod open;
 mod read;
-mod retire;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
@@ -38,6 +37,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
+use self::open::epoch_of;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
@@ -279,7 +279,14 @@ impl Bucket for NatsStore {
     }
 
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
-        self.verify_now(epoch, deadline)
+        let subject = self.raw_subject(name::EPOCH_KEY);
+        let read = self.read(&subject, self.answer_by(deadline))?;
+        if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
+            return Ok(());
+        }
+        let why = format!("the bucket {} was lost and made anew", self.stream);
+        self.bucket = Err(why.clone());
+        Err(Kind::Unreachable.error(why))
     }
 
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
@@ -302,7 +309,8 @@ impl Bucket for NatsStore {
             Err(error) => return (Written::Denied(error.text.clone()), Err(error)),
         };
         let (beside, expected) = (requests.outgoing(), Expected::Key(expected));
-        let (written, replies) = self.write_beside(key, expected, content, None, &beside, deadline);
+        let (written, replies) =
+            self.write_beside(key, expected, content, Stays::Kept, &beside, deadline);
         let Written::Stored(revision) = written else {
             return (written, Err(Kind::Unreachable.error("nothing was stored to list beside")));
         };
@@ -319,8 +327,7 @@ impl Bucket for NatsStore {
         stays: Stays,
         deadline: Instant,
     ) -> Written {
-        let ttl = self.ttl_of(stays);
-        self.write_beside(key, expected, content, ttl.as_deref(), &[], deadline).0
+        self.write_beside(key, expected, content, stays, &[], deadline).0
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

@@ -97,18 +97,6 @@ impl NatsStore {
         Ok(subjects)
     }
 
-    /// Checks that the bucket has this epoch still; the store is closed if it has not.
-    pub(super) fn verify_now(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
-        let subject = self.raw_subject(name::EPOCH_KEY);
-        let read = self.read(&subject, self.answer_by(deadline))?;
-        if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
-            return Ok(());
-        }
-        let why = format!("the bucket {} was lost and made anew", self.stream);
-        self.bucket = Err(why.clone());
-        Err(Kind::Unreachable.error(why))
-    }
-
     /// Accepts a bucket that is safe for a lock.
     pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> StoreResult<SafeBucket> {
         let NatsSettings { bucket, replicas: wanted, allow_memory, .. } = &self.settings;
@@ -299,7 +287,7 @@ impl NatsStore {
 
 /// Returns the epoch that an entry holds; `None` if it was deleted or is blank. It becomes a
 /// variable of the environment of commands, and the value of a header, which has no outer blanks.
-fn epoch_of(entry: &Entry) -> Option<String> {
+pub(super) fn epoch_of(entry: &Entry) -> Option<String> {
     let id = sanitize_field(String::from_utf8_lossy(&entry.content.payload).trim());
     (!entry.content.is_tombstone() && !id.is_empty()).then_some(id)
 }

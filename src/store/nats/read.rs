@@ -106,12 +106,9 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let requests = self.listing_requests(selection.prefixes)?;
         let mut is_first = true;
         loop {
-            let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
-            let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-            let named = self.named(replies, selection)?;
+            let named = self.name_all(selection, deadline)?;
             if let Some(listing) = self.read_named(named, None, selection, deadline)? {
                 return Ok(listing);
             }
@@ -138,6 +135,14 @@ impl NatsStore {
             Some(listing) => Ok(listing),
             None => self.list_now(selection, deadline),
         }
+    }
+
+    /// Has the leader name the selected keys.
+    fn name_all(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Named> {
+        let requests = self.listing_requests(selection.prefixes)?;
+        let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
+        let replies = replies.map_err(|error| self.request_error("listing", &error))?;
+        self.named(replies, selection)
     }
 
     /// Returns the selected ones of the keys that these replies name.
@@ -217,10 +222,7 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<bool> {
-        let requests = self.listing_requests(selection.prefixes)?;
-        let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
-        let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-        let named = self.named(replies, selection)?;
+        let named = self.name_all(selection, deadline)?;
         Ok(named.last >= last && !subjects.iter().any(|subject| named.subjects.contains(subject)))
     }
 

@@ -1,10 +1,16 @@
 //! Writing entries by compare-and-set.
 
+use std::time::Duration;
+
 use super::{API, NatsStore, answer};
 use crate::core::{Instant, Written};
 use crate::nats::{Message, Outgoing, RequestError};
-use crate::store::{Content, Expected, name};
+use crate::store::{Content, Expected, Stays, name};
 use crate::sys;
+
+/// How long the last entry of a key stays: as short as a server takes it, since a listing reads
+/// it. A write that is under way so long and names a revision is refused all the same.
+const RETIRED_FOR: Duration = Duration::from_secs(1);
 
 impl NatsStore {
     /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
@@ -50,7 +56,18 @@ impl NatsStore {
         }
     }
 
-    /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
+    /// Returns the time after which the server is to remove an entry.
+    fn ttl_of(&self, stays: Stays) -> Option<String> {
+        let ttl = match stays {
+            Stays::Kept => return None,
+            Stays::Retired => RETIRED_FOR,
+            Stays::For(time) => time,
+        };
+        let ttl = format!("{}s", ttl.as_millis().div_ceil(1000));
+        self.bucket.as_ref().ok().filter(|bucket| bucket.has_ttl).map(|_| ttl)
+    }
+
+    /// Stores the content of a key, for so long, if the condition holds.
     /// Returns the outcome, and the replies to the requests that were sent beside, if there are
     /// any.
     pub(super) fn write_beside(
@@ -58,7 +75,7 @@ impl NatsStore {
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        ttl: Option<&str>,
+        stays: Stays,
         beside: &[Outgoing<'_>],
         deadline: Instant,
     ) -> (Written, Vec<Message>) {
@@ -70,7 +87,8 @@ impl NatsStore {
         if let Err(text) = checked {
             return (Written::Denied(format!("nothing sent: {text}")), Vec::new());
         }
-        let (subject, began) = (self.raw_subject(key), sys::now());
+        let (subject, ttl, began) = (self.raw_subject(key), self.ttl_of(stays), sys::now());
+        let ttl = ttl.as_deref();
         let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
         let (written, replies) =

@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use super::super::lifetime::{LIFE, lifetime};
-use super::super::{Content, Entry, OPERATION};
+use super::super::{ATTEMPT, Content, Entry, OPERATION};
 use crate::core::tickets::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 use crate::core::time::StoreTime;
 use crate::core::{Incarnation, Observed, Revision, sanitize, sanitize_field};
@@ -25,7 +25,6 @@ const NUMBER: &str = "Putex-Ticket";
 const MODE: &str = "Putex-Mode";
 const SLOT: &str = "Putex-Slot";
 const INCARNATION: &str = "Putex-Incarnation";
-const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 const GRANTED: &str = "Putex-Granted";
 const STORED_BY: &str = "Putex-Stored-By";
