@@ -36,13 +36,9 @@ impl RequestKind {
         }
     }
 
-    /// Returns the type of its answers.
-    fn response_type(self) -> &'static str {
-        match self {
-            RequestKind::Ping => "io.nats.micro.v1.ping_response",
-            RequestKind::Info => "io.nats.micro.v1.info_response",
-            RequestKind::Stats => "io.nats.micro.v1.stats_response",
-        }
+    /// Returns the type of its answers, such as `io.nats.micro.v1.ping_response`.
+    fn response_type(self) -> String {
+        format!("io.nats.micro.v1.{}_response", self.name().to_ascii_lowercase())
     }
 }
 
