@@ -24,7 +24,6 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use self::agents::Answers;
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
@@ -46,9 +45,9 @@ const NO: u8 = 1;
 pub struct Source {
     /// The name of the bucket.
     pub bucket: String,
-    /// The directory in which it is, if it is in one, and the digest of that location.
-    pub dir: Option<(PathBuf, String)>,
-    /// The directory for files of this host.
+    /// The digest of its directory, if it is in one: its agents answer by files then.
+    pub location: Option<String>,
+    /// The directory for files of this host, and for those of the agents.
     pub base: PathBuf,
 }
 
@@ -190,7 +189,7 @@ impl<'a> Reader<'a> {
         is_enough: Option<IsEnough<'_>>,
         bucket: &mut dyn Bucket,
     ) -> Result<Status, Refusal> {
-        let Source { bucket: bucket_name, dir, .. } = self.source;
+        let Source { bucket: bucket_name, location, .. } = self.source;
         let epoch = open_existing(bucket, sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
         let began = sys::now();
         let by = began.after(ANSWER_MAX);
@@ -198,7 +197,7 @@ impl<'a> Reader<'a> {
         let mut requests = Vec::new();
         // Nothing is lost with the processes of a host that ends.
         let mut settled = Duration::MAX;
-        if let Some(epoch) = epoch.as_ref().filter(|_| dir.is_none()) {
+        if let Some(epoch) = epoch.as_ref().filter(|_| location.is_none()) {
             let mark = mark::read(bucket, by)?;
             settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
         }
@@ -242,15 +241,10 @@ impl<'a> Reader<'a> {
         let may_be = |key: &&String| name::valid_key(key).is_ok() && !name::is_own(key);
         let of_agents = of_agents.map(|status| &status.key).chain(wanted.iter().filter(may_be));
         let asked: BTreeSet<String> = of_agents.cloned().collect();
-        let answers = match &self.source.dir {
-            None => Answers::Messages,
-            Some((_, location)) => Answers::Files { base: &self.source.base, location },
-        };
         let known = std::mem::take(&mut self.answered);
         let known = known.into_iter().chain(assemble::known_holders(keys)).collect();
         let wait = AnswerWait::new(asked.clone(), known, self.renewal, read_took, sys::now());
-        let of = (&*self.source.bucket, &answers);
-        let (said, not_asked) = agents::request(wait, bucket, of, self.looks, |said| {
+        let (said, not_asked) = agents::request(wait, bucket, self.source, self.looks, |said| {
             let mut all = keys.clone();
             assemble::add_agents(&mut all, said);
             asked.iter().filter(|key| !is_enough(key, &all)).cloned().collect()

@@ -68,11 +68,11 @@ fn access_text(access: &Access) -> String {
 
 /// Returns where a bucket is that is only looked at.
 pub fn source(bucket: &BucketArgs) -> Source {
-    let dir = match &bucket.location {
-        Location::Dir(dir) => Some((dir.clone(), directory_id(dir))),
+    let location = match &bucket.location {
+        Location::Dir(dir) => Some(directory_id(dir)),
         Location::Nats(_) => None,
     };
-    Source { bucket: bucket.name.clone(), dir, base: runtime_base() }
+    Source { bucket: bucket.name.clone(), location, base: runtime_base() }
 }
 
 /// Long enough that no two locations of a host ever have the same.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::Duration;
 
+use super::Source;
 use super::answer_wait::{AnswerWait, Step};
 use crate::core::{AgentStatus, Instant, StoreErrorKind};
 use crate::exit::Refusal;
@@ -17,14 +17,6 @@ const ANSWERS_MAX: usize = 4096;
 
 /// How often the files of a directory are looked at.
 const POLL: Duration = Duration::from_millis(10);
-
-/// Where the answers of agents are expected.
-pub(super) enum Answers<'a> {
-    /// The answers are messages.
-    Messages,
-    /// The answers are files below this directory, of buckets in the location of this digest.
-    Files { base: &'a Path, location: &'a str },
-}
 
 /// The last answer of each agent, by its key and its incarnation.
 pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
@@ -40,7 +32,7 @@ pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
 pub(super) fn request(
     mut wait: AnswerWait,
     bucket: &mut dyn Bucket,
-    (bucket_name, answers): (&str, &Answers<'_>),
+    source: &Source,
     reads_requests: bool,
     lacking: impl Fn(&Said) -> BTreeSet<String>,
 ) -> Result<(Said, Option<String>), Refusal> {
@@ -58,16 +50,16 @@ pub(super) fn request(
             }
             Step::Wait(until) => until,
         };
-        let heard: Vec<_> = match answers {
-            Answers::Messages => match receive(bucket, &wake, until)? {
+        let heard: Vec<_> = match &source.location {
+            None => match receive(bucket, &wake, until)? {
                 Some(Ok(answer)) => vec![answer],
                 Some(Err(why)) => return Ok((said, Some(why))),
                 None => Vec::new(),
             },
-            Answers::Files { base, location } => {
+            Some(location) => {
                 let next = sys::now().after(POLL).min(until);
                 alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
-                status_file::read(base, location, bucket_name, asked_at)
+                status_file::read(&source.base, location, &source.bucket, asked_at)
             }
         };
         for AgentAnswer { key, status } in heard {

@@ -139,7 +139,7 @@ impl Bucket for Scripted {
 }
 
 fn source() -> Source {
-    Source { bucket: "putex".to_owned(), dir: None, base: "/".into() }
+    Source { bucket: "putex".to_owned(), location: None, base: "/".into() }
 }
 
 /// The holder was called silent after two requests.
