@@ -260,12 +260,6 @@ impl Front<'_> {
         renewer.is_some_and(|it| send_json(it.socket.as_fd(), message, None).is_ok())
     }
 
-    /// Returns whether the processes of the command are below this process, and not below a renewer
-    /// that lives.
-    pub(super) fn has_command(&self) -> bool {
-        self.renewer.is_none()
-    }
-
     /// Tells the processes that the command has left behind to end.
     pub(super) fn terminate_left(&mut self) {
         if !self.send(&ToRenewer::Terminate) {
@@ -282,7 +276,8 @@ impl Front<'_> {
         self.children.kill(now.after(KILL_LEAD / 2));
     }
 
-    /// Returns whether the renewer lives.
+    /// Returns whether the renewer lives: then the processes of the command are below it, and below
+    /// this process without it.
     pub(super) fn has_renewer(&self) -> bool {
         self.renewer.is_some()
     }

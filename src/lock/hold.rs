@@ -201,7 +201,7 @@ impl<'a> Hold<'a> {
     /// Takes in all that was heard of the lock and of the command.
     fn receive_all(&mut self) {
         while self.next_event().is_some() {}
-        if self.front.has_command() {
+        if !self.front.has_renewer() {
             let heard = self.front.children.reap();
             let group = self.job.group;
             let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();

@@ -9,12 +9,6 @@ use super::protocol::{FromRenewer, ToFront, ToRenewer};
 use crate::core::Instant;
 use crate::sys::{self, raw};
 
-/// How the stay goes on.
-enum Next {
-    Wait,
-    Over,
-}
-
 impl Front<'_> {
     /// Waits until the renewer has released the lock. A signal makes it do that at once.
     pub(super) fn stay(&mut self, lease: &mut Lease) -> io::Result<()> {
@@ -50,7 +44,7 @@ impl Front<'_> {
                 continue;
             }
             while let Some(message) = self.next_message() {
-                if let Next::Over = self.take_in(message) {
+                if self.is_over(message) {
                     return Ok(());
                 }
             }
@@ -79,18 +73,19 @@ impl Front<'_> {
         Ok(())
     }
 
-    fn take_in(&mut self, message: FromRenewer) -> Next {
-        let FromRenewer::Ticket(message) = message else { return Next::Wait };
+    /// Takes a message in; returns whether the stay is over.
+    fn is_over(&mut self, message: FromRenewer) -> bool {
+        let FromRenewer::Ticket(message) = message else { return false };
         match message {
             ToFront::Lost(why) => {
                 self.warn_of_loss(&why);
-                Next::Over
+                true
             }
             ToFront::Ended(_) => {
                 self.account.released();
-                Next::Over
+                true
             }
-            ToFront::Waiting { .. } | ToFront::Granted { .. } => Next::Wait,
+            ToFront::Waiting { .. } | ToFront::Granted { .. } => false,
         }
     }
 
