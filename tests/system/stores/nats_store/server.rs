@@ -79,11 +79,14 @@ pub(crate) struct Admin(Client);
 impl Admin {
     /// Makes a request and returns the JSON of its answer.
     pub(crate) fn request(&mut self, subject: &str, body: &str) -> Value {
-        let reply = self
-            .0
-            .request(&Outgoing { subject, payload: body.as_bytes(), ..Outgoing::default() }, soon())
-            .expect("an answer");
-        serde_json::from_slice(&reply.payload).expect("JSON")
+        self.request_if_there(subject, body).expect("an answer")
+    }
+
+    /// As [`Admin::request`] of servers that may not be there yet: `None` without an answer.
+    pub(crate) fn request_if_there(&mut self, subject: &str, body: &str) -> Option<Value> {
+        let outgoing = Outgoing { subject, payload: body.as_bytes(), ..Outgoing::default() };
+        let reply = self.0.request(&outgoing, soon()).ok()?;
+        Some(serde_json::from_slice(&reply.payload).expect("JSON"))
     }
 
     /// As [`Admin::request`] about a stream, and the answer must not be an error.
