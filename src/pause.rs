@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use log::Level;
 
-use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, Revision, ServiceStatus};
+use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
@@ -81,8 +81,8 @@ pub fn run(
 /// The agents that have said something, by token and host, and what each has said last.
 type Agents = BTreeMap<(String, String), AgentStatus>;
 
-/// The revision of a pause, and what it replaces.
-type AtAndReplaced = (Revision, Option<CurrentPause>);
+/// The serial number of a pause, and what it replaces.
+type SerialAndReplaced = (u64, Option<CurrentPause>);
 
 struct Process<'a> {
     request: &'a Request,
@@ -98,12 +98,12 @@ impl Process<'_> {
         }
         // The pause is written later: the store has its exact end.
         let until = SystemTime::now() + own.lasts;
-        let (at, replaced) = match self.write(own)? {
+        let (serial, replaced) = match self.write(own)? {
             Ok(written) => written,
             Err(why) => return Ok(self.operation.refuse(&[why])),
         };
         let written_at = sys::now();
-        let lacking = self.wait_for(|status, agents| lacking(status, agents, at))?;
+        let lacking = self.wait_for(|status, agents| lacking(status, agents, serial))?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
@@ -128,21 +128,22 @@ impl Process<'_> {
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
-        let mut stood = false;
-        let ended = loop {
+        let (mut stood, mut serial) = (false, 0);
+        loop {
             // Also where no pause stands: the write of one may come yet, and expects what stands.
             let ended = self.write_end(|found| {
                 stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
-                Some(Content::tombstone())
+                serial = stored::next_serial(found.map(|(entry, _)| entry));
+                Some(stored::to_content(None, serial))
             })?;
-            if let WriteEnd::Stands(at) = ended {
-                break at;
+            if let WriteEnd::Stands(_) = ended {
+                break;
             }
-        };
+        }
         if !stood {
             self.operation.tell(Level::Warn, "no pause stands");
         }
-        let lacking = self.wait_for(|status, agents| still_paused(status, agents, ended))?;
+        let lacking = self.wait_for(|status, agents| unended(status, agents, serial))?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
@@ -177,10 +178,10 @@ impl Process<'_> {
         })
     }
 
-    /// Writes the pause; returns its revision with the pause that it replaces and how long that
-    /// lasts still, or why it is refused.
-    fn write(&mut self, own: &StoredPause) -> Result<Result<AtAndReplaced, String>, Refusal> {
-        let (key, mut replaced) = (&self.request.key, None);
+    /// Writes the pause; returns its serial number with the pause that it replaces and how long
+    /// that lasts still, or why it is refused.
+    fn write(&mut self, own: &StoredPause) -> Result<Result<SerialAndReplaced, String>, Refusal> {
+        let (key, mut replaced, mut serial) = (&self.request.key, None, 0);
         let bucket = &mut *self.operation.bucket;
         let of_key = stored::key_of(key);
         let written = write(bucket, &of_key, "the pause may be written", REACH_MAX, |found| {
@@ -196,10 +197,11 @@ impl Process<'_> {
                 ));
             }
             replaced = standing;
-            Ok(stored::to_content(own))
+            serial = stored::next_serial(found.map(|(entry, _)| entry));
+            Ok(stored::to_content(Some(own), serial))
         })?;
         Ok(match written {
-            WriteEnd::Stands(at) => Ok((at, replaced)),
+            WriteEnd::Stands(_) => Ok((serial, replaced)),
             WriteEnd::NotWritten(why) => Err(why),
             WriteEnd::Replaced => Err("it may have been paused; others have ended or replaced \
                                        that since: putex status shows what stands"
@@ -245,9 +247,8 @@ fn withdrawal(
     own: &StoredPause,
     before: Option<&StoredPause>,
 ) -> Option<Content> {
-    let standing = stored::from_content(&standing?.content)?;
-    let content = || before.map_or_else(Content::tombstone, stored::to_content);
-    (standing.number == own.number).then(content)
+    let is_own = stored::from_content(&standing?.content)?.number == own.number;
+    is_own.then(|| stored::to_content(before, stored::next_serial(standing)))
 }
 
 fn is_answered(status: Option<&KeyStatus>) -> bool {
@@ -287,14 +288,16 @@ fn why_not(status: &KeyStatus) -> Vec<String> {
     status.holders.iter().filter_map(of_holder).collect()
 }
 
-/// Returns what is lacking until all observe the pause of this revision, a line for each agent.
-fn lacking(status: Option<&KeyStatus>, agents: &Agents, at: Revision) -> Vec<String> {
+/// Returns what is lacking until all observe the pause of this serial number, a line for each
+/// agent.
+fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
     let is_busy = |agent: &AgentStatus| match agent.state {
         // The agent looks for a service to adopt, may get the lock yet, or stops the service.
         AgentState::Looking | AgentState::Taking | AgentState::Stopping | AgentState::Ended => true,
         AgentState::Standby | AgentState::Confirming | AgentState::Active => false,
     };
-    let silent = agents.values().filter(|agent| agent.pause != Some(at.0) || is_busy(agent));
+    let observes = |agent: &AgentStatus| agent.paused && agent.pause == serial && !is_busy(agent);
+    let silent = agents.values().filter(|agent| !observes(agent));
     let silent = silent.map(|AgentStatus { token, state, .. }| {
         let stops = *state == AgentState::Stopping;
         format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
@@ -318,13 +321,13 @@ fn silent_holders<'a>(
     })
 }
 
-/// Returns what is lacking until nobody observes a pause any more that was written before this
-/// revision, or does not stand, a line for each agent. An agent that has not noticed that the store
-/// has lost writes may observe one of any revision.
-fn still_paused(status: Option<&KeyStatus>, agents: &Agents, ended: Revision) -> Vec<String> {
-    let stands = status.and_then(|status| status.paused.as_ref()).map(|paused| paused.revision);
-    let is_over = |at: u64| at < ended.0 || stands != Some(at);
-    let paused = agents.values().filter(|agent| agent.pause.is_some_and(is_over));
+/// Returns what is lacking until all have read the end of this serial number, or what was written
+/// later, a line for each agent. One that has not may read a pause of before yet. A lost pause of a
+/// host whose clock was ahead may have a higher number.
+fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
+    let stands = status.and_then(|status| status.paused.as_ref()).map(|paused| paused.serial);
+    let is_lost = |agent: &AgentStatus| agent.paused && stands != Some(agent.pause);
+    let paused = agents.values().filter(|agent| agent.pause < serial || is_lost(agent));
     let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));
     let of_holder = |holder: &Holder| {
         let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));

@@ -112,8 +112,10 @@ pub struct AgentStatus {
     pub priority: String,
     /// Why the agent does not take the lock when that may be had; `None` if it does, or holds it.
     pub not_candidate_why: Option<String>,
-    /// The revision of the pause that the agent observes.
-    pub pause: Option<u64>,
+    /// Whether the agent observes a pause.
+    pub paused: bool,
+    /// The highest serial number of a pause, or of its end, that the agent has read.
+    pub pause: u64,
     /// The random id of the bucket; blank if the agent has not opened one yet.
     pub epoch: String,
     /// Whether the agent's store is open.

@@ -169,8 +169,9 @@ pub struct SwitchoverRequest {
 /// The state of the key of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PauseEntry {
-    /// The revision; 0 if there is no entry.
-    pub revision: Revision,
+    /// The serial number of the pause, or of its end: each is higher than all before. 0 if there is
+    /// no entry.
+    pub serial: u64,
     /// The pause; `None` if it has ended.
     pub pause: Option<Pause>,
 }

@@ -25,7 +25,7 @@ const FLAGS: [FlagMetric; 5] = [
         "1 if the agent holds the lock or takes it when it is free.",
         AgentStatus::is_candidate,
     ),
-    ("putex_paused", "1 if the agent knows of a pause of the service.", |it| it.pause.is_some()),
+    ("putex_paused", "1 if the agent knows of a pause of the service.", |it| it.paused),
     ("putex_store_up", "1 if the agent has the bucket open.", |it| it.store_up),
     ("putex_guard_up", "1 if the guard of the agent answers.", |it| it.guard_up),
     (
@@ -138,7 +138,7 @@ impl Metrics {
     pub fn update(&mut self, status: AgentStatus, valid: Duration) -> bool {
         self.valid = valid;
         let shown = |it: &AgentStatus| {
-            let flags = [it.is_candidate(), it.pause.is_some(), it.store_up, it.guard_up];
+            let flags = [it.is_candidate(), it.paused, it.store_up, it.guard_up];
             (it.state, it.term, it.seat, flags, it.start_failure.is_some())
         };
         let new = shown(&status);

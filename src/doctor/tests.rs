@@ -249,7 +249,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
         expires_in_seconds: 60.0,
         by: "root@h1".to_owned(),
         reason: String::new(),
-        revision: 4,
+        serial: 4,
     });
     assert_eq!(level_of(&judge(&paused, None), "standby"), Level::Warning);
 }

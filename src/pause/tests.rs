@@ -1,34 +1,41 @@
 //! The agents that have to acknowledge a pause, and its end.
 
 use super::*;
+use crate::core::Revision;
 use crate::status::PauseStatus;
 
-fn agents(of: &[(&str, Option<u64>, AgentState)]) -> Agents {
-    let agent = |(token, pause, state): &(&str, Option<u64>, AgentState)| {
+/// Agents, each with the pause that it observes, or the end of one that it has read.
+fn agents(of: &[(&str, Result<u64, u64>, AgentState)]) -> Agents {
+    let agent = |(token, read, state): &(&str, Result<u64, u64>, AgentState)| {
         let key = ((*token).to_owned(), "h".to_owned());
-        (key, AgentStatus { pause: *pause, state: *state, ..AgentStatus::of_candidate(token) })
+        let (paused, Ok(pause) | Err(pause)) = (read.is_ok(), *read);
+        let agent = AgentStatus { paused, pause, ..AgentStatus::of_candidate(token) };
+        (key, AgentStatus { state: *state, ..agent })
     };
     of.iter().map(agent).collect()
 }
 
-const AT: Revision = Revision(9);
+const SERIAL: u64 = 9;
 
 #[test]
 fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     let held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
-    let all = agents(&[("h1", Some(9), AgentState::Active), ("h2", Some(9), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&held), &all, AT), Vec::<String>::new());
-    assert_eq!(lacking(None, &agents(&[]), AT), Vec::<String>::new(), "nobody is there");
-    let earlier =
-        agents(&[("h1", Some(9), AgentState::Active), ("h2", Some(8), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&held), &earlier, AT), ["h2: has not acknowledged it"]);
-    let stops = agents(&[("h1", None, AgentState::Stopping), ("h2", Some(9), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&held), &stops, AT), ["h1: stops its service"]);
-    let silent = lacking(Some(&held), &agents(&[("h2", Some(9), AgentState::Standby)]), AT);
+    let all = agents(&[("h1", Ok(9), AgentState::Active), ("h2", Ok(9), AgentState::Standby)]);
+    assert_eq!(lacking(Some(&held), &all, SERIAL), Vec::<String>::new());
+    assert_eq!(lacking(None, &agents(&[]), SERIAL), Vec::<String>::new(), "nobody is there");
+    // A pause of before, a later one, and its own one, which is over for this agent.
+    for other in [Ok(8), Ok(10), Err(9)] {
+        let of = [("h1", Ok(9), AgentState::Active), ("h2", other, AgentState::Standby)];
+        let lacking = lacking(Some(&held), &agents(&of), SERIAL);
+        assert_eq!(lacking, ["h2: has not acknowledged it"], "{other:?}");
+    }
+    let stops = agents(&[("h1", Err(0), AgentState::Stopping), ("h2", Ok(9), AgentState::Standby)]);
+    assert_eq!(lacking(Some(&held), &stops, SERIAL), ["h1: stops its service"]);
+    let others = agents(&[("h2", Ok(9), AgentState::Standby)]);
+    let silent = lacking(Some(&held), &others, SERIAL);
     assert!(silent[0].starts_with("h1: holds the lock and does not answer"), "{silent:?}");
     let dead = KeyStatus::of_agents(&[("h1", HolderState::Overdue)], Vec::new());
-    let others = agents(&[("h2", Some(9), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&dead), &others, AT), Vec::<String>::new(), "it is dead");
+    assert_eq!(lacking(Some(&dead), &others, SERIAL), Vec::<String>::new(), "it is dead");
 }
 
 #[test]
@@ -44,50 +51,40 @@ fn a_holder_of_another_version_is_not_paused() {
 #[test]
 fn the_end_of_a_pause_is_acknowledged_by_all_too() {
     let held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
-    let lacking = |agents: &Agents| still_paused(Some(&held), agents, AT);
-    let none = agents(&[("h1", None, AgentState::Active), ("h2", None, AgentState::Standby)]);
-    assert_eq!(lacking(&none), Vec::<String>::new());
-    let one = agents(&[("h1", Some(8), AgentState::Active), ("h2", None, AgentState::Standby)]);
-    assert_eq!(lacking(&one), ["h1: has not acknowledged the end"]);
-    let silent = lacking(&agents(&[("h2", None, AgentState::Standby)]));
+    let lacking = |agents: &Agents| unended(Some(&held), agents, SERIAL);
+    let all = agents(&[("h1", Err(9), AgentState::Active), ("h2", Err(10), AgentState::Standby)]);
+    assert_eq!(lacking(&all), Vec::<String>::new());
+    // Also an agent that observes no pause: it may read yet what a leader of before shows.
+    for before in [Ok(8), Err(8), Err(0)] {
+        let agents = agents(&[("h1", before, AgentState::Active)]);
+        assert_eq!(lacking(&agents), ["h1: has not acknowledged the end"], "{before:?}");
+    }
+    let silent = lacking(&agents(&[("h2", Err(9), AgentState::Standby)]));
     assert_eq!(silent, ["h1: does not answer"]);
 }
 
 /// Another operator has paused them since: it was said that they would go on later.
 #[test]
 fn agents_that_observe_a_later_pause_have_acknowledged_the_end_of_the_one_before() {
-    let later = agents(&[("h1", Some(10), AgentState::Active)]);
-    let paused = |revision| {
+    let later = agents(&[("h1", Ok(10), AgentState::Active)]);
+    let paused = |serial| {
         let (until, by, reason) = (String::new(), String::new(), String::new());
-        let paused = PauseStatus { until, expires_in_seconds: 9.0, by, reason, revision };
+        let paused = PauseStatus { until, expires_in_seconds: 9.0, by, reason, serial };
         KeyStatus { paused: Some(paused), ..KeyStatus::of_agents(&[], Vec::new()) }
     };
-    assert_eq!(still_paused(Some(&paused(10)), &later, AT), Vec::<String>::new());
-    // The read is older than the end.
-    let before = agents(&[("h1", Some(8), AgentState::Active)]);
-    assert_eq!(still_paused(Some(&paused(8)), &before, AT).len(), 1);
-}
-
-/// Of two writes of a lost store, the revisions say nothing: the command said that the pause had
-/// ended, which an agent observed that had not noticed the loss.
-#[test]
-fn a_pause_that_does_not_stand_has_not_ended_for_an_agent_that_observes_it() {
+    assert_eq!(unended(Some(&paused(10)), &later, SERIAL), Vec::<String>::new());
+    // The status is older than the end.
+    let before = agents(&[("h1", Ok(8), AgentState::Active)]);
+    assert_eq!(unended(Some(&paused(8)), &before, SERIAL).len(), 1);
+    // The store has lost the later one.
     let none = KeyStatus::of_agents(&[], Vec::new());
-    for lost in [9, 10] {
-        let agents = agents(&[("h1", Some(lost), AgentState::Standby)]);
-        let lacking = still_paused(Some(&none), &agents, AT);
-        assert_eq!(lacking, ["h1: has not acknowledged the end"]);
-    }
+    assert_eq!(unended(Some(&none), &later, SERIAL), ["h1: has not acknowledged the end"]);
 }
 
-/// An agent that had a pause in mind did not say so while it stopped or took the lock: the command
-/// said that the pause had ended, and the agent observed it afterwards.
 #[test]
-fn a_busy_agent_acknowledges_no_pause_and_no_end_of_one_that_it_has_not_read() {
+fn a_busy_agent_acknowledges_no_pause() {
     for state in [AgentState::Looking, AgentState::Taking, AgentState::Stopping] {
-        let own = agents(&[("h1", Some(9), state)]);
-        assert_eq!(lacking(None, &own, AT).len(), 1, "{state}");
-        assert_eq!(still_paused(None, &agents(&[("h1", Some(8), state)]), AT).len(), 1, "{state}");
+        assert_eq!(lacking(None, &agents(&[("h1", Ok(9), state)]), SERIAL).len(), 1, "{state}");
     }
 }
 
@@ -101,16 +98,19 @@ fn pause(number: u64) -> StoredPause {
 #[test]
 fn a_pause_is_withdrawn_that_another_operator_has_written_again() {
     let (own, before) = (pause(1), pause(2));
-    let entry = |content: Content| {
-        let key = stored::key_of("web");
-        Entry { key, revision: AT, content }
+    // The clock of the other host was ahead.
+    let serial = u64::MAX - 1;
+    let entry = |pause| {
+        let (key, content) = (stored::key_of("web"), stored::to_content(pause, serial));
+        Entry { key, revision: Revision(9), content }
     };
-    let again = stored::to_content(&StoredPause { lasts: Duration::from_secs(9), ..own.clone() });
-    let again = entry(again);
-    assert_eq!(withdrawal(Some(&again), &own, None), Some(Content::tombstone()));
-    let written = withdrawal(Some(&again), &own, Some(&before));
-    assert_eq!(written, Some(stored::to_content(&before)));
-    for of_others in [stored::to_content(&before), Content::tombstone()].map(entry) {
+    let again = StoredPause { lasts: Duration::from_secs(9), ..own.clone() };
+    let again = entry(Some(&again));
+    for replacement in [None, Some(&before)] {
+        let written = withdrawal(Some(&again), &own, replacement);
+        assert_eq!(written, Some(stored::to_content(replacement, serial + 1)));
+    }
+    for of_others in [entry(Some(&before)), entry(None)] {
         assert_eq!(withdrawal(Some(&of_others), &own, None), None);
     }
     assert_eq!(withdrawal(None, &own, None), None);

@@ -99,7 +99,7 @@ pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, t
             expires_in_seconds: seconds(left),
             by: standing.by,
             reason: standing.reason,
-            revision: entry.revision.0,
+            serial: pause::serial_of(&entry.content),
         });
     }
 }

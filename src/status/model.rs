@@ -132,8 +132,8 @@ pub struct PauseStatus {
     pub by: String,
     /// The reason that was given, which may be blank.
     pub reason: String,
-    /// The revision of the pause, which the agents acknowledge.
-    pub revision: u64,
+    /// The serial number of the pause, which the agents acknowledge.
+    pub serial: u64,
 }
 
 /// Whether somebody holds a name.

@@ -36,9 +36,9 @@ pub struct LockKey {
     switchover_keys: Vec<String>,
     pause_key: String,
     operator_reads: OperatorReads,
-    /// The pause as of the latest revision that was read, and when it is read again; `None`
+    /// Until when a pause that was read may be observed, and when the pause is read again; `None`
     /// for not before it changes.
-    pause: PauseEntry,
+    paused_until: Option<Instant>,
     read_pause_at: Option<Instant>,
     /// No write was stored since the bucket was opened.
     is_new: bool,
@@ -86,7 +86,7 @@ impl LockKey {
             switchover_keys,
             pause_key: pause::key_of(key),
             operator_reads: OperatorReads::default(),
-            pause: PauseEntry::default(),
+            paused_until: None,
             read_pause_at: None,
             is_new: true,
             read_max: READ_MAX,
@@ -112,11 +112,11 @@ impl LockKey {
         let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
         let first = FirstKeys { subscribed: &subscribed, read: &read };
         let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, first, deadline)?;
-        self.pause = match entries.pop().flatten() {
+        let pause = match entries.pop().flatten() {
             Some(_) => pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?,
             None => PauseEntry::default(),
         };
-        self.read_pause_at = self.read_pause_again();
+        self.read_pause_again(&pause);
         (self.operator_reads, self.is_new) = (OperatorReads::default(), true);
         let key_states: Vec<_> = entries.into_iter().map(to_key_state).collect();
         for (key, key_state) in self.keys.iter_mut().zip(&key_states) {
@@ -124,7 +124,7 @@ impl LockKey {
             key.hints = SeatHints::default();
             bucket.last = bucket.last.max(key_state.revision);
         }
-        Ok(Opened { bucket, key_states, pause: self.pause.clone() })
+        Ok(Opened { bucket, key_states, pause })
     }
 
     /// Returns whether the last record that the caller stored holds the lock of a seat, and no
@@ -230,7 +230,7 @@ impl LockKey {
             }
             if let Some(key) = self.operator_reads.next(now) {
                 let event = match key {
-                    OperatorKey::Pause => self.read_changed_pause(),
+                    OperatorKey::Pause => self.read_pause().map(Event::PauseRead),
                     OperatorKey::Switchover(seat) => {
                         self.read_switchover(seat).map(Event::SwitchoverRequested)
                     }
@@ -289,27 +289,22 @@ impl LockKey {
         }
     }
 
-    /// Reads the pause; returns the pause that stands if it has changed.
-    fn read_changed_pause(&mut self) -> Option<Event> {
+    /// Reads the pause. One that cannot be read is read again later.
+    fn read_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
+        self.read_pause_at = Some(now.after(PAUSE_EVERY));
         let by = now.after(self.read_max);
-        let read = pause::read(&mut *self.bucket, &self.keys[0].key, by);
-        let Ok(pause) = read else {
-            self.read_pause_at = Some(now.after(PAUSE_EVERY));
-            return None;
-        };
-        let is_new = pause.revision != self.pause.revision;
-        if pause.revision > self.pause.revision {
-            self.pause = pause.clone();
-        }
-        self.read_pause_at = self.read_pause_again();
-        is_new.then_some(Event::PauseRead(pause))
+        let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by).ok()?;
+        self.read_pause_again(&pause);
+        Some(pause)
     }
 
-    /// Returns when the pause is read again if nothing says before that it has changed.
-    fn read_pause_again(&self) -> Option<Instant> {
-        let (now, pause) = (sys::now(), self.pause.pause.as_ref());
-        pause.filter(|pause| now < pause.until).map(|_| now.after(PAUSE_EVERY))
+    /// Has the pause read again until each pause that was read is over: what was read may be older
+    /// than what the caller observes.
+    fn read_pause_again(&mut self, read: &PauseEntry) {
+        let (now, until) = (sys::now(), read.pause.as_ref().map(|pause| pause.until));
+        self.paused_until = self.paused_until.max(until).filter(|until| now < *until);
+        self.read_pause_at = self.paused_until.map(|_| now.after(PAUSE_EVERY));
     }
 
     /// Reads the request for switchover of a seat. One that cannot be read is not followed: its

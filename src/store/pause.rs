@@ -2,17 +2,18 @@
 //!
 //! | key | entry |
 //! |---|---|
-//! | `putex.pause.<key>` | the last pause, or a tombstone |
+//! | `putex.pause.<key>` | the last pause, or its end: a tombstone |
 //!
 //! | header | value |
 //! |---|---|
+//! | `Putex-Serial` | decimal: higher than that of each entry before |
 //! | `Putex-Life` | for how many milliseconds it lasts |
 //! | `Putex-Nonce` | decimal: by it, the writer of a pause knows it |
 //! | `Putex-By` | who has requested it, for people |
 //!
 //! The payload is the reason, for people. The pause lasts by the clock of the store.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::lifetime::{LIFE, left_of, lifetime_up_to, read_with_age};
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
@@ -20,6 +21,7 @@ use crate::core::{Instant, PAUSE_MAX, Pause, PauseEntry, sanitize, sanitize_fiel
 use crate::sys;
 
 const BY: &str = "Putex-By";
+const SERIAL: &str = "Putex-Serial";
 
 /// How the keys of pauses begin.
 pub(crate) const PREFIX: &str = "putex.pause.";
@@ -45,12 +47,31 @@ pub(crate) fn key_of(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// Converts a pause into the content of its entry.
-pub(crate) fn to_content(pause: &StoredPause) -> Content {
-    let StoredPause { lasts, by, reason, number } = pause;
-    let headers =
-        [(LIFE, lasts.as_millis().to_string()), (ATTEMPT, number.to_string()), (BY, sanitize(by))];
-    Content::new(headers, reason.as_bytes())
+/// Returns the serial number in the content of an entry, 0 if there is none.
+pub(crate) fn serial_of(content: &Content) -> u64 {
+    content.header(SERIAL).and_then(|serial| serial.parse().ok()).unwrap_or_default()
+}
+
+/// Returns the serial number of the entry that replaces this one. It is higher than those of lost
+/// entries too, unless the clock of this host is behind those of their writers.
+pub(crate) fn next_serial(replaced: Option<&Entry>) -> u64 {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let replaced = replaced.map(|entry| serial_of(&entry.content)).unwrap_or_default();
+    replaced.saturating_add(1).max(clock.as_millis() as u64)
+}
+
+/// Converts a pause, or its end, into the content of an entry of this serial number.
+pub(crate) fn to_content(pause: Option<&StoredPause>, serial: u64) -> Content {
+    let mut content = match pause {
+        Some(StoredPause { lasts, by, reason, number }) => {
+            let lasts = lasts.as_millis().to_string();
+            let headers = [(LIFE, lasts), (ATTEMPT, number.to_string()), (BY, sanitize(by))];
+            Content::new(headers, reason.as_bytes())
+        }
+        None => Content::tombstone(),
+    };
+    content.headers.push((SERIAL.to_owned(), serial.to_string()));
+    content
 }
 
 /// Converts the content of an entry into a pause; `None` for a tombstone, or if it is none.
@@ -103,7 +124,7 @@ pub(crate) fn read(
         by: pause.by,
         reason: pause.reason,
     });
-    Ok(PauseEntry { revision: entry.revision, pause })
+    Ok(PauseEntry { serial: serial_of(&entry.content), pause })
 }
 
 #[cfg(test)]
@@ -122,14 +143,29 @@ mod tests {
 
     #[test]
     fn a_pause_survives_the_way_through_an_entry() {
-        assert_eq!(from_content(&to_content(&pause())), Some(pause()));
-        let plain = StoredPause { reason: String::new(), ..pause() };
-        assert_eq!(from_content(&to_content(&plain)), Some(plain));
+        for of in [pause(), StoredPause { reason: String::new(), ..pause() }] {
+            let content = to_content(Some(&of), 7);
+            assert_eq!((serial_of(&content), from_content(&content)), (7, Some(of)));
+        }
+        let end = to_content(None, 8);
+        assert_eq!((serial_of(&end), from_content(&end)), (8, None));
+    }
+
+    /// The clock of the host of an operator went back.
+    #[test]
+    fn each_serial_number_is_higher_than_the_one_before() {
+        let entry = |serial| {
+            let (key, content) = (key_of("web"), to_content(None, serial));
+            Entry { key, revision: crate::core::Revision(1), content }
+        };
+        let first = next_serial(None);
+        assert!(next_serial(Some(&entry(1))) >= first, "no lost one is as high");
+        assert_eq!(next_serial(Some(&entry(u64::MAX - 1))), u64::MAX);
     }
 
     #[test]
     fn an_entry_that_is_damaged_or_over_is_no_pause() {
-        let whole = to_content(&pause());
+        let whole = to_content(Some(&pause()), 7);
         for at in [0, 1] {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
@@ -138,13 +174,14 @@ mod tests {
         let endless = StoredPause { lasts: PAUSE_MAX + Duration::from_millis(1), ..pause() };
         let mut over = whole;
         over.headers.push((OPERATION.to_owned(), "DEL".to_owned()));
-        assert_eq!((from_content(&to_content(&endless)), from_content(&over)), (None, None));
+        let endless = to_content(Some(&endless), 7);
+        assert_eq!((from_content(&endless), from_content(&over)), (None, None));
     }
 
     #[test]
     fn a_text_that_would_confuse_a_terminal_is_made_plain() {
         let sly = StoredPause { reason: "a\x1b[2Jb\r\n".repeat(200), ..pause() };
-        let read = from_content(&to_content(&sly)).expect("a pause");
+        let read = from_content(&to_content(Some(&sly), 7)).expect("a pause");
         assert!(read.reason.chars().count() <= REASON_MAX, "{}", read.reason);
         assert!(!read.reason.chars().any(char::is_control), "{:?}", read.reason);
     }

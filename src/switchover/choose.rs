@@ -124,7 +124,7 @@ fn candidate<'a>(
     agents: &'a [AgentStatus],
 ) -> Result<&'a AgentStatus, Unchosen> {
     let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, agent.state) {
-        (Some(why), AgentState::Standby) if agent.pause.is_some() => {
+        (Some(why), AgentState::Standby) if agent.paused => {
             Some(format!("{why}; putex resume {} ends that", request.key))
         }
         (Some(why), _) => Some(why.clone()),

@@ -53,12 +53,14 @@ impl Context {
         store.rolled_back = false;
         pauses.advance(effects, now);
         match event {
-            Event::Opened(Opened { bucket, key_states, .. }) => {
+            Event::Opened(Opened { bucket, key_states, pause }) => {
                 store.opened(bucket, effects, now);
                 for (seat, key_state) in Seat::all(self.config.seats).zip(key_states) {
                     self.observe(seat, key_state, now);
                 }
+                self.pauses.read(pause, &mut self.effects, now);
             }
+            Event::PauseRead(pause) => pauses.read(pause, effects, now),
             Event::Closed(why) => store.closed(why, effects),
             Event::Rejected(rejection) => store.rejected(rejection, effects),
             Event::Read(answer) => {
@@ -85,16 +87,9 @@ impl Context {
                 guard.receive(*number, event, id.incarnation, effects, now);
             }
             Event::Tick
-            | Event::PauseRead(_)
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested
             | Event::Shutdown(_) => {}
-        }
-        if self.store.rolled_back {
-            self.pauses.roll_back();
-        }
-        if let Event::Opened(Opened { pause, .. }) | Event::PauseRead(pause) = event {
-            self.pauses.read(pause, &mut self.effects, now);
         }
     }
 
@@ -146,7 +141,6 @@ impl Context {
     /// Takes in that the store has lost writes.
     pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
         self.store.roll_back(how, &mut self.effects, now);
-        self.pauses.roll_back();
     }
 
     /// Returns the seat of a grant if this agent has fewer seats.

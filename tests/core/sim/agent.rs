@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 
 use log::Level;
 use putex::core::command::Outcome;
-use putex::core::event::{Effect, Ending, Event, GuardEvent, SwitchoverRequest, Written};
+use putex::core::event::{
+    Effect, Ending, Event, GuardEvent, Opened, PauseEntry, SwitchoverRequest, Written,
+};
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
@@ -63,9 +65,8 @@ pub struct Agent {
     pub known_key: u64,
     /// When it was shown something under a revision of the key, or wrote it.
     pub marks: Vec<(True, u64, u64)>,
-    /// The end of the pause that it observes, and the latest revision of one that it was told.
-    pub paused_until: Option<Instant>,
-    pub pause_read: Option<Revision>,
+    /// The entry of the highest serial number of those that it was told.
+    pub pause: PauseEntry,
     /// When the agent was told to end.
     pub told_to_end: Option<True>,
 }
@@ -163,10 +164,9 @@ impl World<'_> {
         }
         if said {
             self.forget_known(id, event);
-            self.agents[id].pause_read = None;
         }
-        if let Event::Opened(opened) = event {
-            self.on_pause(id, &opened.pause);
+        if let Event::Opened(Opened { pause, .. }) | Event::PauseRead(pause) = event {
+            self.on_pause(id, pause, &pump);
         }
         let state = pump.state().name();
         self.check_deadline(&pump, event, now);
@@ -355,11 +355,11 @@ impl World<'_> {
             // The agent may end because of the refusal, as soon as it knows of its service.
             Event::Rejected(_) => self.agents[id].told_to_end = Some(0),
             Event::Guard(number, event) => self.on_guard_event(id, *number, event),
-            Event::PauseRead(entry) => self.on_pause(id, entry),
             Event::CheckEnded(Outcome::Failed(_) | Outcome::Overran) | Event::Closed(_) => {
                 self.agents[id].unfit_at = self.now;
             }
             Event::Tick
+            | Event::PauseRead(_)
             | Event::Read(Err(_))
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(..)

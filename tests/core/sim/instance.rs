@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use putex::core::event::PauseEntry;
 use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
 use putex::core::timing::Timing;
@@ -64,8 +65,7 @@ impl World<'_> {
             bucket: None,
             known_key: 0,
             marks: Vec::new(),
-            paused_until: None,
-            pause_read: None,
+            pause: PauseEntry::default(),
             told_to_end: None,
         });
         let wait = begin_time(&mut self.chance);

@@ -3,6 +3,7 @@
 use putex::core::command::Outcome;
 use putex::core::event::{Event, PauseEntry, Written};
 use putex::core::protocol::{Grant, ServiceState};
+use putex::core::pump::{Pump, Since};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
 
@@ -84,21 +85,24 @@ impl World<'_> {
         self.count(Sometimes::Failback);
     }
 
-    /// An agent is told of a pause, or that there is none. It has to ignore what is not new.
-    pub fn on_pause(&mut self, id: usize, entry: &PauseEntry) {
-        let agent = &mut self.agents[id];
-        if agent.pause_read.is_none_or(|read| entry.revision > read) {
-            let until = entry.pause.as_ref().map(|pause| pause.until);
-            // The first entry after a loss may be one of before.
-            let is_first = agent.pause_read.replace(entry.revision).is_none();
-            agent.paused_until = if is_first { until.max(agent.paused_until) } else { until };
+    /// An agent was told of a pause, or that there is none. It has to ignore what is not new.
+    pub fn on_pause(&mut self, id: usize, entry: &PauseEntry, pump: &Pump) {
+        let known = &mut self.agents[id].pause;
+        if entry.serial > known.serial {
+            known.clone_from(entry);
+        }
+        let now = self.clock(self.agents[id].site);
+        let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
+        if pump.status(&since, now).paused != self.is_paused(id) {
+            let site = self.agents[id].site;
+            self.fail("pause", format!("{site} observes another pause than it was told of"));
         }
     }
 
     /// Whether an agent knows of a pause.
     pub fn is_paused(&self, id: usize) -> bool {
         let agent = &self.agents[id];
-        agent.paused_until.is_some_and(|until| self.clock(agent.site) < until)
+        agent.pause.pause.as_ref().is_some_and(|pause| self.clock(agent.site) < pause.until)
     }
 
     /// An agent takes a lock: it must be able to start the service, and have stopped it. An agent

@@ -8,7 +8,8 @@
 //! * `take`: an agent takes a lock only when its guard is fit and says that the service is down.
 //! * `no-lock`: start begins, and a service comes up, only under a valid lock.
 //! * `failback`: an agent requests a lock only when it has been fit for long enough.
-//! * `pause`: no agent that knows of a pause takes a lock, or asserts start.
+//! * `pause`: no agent that knows of a pause takes a lock, or asserts start; each agent observes
+//!   the pause of the highest serial number that it was told, and no other.
 //! * `term`: fencing terms strictly grow over holders; adoption keeps the term.
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
 //! * `release`: a release is written only after that.

@@ -126,24 +126,28 @@ impl World<'_> {
         self.tell(id, Event::SwitchoverRequested(SwitchoverRequest { seat, term, to, until }));
     }
 
-    /// Has agents read a pause, or that there is none: that of a site, or any. The read may be old,
-    /// as of a server that was the leader before.
+    /// Has agents read a new pause, or its end, or an old one: that of a site, or any.
     fn announce_pause(&mut self, site: usize) {
-        let (all, stands) = (self.chance.chance(700), self.chance.chance(700));
-        let is_old = self.chance.chance(300);
-        let back = if is_old { self.chance.below(3) } else { 0 };
-        self.pause_at += u64::from(!is_old);
-        let revision = Revision(self.pause_at.saturating_sub(back));
-        let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
+        let all = self.chance.chance(700);
+        self.pause_serial += u64::from(self.chance.chance(700));
         for other in 0..self.sites.len() {
             let told = other == site || all && self.chance.chance(800);
             let Some(id) = self.living(other).filter(|_| told) else { continue };
-            let until = self.clock(other).after(lasts);
-            let (by, reason) = ("root@h1".to_owned(), String::new());
-            let pause = stands.then_some(Pause { until, by, reason });
+            let entry = self.pause_entry(other);
             self.count(Sometimes::Pause);
-            self.tell(id, Event::PauseRead(PauseEntry { revision, pause }));
+            self.tell(id, Event::PauseRead(entry));
         }
+    }
+
+    /// Returns what a site reads under the key of the pause. The entry may be one of before: a
+    /// server that was the leader shows that, or a store that has lost the later ones.
+    pub fn pause_entry(&mut self, site: usize) -> PauseEntry {
+        let (is_old, stands) = (self.chance.chance(300), self.chance.chance(700));
+        let back = if is_old { self.chance.below(3) } else { 0 };
+        let lasts = self.sc.sites[0].timing.lock_time() * self.chance.below(31) as u32 / 10;
+        let (until, by, reason) = (self.clock(site).after(lasts), String::new(), String::new());
+        let pause = stands.then_some(Pause { until, by, reason });
+        PauseEntry { serial: self.pause_serial.saturating_sub(back), pause }
     }
 
     /// Changes the bucket by hand.
@@ -347,11 +351,10 @@ impl World<'_> {
         self.server_down = 0;
         self.end_hanging();
         self.quiet = true;
-        self.pause_at += 1;
-        let revision = Revision(self.pause_at);
+        self.pause_serial += 1;
         for id in 0..self.agents.len() {
             if self.agents[id].alive {
-                let entry = PauseEntry { revision, pause: None };
+                let entry = PauseEntry { serial: self.pause_serial, pause: None };
                 self.tell(id, Event::PauseRead(entry));
             }
         }

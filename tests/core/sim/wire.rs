@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{BucketInfo, Event, Opened, PauseEntry, StoreErrorKind, Written};
+use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
@@ -236,7 +236,9 @@ impl World<'_> {
         let (id, last) = (self.store.id(), last.max(seen));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        Opened { bucket, key_states, pause: PauseEntry::default() }
+        let may_be_paused = self.sc.kinds.has(Kind::Pause) && !self.quiet;
+        let pause = may_be_paused.then(|| self.pause_entry(site)).unwrap_or_default();
+        Opened { bucket, key_states, pause }
     }
 
     fn read(&mut self, seat: Seat, stale: Kind) -> KeyState {

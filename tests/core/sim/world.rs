@@ -141,8 +141,8 @@ pub struct World<'a> {
     pub processes: Vec<Process>,
     pub store: Store,
     pub server_down: u32,
-    /// The revision of the last pause, or of its end.
-    pub pause_at: u64,
+    /// The serial number of the last pause, or of its end.
+    pub pause_serial: u64,
     /// Draws what is no fault: how long things take.
     pub chance: Random,
     /// Draws whether a kind of fault happens now: one stream a kind.
@@ -226,7 +226,7 @@ impl<'a> World<'a> {
             processes: Vec::with_capacity(256),
             store: Store::new(sc.store, first_record(sc), sc.older),
             server_down: 0,
-            pause_at: 0,
+            pause_serial: 0,
             chance: Random::stream(sc.seed, 3),
             rng: Kind::ALL.into_iter().map(rng).collect(),
             counters: Counters::default(),

@@ -166,12 +166,12 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
             until: Instant::from_boot(words.duration("until", 0)?),
         }),
         "paused" => {
-            let revision = revision()?.ok_or("no revision")?;
-            Event::PauseRead(PauseEntry { revision, pause: Some(pause(&words)?) })
+            let Revision(serial) = revision()?.ok_or("no serial number")?;
+            Event::PauseRead(PauseEntry { serial, pause: Some(pause(&words)?) })
         }
         "resumed" => {
-            let revision = revision()?.unwrap_or_default();
-            Event::PauseRead(PauseEntry { revision, pause: None })
+            let Revision(serial) = revision()?.unwrap_or_default();
+            Event::PauseRead(PauseEntry { serial, pause: None })
         }
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         "agent" => return agent_happening(&words),
@@ -258,7 +258,7 @@ fn opened(text: &str) -> Result<Event, String> {
         retires: Ok(()),
     };
     let pause = PauseEntry {
-        revision: Revision(words.number("pause", 0)?),
+        serial: words.number("pause", 0)?,
         pause: words.get("until").map(|_| pause(&words)).transpose()?,
     };
     Ok(Event::Opened(Opened { bucket, key_states, pause }))
