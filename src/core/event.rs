@@ -3,9 +3,9 @@
 //! At most one request to the store and one instance of each command are under
 //! way at a time, so an answer needs no number to find its question.
 
-use std::fmt;
 use std::time::Duration;
 
+use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::core::command::{Outcome, Run};
@@ -126,18 +126,13 @@ impl StoreErrorKind {
 }
 
 /// Why a store did not open or did not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[displaydoc("{text}")]
 pub struct StoreError {
     /// The kind, which tells whether another attempt may help.
     pub kind: StoreErrorKind,
     /// The reason, for the operator.
     pub text: String,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 /// The outcome of a compare-and-set.

@@ -4,33 +4,25 @@
 //! and write it. Everything else is [`Lease`], in headers of the same message. A record without
 //! these headers was written by somebody else.
 
-use std::fmt;
 use std::time::Duration;
 
+use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::core::priority::Priority;
 
 /// The store's number for one write. Later writes have larger ones; 0 means that the key has no
 /// record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[displaydoc("{0}")]
 pub struct Revision(pub u64);
 
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The random number of one instance of an agent, chosen when the process started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, Serialize, Deserialize)]
+#[displaydoc("{0:032x}")]
 pub struct Incarnation(pub u128);
-
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
 
 /// The state of the writer of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,15 +5,15 @@
 //! key of seat 0 is the key of the group itself, so a group of one seat can be given more while its
 //! agents are restarted one after the other.
 
-use std::fmt;
-
+use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of seats: an agent on standby reads each of their keys every R.
 pub const SEATS_MAX: u32 = 32;
 
 /// The number of a seat, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[displaydoc("{0}")]
 pub struct Seat(pub u32);
 
 impl Seat {
@@ -36,11 +36,5 @@ impl Seat {
             Seat::FIRST => key.to_owned(),
             Seat(number) => format!("{key}.{number}"),
         }
-    }
-}
-
-impl fmt::Display for Seat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

@@ -21,6 +21,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::core::time::Ms;
@@ -77,14 +78,9 @@ pub struct Timing {
 }
 
 /// Why a combination of R, F, C and drift is refused, with the violated inequality.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[displaydoc("{0}")]
 pub struct Refused(pub String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl TryFrom<(Duration, u32, u32, u32)> for Timing {
     type Error = Refused;
