@@ -52,7 +52,6 @@ struct Opened {
     store: Box<dyn Bucket>,
     /// Why it cannot be read, if so.
     fault: Option<String>,
-    /// The servers that were met.
     met: Vec<ClusterServer>,
     found: Inspection,
     findings: Vec<Finding>,

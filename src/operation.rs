@@ -42,11 +42,9 @@ pub(crate) struct Heard {
 
 /// A request to the agents of a key.
 pub(crate) struct Operation<'a> {
-    /// The key of the agents.
     pub(crate) key: &'a String,
     /// The lowest level that is logged.
     pub(crate) level: u64,
-    /// The bucket.
     pub(crate) bucket: Box<dyn Bucket>,
     /// Reads what the agents do.
     pub(crate) reader: Reader<'a>,
@@ -55,7 +53,6 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Tells the user.
     pub(crate) fn tell(&self, level: Level, text: &str) {
         self.destination.tell_waiting(level, self.level, &format!("{}: {text}", self.key));
     }
@@ -110,7 +107,6 @@ impl Operation<'_> {
 /// The end of a write of an operator.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WriteEnd<Why> {
-    /// The write stands at this revision.
     Stands(Revision),
     /// Nothing is written, for this reason.
     NotWritten(Why),

@@ -137,7 +137,6 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Makes the reader of a bucket.
     pub(crate) fn new(source: &'a Source) -> Reader<'a> {
         let answered = BTreeSet::new();
         let renewal = RENEWAL_UNKNOWN;
@@ -264,7 +263,6 @@ pub(crate) fn not_asked(why: &str) -> String {
     format!("the agents cannot be asked what they do: {why}")
 }
 
-/// Returns the status of the agents of a key.
 pub(crate) fn of_agents<'a>(all: &'a [KeyStatus], key: &str) -> Option<&'a KeyStatus> {
     all.iter().find(|status| status.kind == Kind::Agent && status.key == key)
 }

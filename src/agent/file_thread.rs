@@ -11,7 +11,6 @@ use crate::guard::{Identity, status_file};
 use crate::log::panic_if_asked;
 use crate::sys::start_thread;
 
-/// A status of this agent, and its instant.
 type Status = (Instant, Box<AgentStatus>);
 
 /// The pump's end of the thread.

@@ -57,7 +57,6 @@ enum State {
     Waiting(Vec<ToGuard>),
     /// An attempt to connect to the guard is under way; these messages follow its own.
     Connecting(Vec<ToGuard>),
-    /// There is a link to the guard.
     Connected(Link),
     /// The guard has closed its socket; the kernel tells of its end soon, and by then at the latest
     /// the guard counts as lost.

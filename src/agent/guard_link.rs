@@ -25,7 +25,6 @@ pub(super) struct Connector {
     pub(super) settings: Settings,
 }
 
-/// The link to a guard.
 pub(super) struct Link {
     pub(super) socket: OwnedFd,
     pub(super) process: OwnedFd,

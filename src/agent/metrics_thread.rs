@@ -20,7 +20,6 @@ const EVERY_MIN: Duration = Duration::from_secs(10);
 /// How long the end of the agent waits until the file is removed.
 const END_WITHIN: Duration = Duration::from_millis(200);
 
-/// An order to the thread.
 enum Order {
     Write(Box<Metrics>),
     /// The agent ends.

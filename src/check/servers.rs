@@ -10,7 +10,6 @@ use crate::store::nats::inspect::Inspection;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 
-/// A server and its inspection.
 pub(crate) struct Inspected {
     /// The server as it is configured.
     pub(crate) server: Server,

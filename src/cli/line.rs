@@ -11,9 +11,7 @@ use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 use crate::sys;
 
-/// A command line.
 pub(super) struct Line<'a> {
-    /// The command.
     pub(super) of: Subcommand,
     /// The settings: those of the command line until it is complete.
     pub(super) settings: Settings,

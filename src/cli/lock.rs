@@ -85,7 +85,6 @@ fn name_and_command(
     Ok((name(text)?, command(line)?))
 }
 
-/// Parses the name of a lock.
 pub(super) fn name(text: &str) -> Result<tickets::Name, Refusal> {
     let parsed = match text.contains(',') {
         true => Err(ONE_NAME.to_owned()),
@@ -99,7 +98,6 @@ pub(super) fn refuse_name(text: &str, why: &str) -> Refusal {
     usage(if text.is_empty() { format!("NAME {why}") } else { format!("NAME: {text}: {why}") })
 }
 
-/// Returns the words of the command.
 fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
     let mut words = line.rest.iter().cloned();
     let no_command = || usage(NO_COMMAND.to_owned());

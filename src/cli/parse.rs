@@ -119,7 +119,6 @@ struct Stray {
 }
 
 impl Stray {
-    /// Notes an argument.
     fn note(&mut self, word: &str, is_first: bool) {
         if is_first {
             self.first = Some(word.to_owned());
@@ -306,7 +305,6 @@ fn is_of_agent(of: Subcommand) -> bool {
     [Agent, Check, Finish, Timing].contains(&of)
 }
 
-/// Builds the invocation of a line.
 fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
     match line.of {
         Subcommand::Help => topics::answer(&line.words).map(Invocation::Print),

@@ -25,7 +25,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     Ok(Request { key, action, wait, by: line.requester(), level: line.level() })
 }
 
-/// Returns what a pause is.
 fn pause(line: &Line<'_>) -> Result<Action, Refusal> {
     let lasts = line.settings.value(Name::PauseFor, "--for TIME, as in --for 2h", long_time)?;
     if !(LASTS_MIN..=PAUSE_MAX).contains(&lasts) {

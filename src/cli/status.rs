@@ -19,7 +19,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     Ok(Request { keys: line.words.clone(), form: form(line)? })
 }
 
-/// Returns the form of the answer.
 fn form(line: &Line<'_>) -> Result<Form, Refusal> {
     let settings = &line.settings;
     let forms = [Name::Is, Name::Print, Name::Json].into_iter().filter(|name| line.has(*name));

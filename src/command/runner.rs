@@ -34,7 +34,6 @@ pub struct Runner {
     pub process: Option<Process>,
 }
 
-/// An order to the thread.
 enum Order {
     Spawn(Box<Prepared>),
     /// The thread ends a process with its session.

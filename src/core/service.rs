@@ -38,7 +38,6 @@ pub enum GuardAction {
     Exit,
 }
 
-/// The process of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Process {
     /// There is no process.
@@ -48,7 +47,6 @@ enum Process {
     Waiting,
     /// As [`Process::Waiting`], but the process will not be released.
     Unwanted,
-    /// The process was released.
     Released,
     /// The process was released and killed, and has not ended.
     Dying,
@@ -96,7 +94,6 @@ impl Processes {
         self.act(GuardAction::Run(command, until));
     }
 
-    /// Kills a command that is alive.
     pub(super) fn kill(&mut self, command: Command) {
         self.withdraw(command);
         self.act(GuardAction::Kill(command));
@@ -123,7 +120,6 @@ impl Processes {
         }
     }
 
-    /// A command has ended.
     pub(super) fn ended(&mut self, command: Command) {
         *self.of(command) = Process::None;
     }

@@ -68,7 +68,6 @@ struct Running {
     beside_start: bool,
 }
 
-/// A run of the stop procedure.
 #[derive(Clone, Debug)]
 pub(super) struct StopProcedure {
     timing: Timing,

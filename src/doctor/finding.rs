@@ -71,7 +71,6 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// Returns a finding that is fit.
     pub(super) fn ok(name: &'static str, text: impl Into<String>) -> Finding {
         let (text, figures) = (text.into(), None);
         Finding { name, key: None, level: Level::Ok, ignored: false, figures, text, advice: None }
@@ -113,7 +112,6 @@ impl Finding {
 pub struct Report {
     /// The version of this object.
     pub(super) schema: u32,
-    /// The name of the bucket.
     pub(super) bucket: String,
     /// The worst level of a warning or of what is critical, or ok.
     pub(super) level: Level,

@@ -151,7 +151,6 @@ fn end(bucket: &mut dyn Bucket, at: Option<Revision>) {
     }
 }
 
-/// Describes samples.
 pub(super) fn describe(samples: &Samples) -> String {
     let (lost, count) = (samples.unanswered, samples.count());
     if samples.times.is_empty() {

@@ -29,7 +29,6 @@ impl CgroupEntry {
         self.entered
     }
 
-    /// A start has succeeded.
     pub(super) fn start_succeeded(&mut self, cgroup: &ServiceCgroup) {
         if self.entered {
             self.inhabited = Some(cgroup.is_populated().unwrap_or(true));

@@ -35,13 +35,11 @@ const ROOM: usize = 512;
 /// Longest file that is read: paths of control groups may be long.
 const BYTES_MAX: usize = 64 * ROOM;
 
-/// The noted state of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
     /// No guard of this boot has started the service; its state before the first guard is unknown.
     #[default]
     Unknown,
-    /// The service is down.
     Down,
     /// A start was spawned that has not ended. A start that does not succeed ends with its session,
     /// though its leader, which is noted, is gone.
@@ -59,10 +57,8 @@ pub(crate) struct NotedProcess {
     ticks: RangeInclusive<u64>,
 }
 
-/// A fact to note.
 #[derive(Debug)]
 pub(crate) enum Fact {
-    /// The service is down.
     Down,
     /// The times under which the service may run.
     Times(Timing),

@@ -14,7 +14,6 @@ use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
 use crate::sys::Waker;
 
-/// A command of the guard.
 pub(super) struct ServiceCommand {
     pub(super) output: OutputPipe,
     pub(super) runner: Runner,

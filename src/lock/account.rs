@@ -61,7 +61,6 @@ impl Ending {
 /// The course of the lock until now.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
-    /// The name that is locked.
     pub(super) name: Name,
     destination: Destination,
     level: u64,
@@ -70,7 +69,6 @@ pub(super) struct Account {
     pub(super) last_shown: String,
     /// Why the store keeps everybody waiting is still to be said, also without a terminal.
     says_why: bool,
-    /// When the lock was had.
     pub(super) granted_at: Option<Instant>,
     pub(super) term: Option<u64>,
     pub(super) epoch: Option<String>,
@@ -131,7 +129,6 @@ impl Account {
         self.destination.warn(&format!("{}: {text}", self.name));
     }
 
-    /// The lock is lost.
     pub(super) fn lost(&mut self, why: &str) {
         self.why = Some(why.to_owned());
         self.say(&format!("the lock is lost: {why}"));
@@ -175,7 +172,6 @@ impl Account {
         Ending::Signal(signal)
     }
 
-    /// The lock is had.
     pub(super) fn granted(&mut self, term: u64, epoch: &str, slot: Option<u32>) {
         let now = sys::now();
         self.granted_at = Some(now);
@@ -219,7 +215,6 @@ impl Account {
         }
     }
 
-    /// The lock was released.
     pub(super) fn released(&mut self) {
         let now = sys::now();
         self.ended_at = Some(now);

@@ -26,7 +26,6 @@ use crate::sys::{self, raw};
 /// The name of a renewer among processes.
 pub(super) const RENEWER: &str = "putex-renewer";
 
-/// An event of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
     /// The command runs; its process group, which is the number of its leader.
@@ -105,7 +104,6 @@ pub(super) fn spawn(
     Ok(Pid::from_child(&child))
 }
 
-/// Sends a signal to a process group.
 pub(super) fn send(group: Pid, signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
         // A group that is empty already needs no signal.

@@ -29,7 +29,6 @@ use crate::sys::{self, Alarm, PollFlags, raw};
 /// The reason that is given when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
 
-/// The lock, as it was granted.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) term: u64,

@@ -47,7 +47,6 @@ enum Start {
     Done,
     /// The command could not be executed.
     Failed(io::Error),
-    /// The lock is lost.
     Lost,
 }
 

@@ -98,7 +98,6 @@ impl Job {
         self.ended.is_some() && self.group.is_none_or(command::is_empty)
     }
 
-    /// Sends a signal to the group.
     pub(super) fn send(&self, signal: i32) {
         if let Some(group) = self.group {
             command::send(group, signal);

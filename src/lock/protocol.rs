@@ -43,9 +43,7 @@ pub(super) enum OfTerminal {
 /// A message of the renewer to the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FromRenewer {
-    /// A message on the ticket.
     Ticket(ToFront),
-    /// An event of the command.
     Command(Event),
 }
 

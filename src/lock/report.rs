@@ -44,7 +44,6 @@ struct Line<'a> {
     why: Option<&'a str>,
 }
 
-/// The file of the report.
 pub(super) struct Report {
     path: String,
     file: File,

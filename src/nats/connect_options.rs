@@ -38,7 +38,6 @@ impl ConnectOptions {
         ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned(), name, interval }
     }
 
-    /// Returns the login for a server.
     pub(super) fn login_of<'a>(&'a self, server: &'a Server) -> &'a Login {
         if server.login == Login::None { &self.login } else { &server.login }
     }

@@ -63,7 +63,6 @@ impl Message {
     }
 }
 
-/// An operation of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerOp {
     /// `INFO <json>[ ]\r\n`, the first operation, and again at any time.
@@ -74,7 +73,6 @@ pub(crate) enum ServerOp {
     Msg {
         /// The subscription; it alone identifies the receiver of a delivery.
         sid: u64,
-        /// The message.
         message: Message,
     },
     /// `PING\r\n`

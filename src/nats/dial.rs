@@ -39,9 +39,7 @@ pub(super) struct Handshake {
 
 /// The result of an attempt that succeeded.
 enum Reached {
-    /// The addresses of a name.
     Addresses(Vec<IpAddr>),
-    /// A connection.
     Link(Box<Link>),
 }
 

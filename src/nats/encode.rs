@@ -8,10 +8,8 @@ use super::auth::Credentials;
 /// which it closes the connection.
 pub(crate) const LINE_BYTES_MAX: usize = 4096;
 
-/// `PING\r\n`
 pub(super) const PING: &[u8] = b"PING\r\n";
 
-/// `PONG\r\n`
 pub(super) const PONG: &[u8] = b"PONG\r\n";
 
 /// The reason why an operation cannot be sent, in one printable line without payload or value.

@@ -198,7 +198,6 @@ impl Peer {
         self.reply_to(&frame, payload);
     }
 
-    /// Answers this request with `payload`.
     pub(crate) fn reply_to(&mut self, request: &Frame, payload: &str) {
         let (reply, inbox, size) = (request.reply(), &self.inbox, payload.len());
         self.send(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));

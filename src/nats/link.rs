@@ -45,9 +45,7 @@ const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The number of the subscription of the inbox, the first of a connection.
 pub(super) const INBOX_SID: u64 = 1;
 
-/// The result of [`Link::receive`].
 pub(super) enum Received {
-    /// An operation of the server.
     Op(ServerOp),
     /// The wake descriptor is readable.
     Woken,
@@ -65,7 +63,6 @@ pub(super) struct Link {
     pub(super) server: Server,
     /// The number of its candidate in the pool.
     pub(super) candidate: u64,
-    /// The last INFO of the server.
     pub(super) info: ServerInfo,
     ping_after: Duration,
     pub(super) opened_at: Instant,
@@ -89,7 +86,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Returns the socket.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.tcp.as_fd()
     }

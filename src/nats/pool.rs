@@ -119,7 +119,6 @@ pub(super) enum HandshakeStep {
     Hashing,
 }
 
-/// An attempt under way.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     since: Instant,
@@ -259,7 +258,6 @@ impl Candidates {
         self.idle().find(|it| is_new(it) && !has_address(it)).map(|name| name.id)
     }
 
-    /// Returns the candidate that is next.
     fn next_idle(&self, now: Instant) -> Option<&Candidate> {
         // A server that refuses connections may be back after each wait for another server.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;

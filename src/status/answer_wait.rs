@@ -55,7 +55,6 @@ impl Known {
     }
 }
 
-/// The next step of the wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The agents of these keys are to be asked.
@@ -111,7 +110,6 @@ impl AnswerWait {
         &self.keys
     }
 
-    /// Notes the answer of an agent of a key.
     pub(super) fn note(&mut self, key: &str, agent: &AgentStatus, now: Instant) {
         let before = self.silent.len();
         self.silent.retain(|known| !known.is(key, agent));

@@ -214,7 +214,6 @@ fn holder(
     }
 }
 
-/// Returns the tickets of entries.
 pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
     entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
 }

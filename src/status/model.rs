@@ -13,7 +13,6 @@ use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 /// The number of this form. A form that is not an extension of it has another number.
 const SCHEMA: u32 = 1;
 
-/// The status of a bucket.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Status {
     schema: u32,
@@ -218,7 +217,6 @@ pub struct TimingStatus {
 }
 
 impl TimingStatus {
-    /// Returns those of a timing.
     pub(crate) fn of(timing: Timing) -> TimingStatus {
         TimingStatus {
             renewal_seconds: seconds(timing.renewal()),

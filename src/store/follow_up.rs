@@ -17,9 +17,7 @@ pub(super) const READ_GAP: Duration = Duration::from_millis(50);
 /// A key of an operator that is read when it may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperatorKey {
-    /// The key of the pause.
     Pause,
-    /// The key of the request for switchover of a seat.
     Switchover(Seat),
 }
 
@@ -31,7 +29,6 @@ pub(super) struct OperatorReads {
 }
 
 impl OperatorReads {
-    /// Has a key read.
     pub(super) fn add(&mut self, key: OperatorKey) {
         if !self.due.contains(&key) {
             self.due.push_back(key);

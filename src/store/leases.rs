@@ -57,7 +57,6 @@ fn to_content(lease: Option<&LeaseEntry>, attempt: u64, host: &str) -> Content {
     Content::new(headers, lease.holder.as_bytes())
 }
 
-/// Converts the entry of a lease.
 fn to_stored(entry: Option<Entry>) -> StoredLease {
     let Some(Entry { key, revision, content }) = entry else {
         return StoredLease { revision: Revision(0), attempt: 0, lease: None };

@@ -37,7 +37,6 @@ pub(crate) fn to_content(mark: &Mark) -> Content {
     Content::new(headers, b"")
 }
 
-/// Converts the entry of the mark.
 pub(crate) fn of_entry(entry: Option<Entry>) -> Mark {
     let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
     entry.map_or(none, |Entry { revision, content, .. }| Mark {

@@ -85,7 +85,6 @@ impl Content {
         Content { headers: headers.collect(), payload: payload.to_vec() }
     }
 
-    /// Returns the content of a tombstone.
     pub(crate) fn tombstone() -> Content {
         Content::new([(OPERATION, "DEL".to_owned())], b"")
     }

@@ -149,7 +149,6 @@ impl NatsStore {
         format!("$KV.{}.{key}", self.settings.bucket)
     }
 
-    /// Returns the subject of the hints of a key.
     fn hint_subject(&self, key: &str) -> String {
         format!("{HINT_PREFIX}{}.{key}", self.settings.bucket)
     }

@@ -42,7 +42,6 @@ pub struct StoredPause {
     pub number: u64,
 }
 
-/// Returns the key of the pause of the agents of a key.
 pub(crate) fn key_of(key: &str) -> String {
     format!("{PREFIX}{key}")
 }

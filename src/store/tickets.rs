@@ -41,11 +41,9 @@ pub struct Tickets {
     bucket: Box<dyn Bucket>,
     /// The prefix of the keys of all tickets that may conflict.
     prefixes: [String; 1],
-    /// The ticket that is asked for.
     own: Ticket,
     /// The key of the own ticket without its last element.
     prefix: String,
-    /// The key of the notes.
     notes_key: String,
     /// The bucket was lost, or could not be opened.
     is_lost: bool,

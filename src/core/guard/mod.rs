@@ -89,7 +89,6 @@ struct Unknown {
 #[derive(Clone, Debug)]
 struct Up {
     grant: Grant,
-    /// The starts of this term.
     start: StartState,
     /// The outcome of the last start that has ended.
     outcome: Option<Outcome>,

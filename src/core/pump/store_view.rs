@@ -166,7 +166,6 @@ impl StoreView {
         }
     }
 
-    /// Returns whether the store is open.
     pub(super) fn is_open(&self) -> bool {
         self.connection != Connection::Closed
     }
@@ -191,7 +190,6 @@ impl StoreView {
         self.key_of_mut(self.seat)
     }
 
-    /// Returns the knowledge of the key of a seat.
     pub(super) fn key_of(&self, seat: Seat) -> &KeyView {
         &self.keys[seat.index()]
     }

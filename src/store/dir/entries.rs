@@ -13,7 +13,6 @@ use crate::core::{Instant, Revision, Written};
 use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult, is_below};
 
 impl Folder {
-    /// Returns the entry of a key.
     pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
         let record = self.parsed(&Kind::Record.file_of(key), text::decode_record)?;
         let entry = |(revision, content)| Entry { key: key.to_owned(), revision, content };

@@ -127,7 +127,6 @@ impl Folder {
         Some(sys::now().since(then))
     }
 
-    /// Returns the kinds and the keys of the files of keys.
     pub(super) fn key_files(&self) -> StoreResult<Vec<(Kind, String)>> {
         let failed = |error: Errno| self.failed("list", "", error);
         let mut files = Vec::new();

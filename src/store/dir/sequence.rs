@@ -35,7 +35,6 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns the sequence of a new bucket.
     pub(crate) fn new(boot: &str) -> Sequence {
         Sequence { last: 0, reserved: 0, boot: boot.to_owned() }
     }

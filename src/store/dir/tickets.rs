@@ -79,7 +79,6 @@ pub struct Entered<'a> {
 /// command has left behind, has the ticket too.
 pub struct OwnTicket {
     folder: Rc<Folder>,
-    /// The name of its file.
     file_name: String,
     /// The number of the ticket.
     pub number: Revision,
@@ -136,7 +135,6 @@ impl Folder {
         )
     }
 
-    /// Locks the file of a new ticket.
     fn lock_own(&self, name: &str, file: &File) -> StoreResult<()> {
         match raw::try_lock_file(file, FileLock::Shared) {
             Ok(true) => Ok(()),
@@ -356,7 +354,6 @@ pub fn wait_for_end(file: File) -> io::Result<()> {
     raw::lock_byte(file, sys::random()? as u32)
 }
 
-/// Returns the key of a ticket.
 fn key_of(ticket: &Ticket, number: Revision) -> String {
     format!("{TICKET_ROOT}.{}.{number}", ticket.name.elements().join("."))
 }

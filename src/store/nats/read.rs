@@ -23,7 +23,6 @@ pub(super) fn last_of(subject: &str) -> String {
     json!({ "last_by_subj": subject }).to_string()
 }
 
-/// Returns the request to read a subject.
 fn read_request<'a>(target: &'a str, body: &'a str) -> Outgoing<'a> {
     Outgoing { subject: target, headers: &[], payload: body.as_bytes(), repeats: true }
 }

@@ -32,12 +32,10 @@ const SEEN: &str = "Putex-Seen";
 
 const YES: &str = "yes";
 
-/// Converts the entry of notes into its revision and the notes.
 pub(super) fn to_notes(entry: Entry) -> (Revision, Observed) {
     (entry.revision, entry.content.header(SEEN).map(Observed::from_text).unwrap_or_default())
 }
 
-/// Converts notes into the content of an entry.
 pub(super) fn notes_to_content(seen: &Observed) -> Content {
     Content::new([(SEEN, seen.to_text())], b"")
 }
@@ -51,7 +49,6 @@ pub(super) fn tombstone(why: &str, attempt: u64) -> Content {
     Content::new([(OPERATION, "DEL".to_owned()), end, (ATTEMPT, attempt.to_string())], b"")
 }
 
-/// Converts a ticket into the content of an entry.
 pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     let mode = match ticket.mode {
         Mode::Exclusive => "x".to_owned(),

@@ -9,7 +9,6 @@ use libc::sigset_t;
 
 use super::owned;
 
-/// Returns a set of signals.
 fn set_of(signals: &[i32]) -> sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) fills the set, which sigaddset(3) changes.
