@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
+use putex::core::event::{BucketInfo, Event, Opened, PauseEntry, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
@@ -237,7 +237,10 @@ impl World<'_> {
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
         let may_be_paused = self.sc.kinds.has(Kind::Pause) && !self.quiet;
-        let pause = may_be_paused.then(|| self.pause_entry(site)).unwrap_or_default();
+        let pause = match may_be_paused {
+            true => self.pause_entry(site),
+            false => PauseEntry::default(),
+        };
         Opened { bucket, key_states, pause }
     }
 
