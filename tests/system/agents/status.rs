@@ -394,7 +394,7 @@ fn a_pause_is_shown_and_observed_in_a_directory_too() {
         let said = |name: &str| pause[name].as_str().unwrap_or_default().to_owned();
         assert!(said("by").contains('@') && said("until").ends_with('Z'), "{pause}");
         assert_eq!(&*said("reason"), "a\u{fc}b");
-        assert_eq!(status["keys"][0]["agents"][0]["pause"], pause["revision"]);
+        assert_eq!(status["keys"][0]["agents"][0]["pause"], pause["serial"]);
         assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(0));
         assert_eq!(site.run(&["resume", "web"]).status, Some(0));
         assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));

@@ -133,6 +133,29 @@ fn a_pause_outlives_a_restart_of_the_server() {
     site.check_end();
 }
 
+/// The server was killed before the end of the pause was on its disk: the agents, which had
+/// acknowledged that end, observed the pause again, and nobody ran the service.
+#[test]
+fn a_pause_that_has_ended_does_not_come_back_with_an_earlier_copy_of_the_bucket() {
+    let Some(mut site) = Site::new(&["1", "2"], &[]) else { return };
+    site.pause(&["--for", "1h"]);
+    site.group.server.kill();
+    let copy = site.group.server.copy_store().expect("there is room");
+    site.group.server.restart().expect("the server comes back");
+    assert_eq!(site.resume().status, Some(0));
+    site.holder();
+    let since = now();
+    site.group.server.kill();
+    site.group.server.restore_store(&copy).expect("there is room");
+    site.group.server.restart().expect("the server comes back");
+    (0..2).for_each(|host| site.group.wait_for_line(host, "store open again", since));
+    site.check_end();
+    // A new one may have the number of a lost one in the bucket.
+    site.pause(&["--for", "2h"]);
+    assert_eq!(site.resume().status, Some(0));
+    site.check_end();
+}
+
 /// The second command said that there was nothing to end.
 #[test]
 fn an_end_that_not_all_have_acknowledged_is_waited_for_again() {
