@@ -75,7 +75,7 @@ pub(crate) fn to_content(pause: Option<&StoredPause>, serial: u64) -> Content {
 
 /// Converts the content of an entry into a pause; `None` for a tombstone, or if it is none.
 pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
-    if content.is_tombstone() {
+    if content.is_tombstone() || serial_of(content) == 0 {
         return None;
     }
     let reason: String =
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_damaged_or_over_is_no_pause() {
         let whole = to_content(Some(&pause()), 7);
-        for at in [0, 1] {
+        for at in [0, 1, 3] {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
             assert_eq!(from_content(&damaged), None, "{:?}", whole.headers[at]);
