@@ -20,8 +20,8 @@ const CUT_OFF: &str = "...";
 pub fn sanitize_field(text: &str) -> String {
     let mut field = sanitize(text);
     if field.len() > FIELD_BYTES_MAX {
-        let lengths = (0..=FIELD_BYTES_MAX - CUT_OFF.len()).rev();
-        let longest = lengths.into_iter().find(|length| field.is_char_boundary(*length));
+        let mut lengths = (0..=FIELD_BYTES_MAX - CUT_OFF.len()).rev();
+        let longest = lengths.find(|length| field.is_char_boundary(*length));
         field.truncate(longest.unwrap_or_default());
         field.push_str(CUT_OFF);
     }
