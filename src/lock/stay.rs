@@ -44,7 +44,7 @@ impl Front<'_> {
                 continue;
             }
             while let Some(message) = self.next_message() {
-                if self.is_over(message) {
+                if self.take_in(message) {
                     return Ok(());
                 }
             }
@@ -74,7 +74,7 @@ impl Front<'_> {
     }
 
     /// Takes a message in; returns whether the stay is over.
-    fn is_over(&mut self, message: FromRenewer) -> bool {
+    fn take_in(&mut self, message: FromRenewer) -> bool {
         let FromRenewer::Ticket(message) = message else { return false };
         match message {
             ToFront::Lost(why) => {
