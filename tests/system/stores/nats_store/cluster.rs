@@ -212,13 +212,11 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         let mut config = server::old_config("locks");
         config["num_replicas"] = 3.into();
         let port = free_port();
-        let (name, remote) = ("server_name: n0", format!("nats://127.0.0.1:{port}"));
-        let with_leafs = format!("{name}\nleafnodes {{ listen: \"127.0.0.1:{port}\" }}");
+        let leafnodes = format!("leafnodes {{ listen: \"127.0.0.1:{port}\" }}\n");
         // Servers of two domains are no cluster.
         cluster.0.iter_mut().for_each(Server::kill);
-        cluster.0[0].reconfigure(name, &with_leafs);
-        for server in &mut cluster.0 {
-            server.reconfigure("jetstream {", "jetstream { domain: hub,");
+        for (server, lines) in cluster.0.iter_mut().zip([&*leafnodes, "", ""]) {
+            server.reconfigure("jetstream {", &format!("{lines}jetstream {{ domain: hub,"));
         }
         // There may be no leader yet, or one that does not know the two other servers.
         let mut admin = cluster.0[0].admin();
@@ -228,7 +226,8 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
             made.is_some_and(|made| made["error"].is_null())
         });
         let mut leaf = Server::start_without_jetstream(&new);
-        let remotes = format!("leafnodes {{ remotes: [{{ url: \"{remote}\" }}] }}\nlisten: ");
+        let url = format!("nats://127.0.0.1:{port}");
+        let remotes = format!("leafnodes {{ remotes: [{{ url: \"{url}\" }}] }}\nlisten: ");
         leaf.reconfigure("listen: ", &remotes);
         let mut settings = server::settings("locks");
         settings.api = "$JS.hub.API".to_owned();
