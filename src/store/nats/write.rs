@@ -67,9 +67,8 @@ impl NatsStore {
         self.bucket.as_ref().ok().filter(|bucket| bucket.has_ttl).map(|_| ttl)
     }
 
-    /// Stores the content of a key, for so long, if the condition holds.
-    /// Returns the outcome, and the replies to the requests that were sent beside, if there are
-    /// any.
+    /// Stores the content of a key if the condition holds; `stays` says for how long. Returns the
+    /// outcome, and the replies to the requests that were sent beside, if there are any.
     pub(super) fn write_beside(
         &mut self,
         key: &str,
