@@ -49,10 +49,10 @@
 //! 2. A ticket that has run out is none of its requester's any more: the requester does not wait
 //!    for it, and removes it when it has the names anew. Another process may rely on that ticket:
 //!    the clock of the store may be ahead by now. So the own ticket, which keeps others from the
-//!    lock as well, was written later before, and for no shorter time; and one for another name or
-//!    in another mode stands until it has run out by the clock of each server.
-//! 3. Of two tickets of the requester for the same names, the first one stays. The process that
-//!    has written the other one ends it, and goes on with the first.
+//!    lock as well, was written later before, for no shorter time, and as granted: nobody withdraws
+//!    it. One for another name or in another mode stands until it has run out by each clock.
+//! 3. Of two tickets of the requester for the same names, the first one stays, unless the other one
+//!    was granted. The process that has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
 //! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write, and
 //!    relies on the write before.
@@ -188,6 +188,9 @@ pub struct TicketOwner {
     list_at: Instant,
     /// Whether the ticket is renewed without a listing until then.
     renews_alone: bool,
+    /// Whether the ticket is granted in place of earlier ones of the requester, which are still to
+    /// be removed.
+    replaces: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
@@ -231,6 +234,7 @@ impl TicketOwner {
             watched: BTreeSet::new(),
             list_at: now,
             renews_alone: false,
+            replaces: false,
             quiet_since: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),

@@ -56,10 +56,12 @@ impl TicketOwner {
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Ending,
             Decision::Wait { blockers, watched } => {
                 let why = describe(&blockers);
-                self.wait_for(&blockers, watched, why, now);
+                self.wait_for(&blockers, &run_out, watched, why, now);
             }
-            Decision::Granted | Decision::Slot(_) if self.missing_mark.is_some() => {
-                self.wait_for(&[], BTreeSet::new(), String::new(), now);
+            Decision::Granted | Decision::Slot(_)
+                if self.missing_mark.is_some() && !self.ticket.is_granted =>
+            {
+                self.wait_for(&[], &run_out, BTreeSet::new(), String::new(), now);
             }
             Decision::Granted | Decision::Slot(_) if !run_out.is_empty() => {
                 self.replace(run_out);
@@ -78,7 +80,7 @@ impl TicketOwner {
         let times = self.timing.kill_times(valid_until);
         match self.asker {
             Asker::Script { .. } => {
-                self.ticket.is_granted = true;
+                (self.ticket.is_granted, self.replaces) = (true, false);
                 self.phase = Phase::Writing;
             }
             Asker::Command(_) if times.terminate_at < now.after(self.timing.renewal()) => {
@@ -88,16 +90,19 @@ impl TicketOwner {
         }
     }
 
-    /// Waits for `blockers`, and for the missing mark. Dead blockers are removed.
+    /// Waits for `blockers`, and for the missing mark. Dead blockers are removed, and `run_out`:
+    /// tickets of the requester that are dead as well.
     pub(super) fn wait_for(
         &mut self,
         blockers: &[StoredTicket],
+        run_out: &[StoredTicket],
         watched: BTreeSet<String>,
         why: String,
         now: Instant,
     ) {
-        self.seen.see(blockers.iter().map(|other| other.revision), now);
-        let dead = blockers.iter().filter(|other| self.is_dead(other, now)).cloned().collect();
+        let seen = || blockers.iter().chain(run_out);
+        self.seen.see(seen().map(|other| other.revision), now);
+        let dead = seen().filter(|other| self.is_dead(other, now)).cloned().collect();
         if let Some(dead) = some_of_dead(dead, self.nonce.0) {
             self.phase = Phase::Removing(dead);
             return;
@@ -168,14 +173,17 @@ impl TicketOwner {
                 self.next_removal(now);
             }
             // Others may remove it, or this owner later: the store says the same again soon.
-            Written::Denied(why) => {
+            Written::Denied(why) if !self.ticket.is_granted => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
                     true => self.leave(Leaving { ahead: blockers.len() as u64, why }, now),
                     false => self.rest(now, Phase::Listing),
                 }
             }
-            Written::Unknown(why) => self.failed(why, Phase::Listing, now),
+            // No process of the requester ends a ticket that was granted.
+            Written::Denied(why) | Written::Unknown(why) => {
+                self.failed(why, Phase::Listing, now);
+            }
         }
     }
 

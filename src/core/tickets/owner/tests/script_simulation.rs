@@ -7,6 +7,7 @@
 mod held;
 mod hints;
 mod late;
+mod rough;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -51,6 +52,7 @@ enum Process {
 /// A time in which somebody had the lock.
 #[derive(Clone, Debug)]
 struct Held {
+    client: usize,
     requester: usize,
     bucket: u64,
     term: u64,
@@ -83,6 +85,8 @@ struct Client {
     holds: Option<usize>,
     command_until: Time,
     is_done: bool,
+    /// The last bucket and term that the requester was told when this process began.
+    floor: (u64, u64),
 }
 
 pub(super) struct Simulation {
@@ -96,6 +100,7 @@ pub(super) struct Simulation {
     /// How many kills have restored a ticket.
     pub(super) restored: usize,
     is_wiped: bool,
+    rough: rough::Rough,
 }
 
 impl Client {
@@ -123,12 +128,13 @@ impl Client {
 impl Simulation {
     pub(super) fn new(seed: u64) -> Simulation {
         let mut random = Random(seed);
-        let count = 2 + random.below(4) as usize;
+        let is_rough = !seed.is_multiple_of(4);
+        let count = if is_rough { 3 } else { 2 } + random.below(4) as usize;
         let is_wiped = random.one_in(3);
         let clients = (0..count).map(|id| {
             // The second process, or the second and the third, may ask by the name of the first.
             let sharers = 2 + (seed / 5 % 2) as usize;
-            let shares_name = id < sharers && seed.is_multiple_of(5);
+            let shares_name = id < sharers && (is_rough || seed.is_multiple_of(5));
             let is_lock = !shares_name && random.one_in(3);
             let requester = if shares_name { 0 } else { id };
             let names = ["a", "a/b", "a/c", "b"];
@@ -172,10 +178,13 @@ impl Simulation {
                 holds: None,
                 command_until: 0,
                 is_done: false,
+                floor: (0, 0),
             }
         });
         let clients: Vec<_> = clients.collect();
-        let bucket = Bucket::new(1);
+        let mut bucket = Bucket::new(1);
+        let rough = rough::Rough::new(is_rough, &mut random);
+        bucket.margin = rough.margin;
         let (queue, history) = (BTreeMap::new(), Vec::new());
         Simulation {
             random,
@@ -187,6 +196,7 @@ impl Simulation {
             history,
             restored: 0,
             is_wiped,
+            rough,
         }
     }
 
@@ -220,18 +230,21 @@ impl Simulation {
         let (is_calm, holds) = (self.is_calm(), self.clients[id].holds.is_some());
         // A client that shares its name would give the lock of the other one away.
         let is_alone = !self.clients[id].shares_name;
-        let releases = holds && is_alone && (is_calm || self.random.one_in(3));
+        let may_release = is_alone || self.rough.is_rough && !is_calm;
+        let releases = holds && may_release && (is_calm || self.random.one_in(3));
         let wait = match self.random.below(4) {
             0 => self.random.below(3 * LIFE),
             _ => 0,
         };
         // From two hosts in turn, single attempts remove nobody.
         let wait = if is_calm && !is_alone { 6 * LIFE } else { wait };
-        let withdraws = !is_calm && is_alone && self.random.one_in(8);
-        let life = if self.is_wiped { LIFE } else { LIFE * (1 + self.random.below(2)) };
+        let withdraws = !is_calm && self.withdraws(is_alone);
+        self.change_request(id, releases);
+        let life = if self.is_wiped { LIFE } else { LIFE * self.lives() };
         let client = &mut self.clients[id];
         let nonce = u128::from(number) << 64;
         client.process_number = number;
+        client.floor = self.rough.last_term_of(client);
         client.watched.clear();
         client.heard.clear();
         if !client.is_lock {
@@ -252,7 +265,7 @@ impl Simulation {
             let clock = format!("{id}.{}", client.boot);
             Process::Grab(Box::new(owner.for_script(withdraws).with_notes(&clock)))
         });
-        if matches!(client.process, Some(Process::Release(_))) {
+        if matches!(client.process, Some(Process::Release(_))) && is_alone {
             self.let_go(id);
         }
     }
@@ -261,7 +274,8 @@ impl Simulation {
         if self.clients[id].is_done {
             return;
         }
-        if !self.is_calm() && self.random.one_in(60) {
+        let often = if self.rough.is_rough { 15 } else { 60 };
+        if !self.is_calm() && self.random.one_in(often) {
             // The process is killed; now and then the host with it.
             if self.random.one_in(3) {
                 self.let_go(id);
@@ -274,7 +288,7 @@ impl Simulation {
             let later = self.now + self.random.below(LIFE);
             return self.act_at(id, later);
         }
-        if !self.is_calm() && self.random.one_in(60) {
+        if !self.is_calm() && self.random.one_in(often) {
             let later = self.now + self.random.below(2 * LIFE);
             return self.act_at(id, later);
         }
@@ -354,6 +368,7 @@ impl Simulation {
             let client = &self.clients[id];
             let clock = || format!("{id}.{}", client.boot);
             let element = if is_of_clock { clock() } else { client.element() };
+            self.note_removal(id, number, &step);
             self.at(self.now + there, Event::Arrive(id, number, step, element));
         }
     }
@@ -378,7 +393,7 @@ impl Simulation {
                     let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
                     let is_cut = !self.is_calm() && self.random.one_in(24);
                     let lost = is_cut.then(|| no_result(&step));
-                    let (answer, changed) = self.bucket.answer(step, &element, chances);
+                    let (answer, changed) = self.serve((id, number), step, &element, chances);
                     self.send_hints(changed);
                     (answer, lost)
                 };
@@ -424,6 +439,7 @@ impl Simulation {
             Event::Wipe => {
                 self.show(format_args!("wipe"));
                 self.bucket = Bucket::new(self.bucket.id + 1);
+                self.bucket.margin = self.rough.margin;
                 for id in 0..self.clients.len() {
                     self.clients[id].stopped_until = 0;
                     let now = self.clients[id].local(self.now);
@@ -444,6 +460,7 @@ impl Simulation {
         let (wiped_at, killed_at) = losses(&mut self.random, self.is_wiped, CALM);
         wiped_at.into_iter().for_each(|at| self.at(at, Event::Wipe));
         killed_at.into_iter().for_each(|at| self.at(at, Event::Kill));
+        self.more_kills();
         while let Some(((time, _), event)) = self.queue.pop_first() {
             self.now = time;
             let open = self.clients.iter().filter(|client| !client.is_done).count();

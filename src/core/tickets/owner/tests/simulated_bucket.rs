@@ -19,10 +19,10 @@ const MARKER_STAYS: u64 = 1_000_000;
 /// Returns how long the marker of the end of a ticket of this key and lifetime stays. For a ticket
 /// that any process of its requester may continue, this is less than in life: only twice the
 /// lifetime.
-fn marker_time(key: &str, lifetime: Duration) -> u64 {
+fn marker_time(key: &str, lifetime: Duration, margin: u64) -> u64 {
     let element = key.rsplit('.').next().unwrap_or(key);
     match element.starts_with(ELEMENT_PREFIX) {
-        true => 2 * lifetime.as_micros() as u64,
+        true => 2 * lifetime.as_micros() as u64 + margin,
         false => MARKER_STAYS,
     }
 }
@@ -56,6 +56,8 @@ pub(super) struct Bucket {
     pub(super) now: u64,
     /// How far the clock of the server is ahead, in microseconds.
     pub(super) ahead: u64,
+    /// How long a marker stays besides twice the lifetime.
+    pub(super) margin: u64,
     pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
@@ -83,7 +85,7 @@ impl Bucket {
         let listed =
             TicketsListed { standing: Vec::new(), ended: Vec::new(), last: Revision(0), at: None };
         let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
-        Bucket { id, now: 0, ahead: 0, last: 0, entries, mark, notes, listed }
+        Bucket { id, now: 0, ahead: 0, margin: 0, last: 0, entries, mark, notes, listed }
     }
 
     fn clock(&self) -> u64 {
@@ -167,7 +169,7 @@ impl Bucket {
 
     fn end(&mut self, key: &str, at: Revision, lifetime: Duration) -> (Written, Changed) {
         let superseded = self.entry(key).filter(|entry| entry.ticket.is_some()).cloned();
-        let removed_at = self.clock() + marker_time(key, lifetime);
+        let removed_at = self.clock() + marker_time(key, lifetime, self.margin);
         let (written, changed) = self.write(key, at, None, None);
         if let Some(marker) = self.entries.get_mut(key).filter(|_| changed.is_some()) {
             marker.superseded = superseded.map(Box::new);

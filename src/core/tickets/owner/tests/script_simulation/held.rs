@@ -23,7 +23,8 @@ impl Simulation {
                     self.handle(id, Input::Done, now);
                 }
                 ToFront::Ended(End::Overlaps(why)) => {
-                    assert!(self.clients[id].shares_name, "{id}: {why}");
+                    let is_known = self.clients[id].shares_name || self.rough.changes;
+                    assert!(is_known, "{id}: {why}");
                 }
                 ToFront::Waiting { .. } | ToFront::Ended(_) => {}
             }
@@ -40,10 +41,17 @@ impl Simulation {
         if to <= now {
             return;
         }
+        if !self.is_unreleased(id, (bucket, term)) {
+            return;
+        }
         // The same term again: it had the lock all the time.
         let same =
             |held: &Held| (held.requester, held.bucket, held.term) == (requester, bucket, term);
-        let known = self.history.iter().rposition(same).filter(|_| bucket == self.bucket.id);
+        let is_here = bucket == self.bucket.id;
+        let from = self.history.iter().filter(|held| same(held) && is_here).map(|it| it.from);
+        let from = from.min().unwrap_or(now);
+        let same = |held: &Held| same(held) && held.client == id;
+        let known = self.history.iter().rposition(same).filter(|_| is_here);
         let held = match known {
             Some(held) => {
                 self.history[held].to = self.history[held].to.max(to);
@@ -51,7 +59,7 @@ impl Simulation {
             }
             None => {
                 let ticket = self.clients[id].ticket.clone();
-                self.history.push(Held { requester, bucket, term, from: now, to, ticket });
+                self.history.push(Held { client: id, requester, bucket, term, from, to, ticket });
                 self.history.len() - 1
             }
         };

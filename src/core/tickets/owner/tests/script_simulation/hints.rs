@@ -37,13 +37,13 @@ impl Simulation {
     /// Another server leads, whose clock differs: by less than half of the shortest lifetime.
     pub(super) fn change_clock(&mut self) {
         if self.random.one_in(2) {
-            self.bucket.ahead = self.random.below(LIFE / 2);
+            self.bucket.ahead = self.random.below((LIFE + self.rough.margin) / 2);
         }
     }
 
     /// Draws whether the process is stopped while its request is on the way.
     pub(super) fn stop_during_request(&mut self, id: usize) {
-        if !self.is_calm() && self.random.one_in(40) {
+        if !self.is_calm() && self.random.one_in(if self.rough.is_rough { 15 } else { 40 }) {
             self.clients[id].stopped_until = self.now + self.random.below(2 * LIFE);
         }
     }
