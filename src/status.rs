@@ -283,9 +283,7 @@ fn entries(
         "putex" => key.starts_with(switchover::PREFIX) || key.starts_with(pause::PREFIX),
         _ => !name::is_own(key) && is_of(key),
     };
-    let all = [String::new()];
-    let selection = Selection { wanted: &is_wanted, ..Selection::all(&all) };
-    let listing = bucket.list(selection, by)?;
+    let listing = bucket.list(Selection { prefix: "", wanted: &is_wanted }, by)?;
     Ok(listing.entries.into_iter().zip(listing.ages).collect())
 }
 

@@ -189,8 +189,8 @@ impl Leases {
         by: Instant,
     ) -> StoreResult<(BucketInfo, Vec<(Name, StoredLease)>)> {
         let (info, _) = self.open(by)?;
-        let prefixes = [below.map_or_else(|| ROOT.to_owned(), prefix)];
-        let listing = self.bucket.list(Selection::all(&prefixes), by)?;
+        let prefix = below.map_or_else(|| ROOT.to_owned(), prefix);
+        let listing = self.bucket.list(Selection::below(&prefix), by)?;
         self.bucket.verify(&self.epoch, by)?;
         let entries = listing.entries.into_iter();
         Ok((info, entries.filter_map(|entry| of_entry(entry, &self.epoch)).collect()))

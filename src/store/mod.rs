@@ -173,16 +173,16 @@ fn is_below(key: &str, prefix: &str) -> bool {
 /// Which keys are listed.
 #[derive(Clone, Copy)]
 pub struct Selection<'a> {
-    /// The keys `prefix.…` of each of these; all keys of the bucket for a blank one.
-    pub prefixes: &'a [String],
+    /// The keys `prefix.…`; all keys of the bucket if it is blank.
+    pub prefix: &'a str,
     /// A condition: only the keys for which it is true are listed.
     pub wanted: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Selection<'a> {
-    /// Returns all keys below these prefixes.
-    pub fn all(prefixes: &'a [String]) -> Selection<'a> {
-        Selection { prefixes, wanted: &|_| true }
+    /// Returns all keys below this prefix.
+    pub fn below(prefix: &'a str) -> Selection<'a> {
+        Selection { prefix, wanted: &|_| true }
     }
 }
 

@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
 use self::open::epoch_of;
+use self::read::read_request;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
@@ -303,18 +304,19 @@ impl Bucket for NatsStore {
         deadline: Instant,
     ) -> (Written, StoreResult<Listing>) {
         let began = sys::now();
-        let requests = match self.listing_requests(selection.prefixes) {
-            Ok(requests) => requests,
+        let (subject, body) = match self.listing_request(selection.prefix) {
+            Ok(request) => request,
             Err(error) => return (Written::Denied(error.text.clone()), Err(error)),
         };
-        let (beside, expected) = (requests.outgoing(), Expected::Key(expected));
-        let (written, replies) =
-            self.write_beside(key, expected, content, Stays::Kept, &beside, deadline);
-        let Written::Stored(revision) = written else {
+        let (beside, expected) = (Some(read_request(&subject, &body)), Expected::Key(expected));
+        let (written, reply) =
+            self.write_beside(key, expected, content, Stays::Kept, beside, deadline);
+        let (Written::Stored(revision), Some(reply)) = (&written, reply) else {
             return (written, Err(Kind::Unreachable.error("nothing was stored to list beside")));
         };
+        let revision = *revision;
         let own = Entry { key: key.to_owned(), revision, content: content.clone() };
-        let listing = self.finish_listing(replies, own, selection, deadline);
+        let listing = self.finish_listing(&reply, own, selection, deadline);
         (written, self.finish_read(listing, began, deadline))
     }
 
@@ -326,7 +328,7 @@ impl Bucket for NatsStore {
         stays: Stays,
         deadline: Instant,
     ) -> Written {
-        self.write_beside(key, expected, content, stays, &[], deadline).0
+        self.write_beside(key, expected, content, stays, None, deadline).0
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

@@ -40,7 +40,7 @@ const NOTES_ROOT: &str = "putex.seen";
 pub struct Tickets {
     bucket: Box<dyn Bucket>,
     /// The prefix of the keys of all tickets that may conflict.
-    prefixes: [String; 1],
+    home: String,
     own: Ticket,
     /// The key of the own ticket without its last element.
     prefix: String,
@@ -55,11 +55,11 @@ impl Tickets {
     /// have this clock.
     pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket, clock: &str) -> Tickets {
         let elements = ticket.name.elements();
-        let prefixes = [format!("{TICKET_ROOT}.{}", elements[0])];
+        let home = format!("{TICKET_ROOT}.{}", elements[0]);
         let elements = elements.join(".");
         Tickets {
             bucket,
-            prefixes,
+            home,
             own: ticket.clone(),
             prefix: format!("{TICKET_ROOT}.{elements}"),
             notes_key: notes_key(&elements, clock),
@@ -155,7 +155,7 @@ impl Tickets {
         let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+            let selection = Selection { prefix: &self.home, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
         (written, listing.map(|listing| self.tickets_of(listing, &key)))
@@ -236,7 +236,7 @@ impl Tickets {
     ) -> StoreResult<TicketsListed> {
         let listing = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+            let selection = Selection { prefix: &self.home, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
         Ok(self.tickets_of(listing, &self.key(element)))

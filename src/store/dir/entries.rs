@@ -40,11 +40,11 @@ impl Folder {
     /// renamed meanwhile.
     pub(super) fn list(
         &self,
-        Selection { prefixes, wanted, .. }: Selection<'_>,
+        Selection { prefix, wanted }: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
-        let is_selected = |key: &str| prefixes.iter().any(|it| is_below(key, it)) && wanted(key);
+        let is_selected = |key: &str| is_below(key, prefix) && wanted(key);
         let files = self.key_files()?.into_iter();
         let files = files.filter(|(kind, key)| *kind != Kind::Question && is_selected(key));
         // A key has one entry, whichever of its files are there.

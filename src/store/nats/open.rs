@@ -269,7 +269,7 @@ impl NatsStore {
             let content = Content::new([created], id.as_bytes());
             let expected = Expected::Key(current);
             let by = self.answer_by(deadline);
-            match self.publish_expected(&subject, expected, &content, None, &[], by) {
+            match self.publish_expected(&subject, expected, &content, None, None, by) {
                 Ok((Written::Stored(revision), _)) => return Ok((id, revision)),
                 Ok((Written::Moved(_), _)) => lost_races += 1,
                 Ok((Written::Denied(text) | Written::Unknown(text), _)) => {

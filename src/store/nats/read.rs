@@ -23,7 +23,7 @@ pub(super) fn last_of(subject: &str) -> String {
     json!({ "last_by_subj": subject }).to_string()
 }
 
-fn read_request<'a>(target: &'a str, body: &'a str) -> Outgoing<'a> {
+pub(super) fn read_request<'a>(target: &'a str, body: &'a str) -> Outgoing<'a> {
     Outgoing { subject: target, headers: &[], payload: body.as_bytes(), repeats: true }
 }
 
@@ -118,16 +118,16 @@ impl NatsStore {
         }
     }
 
-    /// Completes a listing from the replies to its requests, which were sent beside the write of
-    /// this entry.
+    /// Completes a listing from the reply to its request, which was sent beside the write of this
+    /// entry.
     pub(super) fn finish_listing(
         &mut self,
-        replies: Vec<Message>,
+        reply: &Message,
         written: Entry,
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let named = self.named(replies, selection)?;
+        let named = self.named(reply, selection)?;
         // Where others have written since, it may have ended.
         let known = Some(written).filter(|written| named.last <= written.revision);
         match self.read_named(named, known, selection, deadline)? {
@@ -138,42 +138,36 @@ impl NatsStore {
 
     /// Has the leader name the selected keys.
     fn name_all(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Named> {
-        let requests = self.listing_requests(selection.prefixes)?;
-        let replies = self.client.requests(&requests.outgoing(), self.answer_by(deadline));
-        let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-        self.named(replies, selection)
+        let (subject, body) = self.listing_request(selection.prefix)?;
+        let request = read_request(&subject, &body);
+        let reply = self.client.request(&request, self.answer_by(deadline));
+        let reply = reply.map_err(|error| self.request_error("listing", &error))?;
+        self.named(&reply, selection)
     }
 
-    /// Returns the selected ones of the keys that these replies name.
-    fn named(&mut self, replies: Vec<Message>, selection: Selection<'_>) -> StoreResult<Named> {
+    /// Returns the selected ones of the keys that this reply names.
+    fn named(&mut self, reply: &Message, selection: Selection<'_>) -> StoreResult<Named> {
         let home = self.raw_subject("").len();
-        let (mut subjects, mut last, mut time) = (Vec::new(), Revision(u64::MAX), None);
-        for reply in replies {
-            let info = jetstream::stream_info(&reply.payload);
-            let info = info.map_err(|failure| self.api_error("listing", &failure))?;
-            if !info.has_leader {
-                let text = format!("listing: {} {NO_LEADER}", self.stream);
-                return Err(Kind::Unreachable.error(text));
-            }
-            // The holders of the tickets of a lost bucket may still run their commands.
-            let bucket = self.open_bucket()?;
-            if info.is_made() && info.created != bucket.created {
-                let text = format!("the bucket {} was deleted and made anew", self.stream);
-                self.bucket = Err(text.clone());
-                return Err(Kind::Unreachable.error(text));
-            }
-            // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
-            let is_wanted = |subject: &String| {
-                let key = subject.get(home..).filter(|key| (selection.wanted)(key));
-                key.is_some_and(|key| name::valid_key(key).is_ok())
-            };
-            subjects.extend(info.subjects.into_iter().filter(is_wanted));
-            last = last.min(Revision(info.last_seq));
-            time = time.max(info.time);
+        let info = jetstream::stream_info(&reply.payload);
+        let info = info.map_err(|failure| self.api_error("listing", &failure))?;
+        if !info.has_leader {
+            let text = format!("listing: {} {NO_LEADER}", self.stream);
+            return Err(Kind::Unreachable.error(text));
         }
-        subjects.sort();
-        subjects.dedup();
-        Ok(Named { subjects, last, time })
+        // The holders of the tickets of a lost bucket may still run their commands.
+        let bucket = self.open_bucket()?;
+        if info.is_made() && info.created != bucket.created {
+            let text = format!("the bucket {} was deleted and made anew", self.stream);
+            self.bucket = Err(text.clone());
+            return Err(Kind::Unreachable.error(text));
+        }
+        // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
+        let is_wanted = |subject: &String| {
+            let key = subject.get(home..).filter(|key| (selection.wanted)(key));
+            key.is_some_and(|key| name::valid_key(key).is_ok())
+        };
+        let subjects = info.subjects.into_iter().filter(is_wanted).collect();
+        Ok(Named { subjects, last: Revision(info.last_seq), time: info.time })
     }
 
     /// Reads the entries that a listing has named, but the one that is known. Those that were
@@ -225,16 +219,14 @@ impl NatsStore {
         Ok(named.last >= last && !subjects.iter().any(|subject| named.subjects.contains(subject)))
     }
 
-    /// Returns the requests that list the keys below these prefixes.
-    pub(super) fn listing_requests(&self, prefixes: &[String]) -> StoreResult<ListingRequests> {
-        let filter = |prefix: &String| match prefix.is_empty() {
-            true => Ok(self.raw_subject(">")),
-            false => Ok(format!("{}.>", self.subject(prefix)?)),
+    /// Returns the subject and the body of the request that lists the keys below this prefix.
+    pub(super) fn listing_request(&self, prefix: &str) -> StoreResult<(String, String)> {
+        let filter = match prefix.is_empty() {
+            true => self.raw_subject(">"),
+            false => format!("{}.>", self.subject(prefix)?),
         };
-        let filters: Vec<_> = prefixes.iter().map(filter).collect::<StoreResult<_>>()?;
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
-        let body = |filter| json!({ "subjects_filter": filter }).to_string();
-        Ok(ListingRequests { subject, bodies: filters.into_iter().map(body).collect() })
+        Ok((subject, json!({ "subjects_filter": filter }).to_string()))
     }
 }
 
@@ -252,22 +244,8 @@ pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duratio
 struct Named {
     /// Their subjects, in their order.
     subjects: Vec<String>,
-    /// The revision that all replies reach.
+    /// The revision that the reply reaches.
     last: Revision,
     /// The time of the server when it answered.
     time: Option<SystemTime>,
-}
-
-/// Requests that list keys, one for each prefix.
-pub(super) struct ListingRequests {
-    subject: String,
-    bodies: Vec<String>,
-}
-
-impl ListingRequests {
-    pub(super) fn outgoing(&self) -> Vec<Outgoing<'_>> {
-        let subject = &*self.subject;
-        let request = |payload| Outgoing { subject, headers: &[], payload, repeats: true };
-        self.bodies.iter().map(|body| request(body.as_bytes())).collect()
-    }
 }

@@ -72,8 +72,7 @@ fn with_answers<T>(answers: &[&str], call: impl FnOnce(&mut NatsStore, Instant) 
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
-    let prefixes = ["lock".to_owned()];
-    let selection = Selection::all(&prefixes);
+    let selection = Selection::below("lock");
     with_answers(answers, |store, deadline| {
         store.bucket = Ok(opened());
         store.list_now(selection, deadline)
@@ -127,8 +126,7 @@ fn a_listing_whose_key_has_no_entry_and_is_named_again_is_made_again() {
 #[test]
 fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
     let anew = subjects(LEADER, "").replace("now", "later");
-    let prefixes = ["lock".to_owned()];
-    let selection = Selection::all(&prefixes);
+    let selection = Selection::below("lock");
     let (listing, listed_again) = with_answers(&[&anew], |store, deadline| {
         store.bucket = Ok(opened());
         (store.list_now(selection, deadline), store.list(selection, deadline))
@@ -156,8 +154,7 @@ fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     let deadline = sys::now().after(PATIENCE);
     store.client.connect(deadline).expect("the script accepts the client");
     store.bucket = Ok(opened());
-    let prefixes = ["lock".to_owned()];
-    let selection = Selection::all(&prefixes);
+    let selection = Selection::below("lock");
     let content = Content::new([], b"own");
     let (written, listing) =
         store.write_and_list("lock.a.1", Revision(0), &content, selection, deadline);

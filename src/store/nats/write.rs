@@ -22,17 +22,17 @@ impl NatsStore {
         }
     }
 
-    /// Sends a compare-and-set beside these requests; returns its outcome and the replies to
-    /// them.
+    /// Sends a compare-and-set, and a request beside it; returns its outcome and the reply to the
+    /// request.
     pub(super) fn publish_expected(
         &mut self,
         subject: &str,
         expected: Expected<'_>,
         content: &Content,
         ttl: Option<&str>,
-        beside: &[Outgoing<'_>],
+        beside: Option<Outgoing<'_>>,
         deadline: Instant,
-    ) -> Result<(Written, Vec<Message>), RequestError> {
+    ) -> Result<(Written, Option<Message>), RequestError> {
         let expected = expected_headers(expected, &self.settings.bucket);
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
         let ttl = ttl.map(|time| ("Nats-TTL", time));
@@ -40,10 +40,11 @@ impl NatsStore {
         let target = self.target(subject);
         let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
         let write = Outgoing { subject, headers, payload, repeats: false };
-        let mut replies = self.client.requests(&[&[write], beside].concat(), deadline)?;
+        let mut replies =
+            self.client.requests(&[&[write], beside.as_slice()].concat(), deadline)?;
         let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
         let written = answer::written(&self.stream, replicated, &replies.remove(0).payload);
-        Ok((written, replies))
+        Ok((written, replies.pop()))
     }
 
     /// Checks a condition. Servers before nats-server 2.11 ignore the name of another key: they
@@ -68,40 +69,40 @@ impl NatsStore {
     }
 
     /// Stores the content of a key if the condition holds; `stays` says for how long. Returns the
-    /// outcome, and the replies to the requests that were sent beside, if there are any.
+    /// outcome, and the reply to the request that was sent beside, if there is one.
     pub(super) fn write_beside(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
         stays: Stays,
-        beside: &[Outgoing<'_>],
+        beside: Option<Outgoing<'_>>,
         deadline: Instant,
-    ) -> (Written, Vec<Message>) {
+    ) -> (Written, Option<Message>) {
         if let Err(why) = &self.bucket {
-            return (Written::Unknown(format!("nothing sent: {why}")), Vec::new());
+            return (Written::Unknown(format!("nothing sent: {why}")), None);
         }
         let checked = name::valid_key(key).and_then(|()| content.check());
         let checked = checked.and_then(|()| self.check_expected(expected));
         if let Err(text) = checked {
-            return (Written::Denied(format!("nothing sent: {text}")), Vec::new());
+            return (Written::Denied(format!("nothing sent: {text}")), None);
         }
         let (subject, ttl, began) = (self.raw_subject(key), self.ttl_of(stays), sys::now());
         let ttl = ttl.as_deref();
         let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let (written, replies) =
-            sent.unwrap_or_else(|error| (answer::unanswered(&subject, &error), Vec::new()));
+        let (written, reply) =
+            sent.unwrap_or_else(|error| (answer::unanswered(&subject, &error), None));
         let answered = !matches!(written, Written::Unknown(_));
         self.unanswered_write = (!answered).then(sys::now);
         self.client.note_answer(answered, began);
         if no_stream {
             self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {
-                return (Written::Unknown(format!("nothing stored: {gone}")), Vec::new());
+                return (Written::Unknown(format!("nothing stored: {gone}")), None);
             }
         }
-        (written, replies)
+        (written, reply)
     }
 }
 
