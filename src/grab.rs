@@ -8,7 +8,6 @@
 
 mod local;
 
-use std::env;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use crate::core::tickets::{
 use crate::core::{Incarnation, Instant, StoreError, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
-use crate::lock::{HELD, check_held};
+use crate::lock::check_held;
 use crate::log::Destination;
 use crate::store::Bucket;
 use crate::store::tickets::Tickets;
@@ -110,7 +109,7 @@ pub fn run(
     let process = Process { speaker: Speaker { request, destination }, tickets, nothing };
     match &request.task {
         Task::Grab { timing, limits, busy_status, .. } => {
-            check_held(&ticket.name, env::var_os(HELD).as_deref())?;
+            check_held(&ticket.name)?;
             let wait = Some(limits.wait);
             let owner = TicketOwner::new(*timing, ticket, number, wait, sys::now());
             process.grab(owner.for_script(limits.withdraws).with_notes(&clock), *busy_status)
@@ -132,17 +131,9 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         Task::Grab { mode, timing, .. } => (*mode, timing.lifetime()),
         Task::Release | Task::Break(_) => (Mode::Exclusive, Duration::ZERO),
     };
-    Ticket {
-        mode,
-        slot: None,
-        lifetime,
-        token: request.who.clone(),
-        incarnation: incarnation(&request.who),
-        attempt,
-        is_granted: false,
-        counts_if_stored_by: None,
-        name: request.name.clone(),
-    }
+    let incarnation = incarnation(&request.who);
+    let new = Ticket::new(request.name.clone(), mode, request.who.clone());
+    Ticket { lifetime, incarnation, attempt, ..new }
 }
 
 /// Serves a request, in a bucket of a directory.

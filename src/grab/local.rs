@@ -2,21 +2,20 @@
 //! `putex lock`. All is on one clock of one boot, so a lock is had exactly as long as its ticket
 //! stands.
 
-use std::env;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Ended, Grabbed, Limits, Speaker, Task};
+use super::{Ended, Grabbed, Limits, Speaker, Task, ticket};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, End, LockTiming, Mode, Name, Released, StoredTicket, Ticket, ToFront, decide,
+    Broken, Decision, End, LockTiming, Name, Released, StoredTicket, Ticket, ToFront, decide,
     of_requester,
 };
-use crate::core::{Incarnation, Instant, Revision};
+use crate::core::{Instant, Revision};
 use crate::exit::{Exit, LockExit, Refusal};
+use crate::lock::check_held;
 use crate::lock::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
-use crate::lock::{HELD, check_held};
 use crate::store::StoreResult;
 use crate::store::dir::tickets::{Entered, LAST, Listed};
 use crate::store::name::no_such_bucket;
@@ -30,9 +29,9 @@ pub(super) fn run(speaker: Speaker<'_>, base: &Path, bucket: &str) -> Result<End
     let name = speaker.request.name.clone();
     let local = Local { speaker, base, bucket };
     match &local.speaker.request.task {
-        Task::Grab { mode, timing, limits, busy_status } => {
-            check_held(&name, env::var_os(HELD).as_deref())?;
-            let grabbed = local.grab(name, *mode, *timing, *limits)?;
+        Task::Grab { timing, limits, busy_status, .. } => {
+            check_held(&name)?;
+            let grabbed = local.grab(*timing, *limits)?;
             local.speaker.grabbed(grabbed, *busy_status)
         }
         Task::Release => local.release(&name),
@@ -49,8 +48,6 @@ struct Local<'a> {
 /// A ticket that is asked for, in a bucket.
 struct Wanted {
     ticket: Ticket,
-    /// How long the ticket stands when it is not written again.
-    lasts: Duration,
     /// How often the ticket is written while it waits.
     step: Duration,
     /// Others are not waited for after this instant.
@@ -116,7 +113,7 @@ impl Wanted {
         own: Option<(Revision, Instant)>,
     ) -> StoreResult<(Revision, Instant)> {
         let now = sys::now();
-        let until = own.map_or(now, |(_, until)| until).max(now.after(self.lasts));
+        let until = own.map_or(now, |(_, until)| until).max(now.after(self.ticket.lifetime));
         self.write_at = Some(now.after(self.step));
         let number = own.map(|(number, _)| number);
         Ok((entered.write_until(&self.ticket, number, until)?, until))
@@ -124,29 +121,11 @@ impl Wanted {
 }
 
 impl Local<'_> {
-    fn grab(
-        &self,
-        name: Name,
-        mode: Mode,
-        timing: LockTiming,
-        limits: Limits,
-    ) -> Result<Grabbed, Refusal> {
-        let ticket = Ticket {
-            name,
-            mode,
-            slot: None,
-            lifetime: timing.lifetime(),
-            token: self.speaker.request.who.clone(),
-            incarnation: Incarnation(0),
-            attempt: 0,
-            is_granted: false,
-            counts_if_stored_by: None,
-        };
+    fn grab(&self, timing: LockTiming, limits: Limits) -> Result<Grabbed, Refusal> {
         let limit = sys::now().after(limits.wait);
         self.in_bucket(limit, |waiter| {
             let mut wanted = Wanted {
-                ticket: ticket.clone(),
-                lasts: timing.lifetime(),
+                ticket: ticket(self.speaker.request, 0),
                 step: timing.renewal().min(STEP_MAX),
                 limit,
                 withdraws: limits.withdraws,

@@ -1,7 +1,6 @@
 //! The front: waits for the lock, and has the command run while it is held. One thread, which
 //! waits in one place for everything.
 
-use std::env;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +11,6 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::account::{Account, Ending, Outcome};
 use super::command::{Children, RENEWER};
-use super::held::{self, HELD};
 use super::hold::Hold;
 use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::report::Report;
@@ -70,7 +68,6 @@ pub(super) fn run(
     account: &mut Account,
     report: &mut Option<Report>,
 ) -> Result<Ending, Refusal> {
-    held::check(&request.name, env::var_os(HELD).as_deref())?;
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
     let signals = Signals::open().map_err(&no_process)?;
     let flags = SocketFlags::CLOEXEC;

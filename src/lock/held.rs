@@ -11,14 +11,18 @@ use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
-pub(crate) const HELD: &str = "PUTEX_HELD";
+const HELD: &str = "PUTEX_HELD";
 
 /// Checks that neither the name is held already, nor one above or below it.
 ///
 /// # Errors
 ///
 /// The name that is held.
-pub(crate) fn check(name: &Name, held: Option<&OsStr>) -> Result<(), Refusal> {
+pub(crate) fn check(name: &Name) -> Result<(), Refusal> {
+    check_in(env::var_os(HELD).as_deref(), name)
+}
+
+fn check_in(held: Option<&OsStr>, name: &Name) -> Result<(), Refusal> {
     let held = held.unwrap_or_default().to_string_lossy();
     // A word that is no name was not written by putex.
     let name_of = |word: &str| Name::parse(word.rsplit_once(':')?.0).ok();
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_held_or_lies_above_or_below_a_held_one_is_refused() {
-        let refused = |text: &str| check(&name(text), Some(OsStr::new("db:12 web/x:15")));
+        let refused = |text: &str| check_in(Some(OsStr::new("db:12 web/x:15")), &name(text));
         for name in ["db", "db/users", "web", "web/x", "web/x/y"] {
             let refusal = refused(name).expect_err(name);
             assert_eq!(refusal.exit, Exit::Usage);
@@ -72,8 +76,8 @@ mod tests {
         for name in ["dbx", "web/y", "x"] {
             assert_eq!(refused(name), Ok(()), "{name}");
         }
-        assert_eq!(check(&name("db"), None), Ok(()));
-        assert_eq!(check(&name("db"), Some(OsStr::new("nonsense :: 7"))), Ok(()));
+        assert_eq!(check_in(None, &name("db")), Ok(()));
+        assert_eq!(check_in(Some(OsStr::new("nonsense :: 7")), &name("db")), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! report: with `--report`, the signals are taken.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,13 +12,12 @@ use super::Request;
 use super::account::{Account, Ending, Outcome};
 use super::command::Children;
 use super::front::{Front, Grant};
-use super::held::{self, HELD};
 use super::hold::Hold;
 use super::signals::Signals;
 use super::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
+use crate::core::Instant;
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Ticket, decide};
-use crate::core::{Incarnation, Instant};
 use crate::exit::Refusal;
 use crate::store::StoreResult;
 use crate::store::dir::tickets::{Entered, LAST, OwnTicket};
@@ -42,7 +40,6 @@ pub(super) fn run(
     store: (&Path, &str),
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
-    held::check(&request.name, env::var_os(HELD).as_deref())?;
     let no_signals = Refusal::system("cannot take signals: ");
     // While it waits, a signal ends or stops this process by itself, and its ticket with it: by
     // default, or as the first process of a container by the handler that `main` has set.
@@ -99,17 +96,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn new(request: &Request, limit: Option<Instant>, began: Instant) -> Asked<'_> {
         let hard_after = request.soft.and_then(|soft| soft.hard_after);
-        let ticket = Ticket {
-            name: request.name.clone(),
-            mode: request.mode,
-            slot: None,
-            lifetime: Duration::ZERO,
-            token: request.token.clone(),
-            incarnation: Incarnation(0),
-            attempt: 0,
-            is_granted: false,
-            counts_if_stored_by: None,
-        };
+        let ticket = Ticket::new(request.name.clone(), request.mode, request.token.clone());
         let hard_at = hard_after.map(|after| began.after(after));
         Asked { request, limit, hard_at, ticket, own: None, free_since: None }
     }

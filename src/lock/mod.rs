@@ -41,7 +41,7 @@ mod stay;
 mod terminal;
 pub(crate) mod waiter;
 
-pub(crate) use self::held::{HELD, check as check_held};
+pub(crate) use self::held::check as check_held;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -124,7 +124,7 @@ fn reported(
 ) -> Result<u8, Refusal> {
     let mut report = request.report.as_deref().map(Report::open).transpose()?;
     let mut account = Account::new(request, destination, sys::now());
-    let ended = run(&mut account, &mut report);
+    let ended = held::check(&request.name).and_then(|()| run(&mut account, &mut report));
     if let Err(refusal) = &ended {
         account.why = Some(refusal.text.clone());
     }

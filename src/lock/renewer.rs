@@ -133,15 +133,9 @@ impl<'a> Renewer<'a> {
         validity_told: Validity,
     ) -> io::Result<Renewer<'a>> {
         let ticket = Ticket {
-            name: request.name.clone(),
-            mode: request.mode,
-            slot: None,
             lifetime: request.timing.lifetime(),
-            token: request.token.clone(),
             incarnation: Incarnation(sys::random()?),
-            attempt: 0,
-            is_granted: false,
-            counts_if_stored_by: None,
+            ..Ticket::new(request.name.clone(), request.mode, request.token.clone())
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket, &clock);

@@ -125,6 +125,21 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Returns a ticket that was never written and lasts as long as its process.
+    pub fn new(name: Name, mode: Mode, token: String) -> Ticket {
+        Ticket {
+            name,
+            mode,
+            slot: None,
+            lifetime: Duration::ZERO,
+            token,
+            incarnation: Incarnation(0),
+            attempt: 0,
+            is_granted: false,
+            counts_if_stored_by: None,
+        }
+    }
+
     /// Returns whether the two tickets cannot be granted at the same time.
     ///
     /// A name includes all names below it. These are the intention modes of Gray, Lorie, Putzolu

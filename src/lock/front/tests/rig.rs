@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::env;
 use std::ffi::OsString;
 use std::io::{PipeReader, pipe};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,6 +20,7 @@ use crate::guard::send;
 use crate::lock::command::{Event, events, spawn};
 use crate::lock::conclude;
 use crate::lock::front::Grant;
+use crate::lock::held;
 use crate::lock::protocol::OfTerminal;
 use crate::lock::terminal::Terminal;
 use crate::sys::PATIENCE;
