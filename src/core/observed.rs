@@ -7,8 +7,8 @@
 //! one bucket: on another clock, and in a bucket that was made anew, the notes tell nothing.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::record::Revision;
 use super::time::Instant;
@@ -20,7 +20,7 @@ pub const NOTES_MAX: usize = 32;
 pub const BUCKET: Revision = Revision(0);
 
 /// Between which instants of this host's clock an entry was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteBounds {
     /// When a read began that did not show the entry, or when the write itself was sent: the entry
     /// is no older; `None` if no such instant is known.
@@ -55,14 +55,14 @@ impl WriteBounds {
 
 /// A write: the number of its attempt, and when it was made. A store that has gone back gives a
 /// revision again, to another attempt. The number is 0 where attempts are not told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SeenWrite {
     attempt: u64,
     bounds: WriteBounds,
 }
 
 /// The revisions of a bucket that this host has seen. No two entries have one revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// The name of the clock; blank for one that tells nothing later.
     clock: String,
@@ -78,9 +78,8 @@ pub struct Observed {
 impl Observed {
     /// Returns no revisions seen, by this clock, in the bucket of this id.
     pub fn nothing(clock: &str, epoch: &str) -> Observed {
-        // The epoch is one word in the text.
-        let epoch = epoch.chars().filter(char::is_ascii_graphic).collect();
-        Observed { clock: clock.to_owned(), epoch, ..Observed::default() }
+        let (clock, epoch) = (clock.to_owned(), epoch.to_owned());
+        Observed { clock, epoch, ..Observed::default() }
     }
 
     /// Returns the name of the clock.
@@ -88,14 +87,25 @@ impl Observed {
         &self.clock
     }
 
+    /// Returns the random id of the bucket.
+    pub fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
     /// Returns whether no revision was seen.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.exact.is_none()
     }
 
+    /// Returns whether these notes are of the same clock, which has a name, and the same bucket.
+    pub fn is_of(&self, noted: &Observed) -> bool {
+        let is_same = self.clock == noted.clock && self.epoch == noted.epoch;
+        is_same && !self.clock.is_empty()
+    }
+
     /// Adds notes of this clock and bucket, which are read at this instant.
     pub fn learn(&mut self, noted: &Observed, now: Instant) {
-        if self.clock != noted.clock || self.epoch != noted.epoch {
+        if !self.is_of(noted) {
             return;
         }
         // A clock that has gone back has seen nothing in the future.
@@ -200,75 +210,29 @@ impl Observed {
         self.writes.insert(revision, SeenWrite { bounds, ..seen });
     }
 
-    /// Returns the clock and the bucket, with which the text begins.
-    pub fn heading(&self) -> String {
-        format!("{} {}", self.clock, self.epoch)
-    }
-
-    /// Returns the revisions that were seen as a text of one line: the clock, the epoch,
-    /// `REVISION:NOT-AFTER` of each entry, with the attempt and the earlier bound
-    /// `REVISION.ATTEMPT:NOT-AFTER:NOT-BEFORE`, and `=REVISION:BEGAN` of the last exact read. Times
-    /// are milliseconds, which are rounded so that no revision counts as seen for longer, or as
-    /// written later, than it was.
+    /// Returns the revisions that were seen as a text of one line, JSON.
     pub fn to_text(&self) -> String {
-        let mut text = self.heading();
-        let down = |at: Instant| at.since_boot().as_millis();
-        for (revision, SeenWrite { attempt, bounds }) in self.writes.iter().take(NOTES_MAX + 1) {
-            let attempt = Some(attempt).filter(|it| **it != 0).map(|it| format!(".{it}"));
-            let up = bounds.not_after.since_boot().as_nanos().div_ceil(1_000_000);
-            let not_before = bounds.not_before.map(|at| format!(":{}", down(at)));
-            let (attempt, not_before) =
-                (attempt.unwrap_or_default(), not_before.unwrap_or_default());
-            let _ = write!(text, " {revision}{attempt}:{up}{not_before}");
-        }
-        if let Some((revision, began)) = self.exact {
-            let _ = write!(text, " ={revision}:{}", down(began));
-        }
-        text
+        serde_json::to_string(&self.clone().shortened()).unwrap_or_default()
     }
 
-    /// Reads such a text. A damaged word is left out, which costs time only.
+    /// Reads such a text. A damaged one tells nothing, which costs time only.
     pub fn from_text(text: &str) -> Observed {
-        let mut words = text.split_ascii_whitespace();
-        let mut name = || words.next().filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic()));
-        let (Some(clock), Some(epoch)) = (name(), name()) else { return Observed::default() };
-        let mut observed = Observed::nothing(clock, epoch);
-        for word in words.take(NOTES_MAX + 2) {
-            match word.strip_prefix('=') {
-                Some(word) => observed.exact = observed.exact.or(exact_of(word)),
-                None if observed.writes.len() <= NOTES_MAX => {
-                    observed.writes.extend(write_of(word));
-                }
-                None => {}
-            }
-        }
-        if observed.is_empty() { Observed::default() } else { observed }
+        serde_json::from_str(text).map(Observed::shortened).unwrap_or_default()
     }
-}
 
-fn instant_of(word: &str) -> Option<Instant> {
-    Some(Instant::from_boot(Duration::from_millis(word.parse().ok()?)))
-}
-
-fn exact_of(word: &str) -> Option<(Revision, Instant)> {
-    let (revision, began) = word.split_once(':')?;
-    Some((Revision(revision.parse().ok()?), instant_of(began)?))
-}
-
-fn write_of(word: &str) -> Option<(Revision, SeenWrite)> {
-    let (name, times) = word.split_once(':')?;
-    let (revision, attempt) = name.split_once('.').unwrap_or((name, "0"));
-    let (not_after, not_before) = match times.split_once(':') {
-        Some((not_after, not_before)) => (not_after, Some(instant_of(not_before)?)),
-        None => (times, None),
-    };
-    let bounds = WriteBounds { not_before, not_after: instant_of(not_after)? };
-    let seen = SeenWrite { attempt: attempt.parse().ok()?, bounds };
-    Some((Revision(revision.parse().ok()?), seen))
+    /// Leaves out the latest entries that are too many.
+    fn shortened(mut self) -> Observed {
+        while self.writes.len() > NOTES_MAX + 1 {
+            self.writes.pop_last();
+        }
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(ms: u64) -> Instant {
@@ -284,42 +248,48 @@ mod tests {
         seen.write((Revision(entry.0), entry.1), (at(times[0]), at(times[1])));
     }
 
+    fn seen(clock: &str, epoch: &str, writes: &[(u64, u64)]) -> Observed {
+        let mut seen = Observed::nothing(clock, epoch);
+        for (revision, ms) in writes {
+            let bounds = WriteBounds::of_read(None, at(*ms));
+            seen.writes.insert(Revision(*revision), SeenWrite { attempt: 0, bounds });
+        }
+        seen
+    }
+
     #[test]
     fn what_was_seen_is_kept_by_one_clock_only_and_never_made_earlier() {
-        let mut seen = Observed::nothing("boot", "8c3e");
-        let odd = Instant::from_boot(Duration::from_nanos(1_000_001));
-        seen.see([Revision(7)], odd);
-        seen.see_bucket(at(5));
-        assert_eq!(seen.to_text(), "boot 8c3e 0:5 7:2");
-        let read = Observed::from_text(&seen.to_text());
+        let noted = seen("boot", "8c3e", &[(0, 5), (7, 2)]);
         let learnt = |clock: &str, noted: &Observed, now| {
             let mut seen = Observed::nothing(clock, "8c3e");
             seen.learn(noted, now);
             seen
         };
-        let mut later = learnt("boot", &read, at(9));
+        let mut later = learnt("boot", &noted, at(9));
         assert_eq!((later.since(Revision(7)), later.since(BUCKET)), (Some(at(2)), Some(at(5))));
-        assert!(learnt("other", &read, at(9)).is_empty());
-        assert!(learnt("", &Observed::from_text(" 8c3e 7:2"), at(9)).is_empty());
-        assert!(learnt("boot", &Observed::from_text("boot 8c3f 7:2"), at(9)).is_empty());
+        assert!(learnt("other", &noted, at(9)).is_empty());
+        assert!(learnt("", &seen("", "8c3e", &[(7, 2)]), at(9)).is_empty());
+        assert!(learnt("boot", &seen("boot", "8c3f", &[(7, 2)]), at(9)).is_empty());
         // The clock has gone back.
-        assert_eq!(learnt("boot", &read, at(4)).since(BUCKET), None);
+        assert_eq!(learnt("boot", &noted, at(4)).since(BUCKET), None);
         // A revision that this process has seen is not forgotten, and the earlier time counts.
-        later.learn(&Observed::from_text("boot 8c3e 7:1 8:6"), at(9));
-        later.learn(&Observed::from_text("boot 8c3e 7:3"), at(9));
-        assert_eq!(later.to_text(), "boot 8c3e 0:5 7:1 8:6");
+        later.learn(&seen("boot", "8c3e", &[(7, 1), (8, 6)]), at(9));
+        later.learn(&seen("boot", "8c3e", &[(7, 3)]), at(9));
+        assert_eq!(later, seen("boot", "8c3e", &[(0, 5), (7, 1), (8, 6)]));
     }
 
     #[test]
     fn a_revision_that_is_seen_again_keeps_its_time_and_one_that_moved_is_forgotten() {
-        let mut seen = Observed::nothing("boot", "8c3e");
-        seen.see_bucket(at(1));
-        seen.see([Revision(7), Revision(8)], at(2));
-        seen.see([Revision(7), Revision(9)], at(5));
-        assert_eq!(seen.to_text(), "boot 8c3e 0:1 7:2 9:5");
-        seen.see((10..100).map(Revision), at(6));
-        assert_eq!(seen.to_text().split(' ').count(), 2 + 1 + NOTES_MAX);
-        assert!(seen.since(Revision(99)).is_some(), "this process has seen it");
+        let mut known = Observed::nothing("boot", "8c3e");
+        known.see_bucket(at(1));
+        known.see([Revision(7), Revision(8)], at(2));
+        known.see([Revision(7), Revision(9)], at(5));
+        assert_eq!(known, seen("boot", "8c3e", &[(0, 1), (7, 2), (9, 5)]));
+        known.see((10..100).map(Revision), at(6));
+        let noted = Observed::from_text(&known.to_text());
+        let last = Revision(9 + NOTES_MAX as u64);
+        assert_eq!(noted.writes.last_key_value().map(|(revision, _)| *revision), Some(last));
+        assert!(known.since(Revision(99)).is_some(), "this process has seen it");
     }
 
     #[test]
@@ -355,41 +325,26 @@ mod tests {
 
     #[test]
     fn what_was_seen_survives_the_way_through_text() {
-        let mut seen = Observed::nothing("boot", "8c3e");
-        seen.see_bucket(at(1));
-        read(&mut seen, (7, 5), [1, 2], false);
-        assert_eq!(seen.to_text(), "boot 8c3e 0:1 7.5:2");
-        assert_eq!(Observed::from_text(&seen.to_text()), seen);
-        let micros = |micros| Instant::from_boot(Duration::from_micros(micros));
-        seen.write((Revision(8), 6), (micros(3_999), micros(4_001)));
-        assert_eq!(seen.to_text(), "boot 8c3e 0:1 8.6:5:3 =8:3");
-        let mut rounded = Observed::nothing("boot", "8c3e");
-        rounded.see_bucket(at(1));
-        write(&mut rounded, (8, 6), [3, 5]);
-        assert_eq!(Observed::from_text(&seen.to_text()), rounded);
-        let mut learnt = Observed::nothing("boot", "8c3e");
-        learnt.learn(&rounded, at(5));
-        assert_eq!(learnt, rounded);
+        let mut known = Observed::nothing("boot", "8c3e");
+        known.see_bucket(at(1));
+        write(&mut known, (8, 6), [3, 5]);
+        assert_eq!(Observed::from_text(&known.to_text()), known);
+        let learnt = |now| {
+            let mut learnt = Observed::nothing("boot", "8c3e");
+            learnt.learn(&known, now);
+            learnt
+        };
+        assert_eq!(learnt(at(5)), known);
         // The clock has gone back.
-        let mut learnt = Observed::nothing("boot", "8c3e");
-        learnt.learn(&rounded, at(2));
-        assert_eq!(learnt.to_text(), "boot 8c3e 0:1");
+        assert_eq!(learnt(at(2)), seen("boot", "8c3e", &[(0, 1)]));
     }
 
     #[test]
     fn damaged_notes_are_left_out() {
-        for text in [
-            "",
-            "boot",
-            "b\u{1}t 8c3e 7:1",
-            "boot 8\u{1} 7:1",
-            "boot 7:1",
-            "boot 8c3e x:1 7: :5 7 7.:5 7.x:5 7:5:x =7 =:1 =7:",
-            "boot 8c3e 7:-1",
-            "boot 8c3e 7:99999999999999999999",
-        ] {
-            assert_eq!(Observed::from_text(text), Observed::default(), "{text}");
+        let text = seen("boot", "8c3e", &[(7, 2)]).to_text();
+        for (part, damaged) in [("{", ""), ("7", "x"), ("2", "-2"), ("boot", "\u{1}")] {
+            let text = text.replacen(part, damaged, 1);
+            assert_eq!(Observed::from_text(&text), Observed::default(), "{text}");
         }
-        assert_eq!(Observed::from_text("boot 8c3e x:1 7:4").since(Revision(7)), Some(at(4)));
     }
 }

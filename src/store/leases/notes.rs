@@ -1,11 +1,9 @@
 //! The notes of this host on leases, kept for its next commands in files that do not outlive a
 //! boot.
 //!
-//! The folder has up to 256 files, each with up to 16 lines, the last ones first: a lease that is
-//! not asked for again is forgotten when others need its line. A lease that is forgotten, and a
-//! file that is lost or damaged, cost time only.
-//!
-//! A line is the name of a lease, or `-` for its bucket, and [`Observed::to_text`].
+//! The folder has up to 256 files of JSON, each with up to 16 notes, the last ones first: a lease
+//! that is not asked for again is forgotten when others need its note. A lease that is forgotten,
+//! and a file that is lost or damaged, cost time only.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -21,11 +19,14 @@ use crate::store::dir::text::{checksum, frame, unframe};
 /// The name of the folder. That of a bucket has no dot.
 const FOLDER: &str = "seen.leases";
 
-/// Most lines in a file.
-const LINES_MAX: usize = 16;
+/// Most notes in a file.
+const NOTES_MAX: usize = 16;
 
 /// The word for the bucket itself, which is no name of a lease.
 const OF_BUCKET: &str = "-";
+
+/// A name of a lease, or the word for its bucket, and what was seen of it.
+type NoteOn = (String, Observed);
 
 /// The folder with the notes of a host.
 pub struct NotesFolder {
@@ -50,12 +51,9 @@ impl NotesFolder {
     pub fn read(&self, epoch: &str, name: &Name, now: Instant) -> Observed {
         let mut observed = Observed::nothing(&self.clock, epoch);
         for word in [&name.to_string(), OF_BUCKET] {
-            let start = start(word, &observed);
-            let lines = self.lines(&self.file_of(&start));
-            let line = lines.iter().find(|line| line.starts_with(&start));
-            if let Some((_, text)) = line.and_then(|line| line.split_once(' ')) {
-                observed.learn(&Observed::from_text(text), now);
-            }
+            let notes = notes_in(&self.file_of(word, epoch));
+            let found = notes.iter().filter(|(of, _)| of == word);
+            found.for_each(|(_, noted)| observed.learn(noted, now));
         }
         observed
     }
@@ -78,28 +76,23 @@ impl NotesFolder {
         }
     }
 
-    fn file_of(&self, start: &str) -> PathBuf {
-        self.path.join(format!("{:02x}", checksum(start.as_bytes()) as u8))
-    }
-
-    fn lines(&self, file: &Path) -> Vec<String> {
-        let content = fs::read(file).unwrap_or_default();
-        let text = unframe(&content).ok().and_then(|body| str::from_utf8(body).ok());
-        text.unwrap_or_default().lines().map(str::to_owned).collect()
+    fn file_of(&self, word: &str, epoch: &str) -> PathBuf {
+        let text = format!("{word} {} {epoch}", self.clock);
+        self.path.join(format!("{:02x}", checksum(text.as_bytes()) as u8))
     }
 
     fn replace(&self, word: &str, observed: &Observed) -> io::Result<()> {
-        let start = start(word, observed);
-        let file = self.file_of(&start);
-        let others = self.lines(&file).into_iter().filter(|line| !line.starts_with(&start));
-        let first = [format!("{word} {}", observed.to_text())];
-        let lines: Vec<String> = first.into_iter().chain(others.take(LINES_MAX - 1)).collect();
-        // Two commands at once: the line of one of them may be lost.
+        let file = self.file_of(word, observed.epoch());
+        let mut notes = notes_in(&file);
+        notes.retain(|(of, noted)| of != word || !observed.is_of(noted));
+        notes.insert(0, (word.to_owned(), observed.clone()));
+        notes.truncate(NOTES_MAX);
+        // Two commands at once: the note of one of them may be lost.
         let new = self.path.join(format!("new.{}", std::process::id()));
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
         let written = options.open(&new).and_then(|mut open| {
-            open.write_all(&frame(lines.join("\n").as_bytes()))?;
+            open.write_all(&frame(&serde_json::to_vec(&notes)?))?;
             fs::rename(&new, &file)
         });
         written.inspect_err(|_| {
@@ -108,9 +101,10 @@ impl NotesFolder {
     }
 }
 
-/// Returns how the line of this word begins.
-fn start(word: &str, observed: &Observed) -> String {
-    format!("{word} {} ", observed.heading())
+fn notes_in(file: &Path) -> Vec<NoteOn> {
+    let content = fs::read(file).unwrap_or_default();
+    let body = unframe(&content).unwrap_or_default();
+    serde_json::from_slice(body).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -167,7 +161,7 @@ mod tests {
         }
         let files: Vec<_> = fs::read_dir(&notes.path).expect("a folder").flatten().collect();
         assert!(files.len() <= 256, "{}", files.len());
-        assert!(files.iter().all(|file| file.metadata().is_ok_and(|it| it.len() < 4096)));
+        assert!(files.iter().all(|file| file.metadata().is_ok_and(|it| it.len() < 8192)));
         assert_eq!(notes.read("8c3e", &name("job-5999"), at(9)), seen);
         assert!(notes.read("8c3e", &name("job-0"), at(9)).is_empty());
         remove(&notes);
@@ -178,8 +172,8 @@ mod tests {
         let notes = folder("damaged", "boot");
         let (mut seen, name) = (Observed::nothing("boot", "8c3e"), name("db"));
         seen.write((Revision(7), 5), (at(3), at(4)));
-        let file = notes.file_of(&start("db", &seen));
-        for damaged in ["", "db boot 8c3e 7.5:4:3", "\0"] {
+        let file = notes.file_of("db", "8c3e");
+        for damaged in ["", "[]", "\0"] {
             fs::write(&file, damaged).expect("it is written");
             assert!(notes.read("8c3e", &name, at(9)).is_empty(), "{damaged:?}");
         }

@@ -158,7 +158,7 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
     let own = write(&mut first, 0, 21, at(1));
     list(&mut first, &[other(6), standing(NEW, 21, 21, own.clone())], 21, at(2));
     let seen = noted(&mut first, at(2));
-    assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
+    assert_eq!((seen.since(Revision(6)), queued(&first)), (Some(at(2)), (21, 1)));
     let after = |clock: &str, revision: u64, now: Instant| {
         let ticket = Ticket { attempt: 200, ..ticket() };
         let notes = (Revision(22), seen.clone());
@@ -185,7 +185,7 @@ fn a_bucket_is_believed_when_attempts_have_seen_it_for_long_enough() {
     let own = write(&mut first, 0, 21, at(1));
     list(&mut first, &[standing(NEW, 21, 21, own.clone())], 21, at(2));
     let seen = noted(&mut first, at(2));
-    assert_eq!((seen.to_text().as_str(), queued(&first)), ("boot e 0:2000", (21, 0)));
+    assert_eq!((seen.since(Revision(0)), queued(&first)), (Some(at(2)), (21, 0)));
     let due = at(2).after(Duration::from_millis(10_100));
     for (now, is_due) in [(due.before(Duration::from_millis(1)), false), (due, true)] {
         let (ticket, notes) = (Ticket { attempt: 200, ..ticket() }, (Revision(22), seen.clone()));
