@@ -305,7 +305,8 @@ impl<'a> FirstKeys<'a> {
     }
 }
 
-/// A bucket of keys. Each write gives its entry a higher revision than all before.
+/// A bucket of keys. Each write gives its entry a higher revision than all before. Bucket and keys
+/// have names that [`name`] allows: the command line sees to that.
 pub trait Bucket: Send {
     /// Connects where needed, checks the bucket, subscribes to keys, and reads some at once as
     /// [`Bucket::get`] does: their entries are in the order of the keys. `None` if the bucket does

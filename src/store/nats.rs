@@ -140,13 +140,7 @@ impl NatsStore {
         self.client.server()
     }
 
-    /// Checks a key or a prefix of keys, so that it has no wildcard, and returns its subject.
-    fn subject(&self, key: &str) -> StoreResult<String> {
-        name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
-        Ok(self.raw_subject(key))
-    }
-
-    fn raw_subject(&self, key: &str) -> String {
+    fn subject_of(&self, key: &str) -> String {
         format!("$KV.{}.{key}", self.settings.bucket)
     }
 
@@ -273,13 +267,13 @@ impl Bucket for NatsStore {
 
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
         self.open_bucket()?;
-        let subject = self.subject(key)?;
+        let subject = self.subject_of(key);
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
     }
 
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
-        let subject = self.raw_subject(name::EPOCH_KEY);
+        let subject = self.subject_of(name::EPOCH_KEY);
         let read = self.read(&subject, self.answer_by(deadline))?;
         if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
             return Ok(());
@@ -304,10 +298,7 @@ impl Bucket for NatsStore {
         deadline: Instant,
     ) -> (Written, StoreResult<Listing>) {
         let began = sys::now();
-        let (subject, body) = match self.listing_request(selection.prefix) {
-            Ok(request) => request,
-            Err(error) => return (Written::Denied(error.text.clone()), Err(error)),
-        };
+        let (subject, body) = self.listing_request(selection.prefix);
         let (beside, expected) = (Some(read_request(&subject, &body)), Expected::Key(expected));
         let (written, reply) =
             self.write_beside(key, expected, content, Stays::Kept, beside, deadline);
@@ -332,9 +323,6 @@ impl Bucket for NatsStore {
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
-        for key in keys {
-            name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
-        }
         let new = keys.iter().filter(|key| !self.subscribed.iter().any(|it| it == *key));
         let new: Vec<String> = new.map(|key| (*key).to_owned()).collect();
         let subjects: Vec<_> = new.iter().map(|key| self.hint_subject(key)).collect();

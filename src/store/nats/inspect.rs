@@ -4,7 +4,7 @@ use super::open::describe_server;
 use super::{API, NatsSettings, NatsStore, answer};
 use crate::core::Instant;
 use crate::nats::ServerInfo;
-use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, name};
+use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -36,7 +36,6 @@ impl NatsStore {
     ///
     /// The reason why an agent could not.
     pub fn inspect(&mut self, keys: &[&str], deadline: Instant) -> StoreResult<Inspection> {
-        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         self.client.connect(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
@@ -49,7 +48,7 @@ impl NatsStore {
             found.replicas = Some(accepted.replicas);
             found.is_in_memory = info.config["storage"] == "memory";
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
-            let subjects: Vec<_> = keys.iter().map(|key| self.raw_subject(key)).collect();
+            let subjects: Vec<_> = keys.iter().map(|key| self.subject_of(key)).collect();
             self.read_all(&subjects, deadline)?;
             found.created = Some(info.created);
             found.late = info.late;

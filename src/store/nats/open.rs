@@ -43,7 +43,8 @@ impl NatsStore {
         first: FirstKeys<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<OpenedBucket>> {
-        let subjects = self.subjects_of_first(first)?;
+        let keys = first.read.iter().copied().chain([name::EPOCH_KEY]);
+        let subjects: Vec<String> = keys.map(|key| self.subject_of(key)).collect();
         self.forget_lost_connection();
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
@@ -86,15 +87,6 @@ impl NatsStore {
             self.listed.clear();
             self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
-    }
-
-    /// Returns the subjects of the keys that are read first, and that of the epoch behind them.
-    fn subjects_of_first(&self, first: FirstKeys<'_>) -> StoreResult<Vec<String>> {
-        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
-        let keys = first.read.iter().map(|key| self.subject(key));
-        let mut subjects = keys.collect::<StoreResult<Vec<_>>>()?;
-        subjects.push(self.raw_subject(name::EPOCH_KEY));
-        Ok(subjects)
     }
 
     /// Accepts a bucket that is safe for a lock.
@@ -254,7 +246,7 @@ impl NatsStore {
 
     /// Reads the epoch of the bucket, and writes one when there is none.
     fn epoch(&mut self, info: &StreamInfo, deadline: Instant) -> StoreResult<(String, Revision)> {
-        let subject = self.raw_subject(name::EPOCH_KEY);
+        let subject = self.subject_of(name::EPOCH_KEY);
         let mut lost_races = 0;
         while lost_races < EPOCH_ATTEMPTS_MAX {
             let entry = self.read(&subject, deadline)?;

@@ -138,7 +138,7 @@ impl NatsStore {
 
     /// Has the leader name the selected keys.
     fn name_all(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Named> {
-        let (subject, body) = self.listing_request(selection.prefix)?;
+        let (subject, body) = self.listing_request(selection.prefix);
         let request = read_request(&subject, &body);
         let reply = self.client.request(&request, self.answer_by(deadline));
         let reply = reply.map_err(|error| self.request_error("listing", &error))?;
@@ -147,7 +147,7 @@ impl NatsStore {
 
     /// Returns the selected ones of the keys that this reply names.
     fn named(&mut self, reply: &Message, selection: Selection<'_>) -> StoreResult<Named> {
-        let home = self.raw_subject("").len();
+        let home = self.subject_of("").len();
         let info = jetstream::stream_info(&reply.payload);
         let info = info.map_err(|failure| self.api_error("listing", &failure))?;
         if !info.has_leader {
@@ -179,7 +179,7 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<Listing>> {
-        let known_subject = known.as_ref().map(|entry| self.raw_subject(&entry.key));
+        let known_subject = known.as_ref().map(|entry| self.subject_of(&entry.key));
         let named = subjects.len();
         subjects.retain(|subject| Some(subject) != known_subject.as_ref());
         let is_named = subjects.len() < named;
@@ -220,13 +220,13 @@ impl NatsStore {
     }
 
     /// Returns the subject and the body of the request that lists the keys below this prefix.
-    pub(super) fn listing_request(&self, prefix: &str) -> StoreResult<(String, String)> {
+    pub(super) fn listing_request(&self, prefix: &str) -> (String, String) {
         let filter = match prefix.is_empty() {
-            true => self.raw_subject(">"),
-            false => format!("{}.>", self.subject(prefix)?),
+            true => self.subject_of(">"),
+            false => self.subject_of(&format!("{prefix}.>")),
         };
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
-        Ok((subject, json!({ "subjects_filter": filter }).to_string()))
+        (subject, json!({ "subjects_filter": filter }).to_string())
     }
 }
 

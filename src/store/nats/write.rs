@@ -82,12 +82,11 @@ impl NatsStore {
         if let Err(why) = &self.bucket {
             return (Written::Unknown(format!("nothing sent: {why}")), None);
         }
-        let checked = name::valid_key(key).and_then(|()| content.check());
-        let checked = checked.and_then(|()| self.check_expected(expected));
+        let checked = content.check().and_then(|()| self.check_expected(expected));
         if let Err(text) = checked {
             return (Written::Denied(format!("nothing sent: {text}")), None);
         }
-        let (subject, ttl, began) = (self.raw_subject(key), self.ttl_of(stays), sys::now());
+        let (subject, ttl, began) = (self.subject_of(key), self.ttl_of(stays), sys::now());
         let ttl = ttl.as_deref();
         let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
