@@ -19,7 +19,7 @@ use crate::core::tickets::{
     Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, Ticket, TicketOwner,
     ToFront, Whose,
 };
-use crate::core::{Incarnation, Instant, StoreError, Written};
+use crate::core::{Incarnation, Instant, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::check_held;
@@ -188,9 +188,7 @@ impl Speaker<'_> {
                 let text = format!("{name}: {other}: it would wait for itself; release that first");
                 return Err(Refusal::new(Exit::Usage, text));
             }
-            (ToFront::Ended(End::Refused(kind, text)), _) => {
-                return Err(StoreError { kind, text }.into());
-            }
+            (ToFront::Ended(End::Refused(error)), _) => return Err(error.into()),
             // Only a command is told these messages.
             (ToFront::Ended(End::Released) | ToFront::Lost(_), _) => {
                 ("released".to_owned(), String::new())
@@ -226,7 +224,7 @@ impl Speaker<'_> {
                 self.warn(&format!("not broken: {who}"));
                 Ok((String::new(), LockExit::NotHad as u8))
             }
-            Released::Refused(kind, text) => Err(StoreError { kind, text }.into()),
+            Released::Refused(error) => Err(error.into()),
         }
     }
 

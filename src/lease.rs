@@ -235,7 +235,7 @@ impl Process<'_> {
                 return Ok((String::new(), 0));
             }
             LeaseEnd::Checked(state, view) => return Ok(self.answer(name, state, view.as_ref())),
-            LeaseEnd::Refused(kind, text) => return Err(StoreError { kind, text }.into()),
+            LeaseEnd::Refused(error) => return Err(error.into()),
         };
         self.speaker.warn(&format!("{name}: {why}"));
         Ok((String::new(), status))

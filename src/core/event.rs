@@ -123,10 +123,18 @@ impl StoreErrorKind {
     pub fn error(self, text: impl Into<String>) -> StoreError {
         StoreError { kind: self, text: text.into() }
     }
+
+    /// Returns whether a command ends by such an error at once, without another attempt.
+    pub fn is_final(self) -> bool {
+        match self {
+            StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => true,
+            StoreErrorKind::Unreachable | StoreErrorKind::Unfit => false,
+        }
+    }
 }
 
 /// Why a store did not open or did not answer.
-#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq, Serialize, Deserialize)]
 #[displaydoc("{text}")]
 pub struct StoreError {
     /// The kind, which tells whether another attempt may help.

@@ -16,8 +16,8 @@ use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::report::Report;
 use super::signals::{Signals, is_deadly};
 use super::{Request, renewer};
+use crate::core::Instant;
 use crate::core::tickets::KILL_LEAD;
-use crate::core::{Instant, StoreError};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::{next_packet, send_json};
 use crate::log::Destination;
@@ -196,7 +196,7 @@ impl Front<'_> {
             End::NotHad(text) | End::Overlaps(text) => {
                 Ok(Waited::Over(self.account.not_had(&text, self.request.busy_status)))
             }
-            End::Refused(kind, text) => Err(StoreError { kind, text }.into()),
+            End::Refused(error) => Err(error.into()),
         }
     }
 

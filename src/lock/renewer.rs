@@ -107,8 +107,8 @@ pub(super) fn run(
             }
         }
         Err(error) => {
-            let why = format!("cannot keep the lock: {error}");
-            let ended = ToFront::Ended(End::Refused(StoreErrorKind::Unreachable, why));
+            let why = StoreErrorKind::Unreachable.error(format!("cannot keep the lock: {error}"));
+            let ended = ToFront::Ended(End::Refused(why));
             let _ = send_json(front.as_fd(), &FromRenewer::Ticket(ended), None);
         }
     }

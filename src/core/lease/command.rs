@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
 use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
-use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::event::{BucketInfo, StoreErrorKind as Kind, Written};
 use crate::core::observed::{Observed, WriteBounds};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
@@ -147,14 +147,10 @@ impl LeaseCommand {
     pub fn handle(&mut self, input: LeaseInput, now: Instant) {
         match input {
             LeaseInput::Opened(Ok(opened)) => self.opened(*opened),
-            LeaseInput::Opened(Err(error)) => match error.kind {
-                StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
-                    self.end(LeaseEnd::Refused(error.kind, error.text));
-                }
-                StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
-                    self.failed(error.text, now);
-                }
-            },
+            LeaseInput::Opened(Err(error)) if error.kind.is_final() => {
+                self.end(LeaseEnd::Refused(error));
+            }
+            LeaseInput::Opened(Err(error)) => self.failed(error.text, now),
             LeaseInput::Read(Ok(stored)) => self.read(stored, now),
             LeaseInput::Read(Err(why)) => self.failed(why, now),
             LeaseInput::Written(written) => match self.phase.clone() {
@@ -191,7 +187,7 @@ impl LeaseCommand {
             true => "; the last write may have been stored",
             false => "",
         };
-        self.end(LeaseEnd::Refused(StoreErrorKind::Unreachable, format!("{why}{doubt}")));
+        self.end(LeaseEnd::Refused(Kind::Unreachable.error(format!("{why}{doubt}"))));
     }
 
     fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, Observed)) {
@@ -235,7 +231,7 @@ impl LeaseCommand {
     /// Decides by the last read.
     fn decide(&mut self, now: Instant) {
         let lease = match self.last_read.0.lease.clone() {
-            Some(Err(why)) => return self.end(LeaseEnd::Refused(StoreErrorKind::Unsafe, why)),
+            Some(Err(why)) => return self.end(LeaseEnd::Refused(Kind::Unsafe.error(why))),
             Some(Ok(lease)) => Some(lease),
             None => None,
         };

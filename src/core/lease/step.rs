@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
-use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::event::{BucketInfo, StoreError, Written};
 use crate::core::observed::{Observed, WriteBounds};
 use crate::core::record::Revision;
 use crate::core::tickets::Mark;
@@ -103,7 +103,7 @@ pub enum LeaseEnd {
     /// there is one. Where there is none, the state is unsure in a bucket that may have been lost.
     Checked(LeaseState, Option<LeaseView>),
     /// The store does not serve the command.
-    Refused(StoreErrorKind, String),
+    Refused(StoreError),
 }
 
 /// The next step. Its result is passed to [`LeaseCommand::handle`](super::LeaseCommand::handle).

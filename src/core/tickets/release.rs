@@ -14,7 +14,7 @@ use super::earlier_keys::EarlierKeys;
 use super::owner::of_requester;
 use super::step::{Input, Step, TicketsListed};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
-use crate::core::event::{StoreErrorKind, Written};
+use crate::core::event::{StoreError, StoreErrorKind, Written};
 use crate::core::record::Incarnation;
 use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
@@ -52,7 +52,7 @@ pub enum Released {
     /// Another holder has the name; its ticket, for people.
     NotHeldBy(String),
     /// The store does not serve the request.
-    Refused(StoreErrorKind, String),
+    Refused(StoreError),
 }
 
 /// The requester whose tickets are ended.
@@ -128,14 +128,10 @@ impl Releaser {
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
-            Input::Opened(Err(error)) => match error.kind {
-                StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
-                    self.end(Released::Refused(error.kind, error.text));
-                }
-                StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
-                    self.failed(error.text, Phase::Closed, now);
-                }
-            },
+            Input::Opened(Err(error)) if error.kind.is_final() => {
+                self.end(Released::Refused(error));
+            }
+            Input::Opened(Err(error)) => self.failed(error.text, Phase::Closed, now),
             Input::Listed(Ok(listed)) => self.listed(listed),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
             Input::Written(written) => self.written(written, now),
@@ -168,7 +164,7 @@ impl Releaser {
     /// A request had no result: it is made again after a pause, until the store is given up.
     fn failed(&mut self, why: String, then: Phase, now: Instant) {
         if now >= self.until {
-            self.end(Released::Refused(StoreErrorKind::Unreachable, why));
+            self.end(Released::Refused(StoreErrorKind::Unreachable.error(why)));
         } else {
             self.phase = Phase::Resting(now.after(PAUSE), Box::new(then));
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::earlier_keys::EarlierKeys;
 use super::ticket::{StoredTicket, Ticket};
 use super::times::LIFETIME_DEFAULT;
-use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::event::{BucketInfo, StoreError, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms, StoreTime};
@@ -52,7 +52,7 @@ pub enum End {
     /// The lock was not had in time; its holder.
     NotHad(String),
     /// The lock cannot be had: exit status and reason.
-    Refused(StoreErrorKind, String),
+    Refused(StoreError),
     /// A script has this ticket for some of the names already, with other names or in another
     /// mode: it would wait for itself.
     Overlaps(String),

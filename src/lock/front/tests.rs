@@ -209,7 +209,7 @@ fn a_lock_that_is_not_had_has_a_status_of_its_own() {
     assert_eq!(run.status(), 75);
     assert_eq!(run.stderr(), "putex: web/x: not acquired: behind alpha\n");
     let mut run = Run::begin(&["true"]);
-    run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials, "no".to_owned())));
+    run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials.error("no"))));
     assert_eq!(run.status(), 77);
     assert_eq!(run.stderr(), "putex: no\n");
 }

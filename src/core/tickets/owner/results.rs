@@ -1,7 +1,7 @@
 //! The answers of the store: the bucket, the mark, and the own ticket.
 
 use super::{Goal, Own, Phase, TicketOwner};
-use crate::core::event::{StoreError, StoreErrorKind, Written};
+use crate::core::event::{StoreError, StoreErrorKind as Kind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, End, Ticket, TicketsOpened};
@@ -15,7 +15,7 @@ impl TicketOwner {
     pub(super) fn opened(&mut self, opened: TicketsOpened, now: Instant) {
         let TicketsOpened { info, mark, notes } = opened;
         if let Err(why) = info.retires {
-            return self.refuse(StoreErrorKind::Unsafe, why, now);
+            return self.refuse(Kind::Unsafe.error(why), now);
         }
         if self.bucket.is_none() {
             // The wait for others begins now.
@@ -54,17 +54,12 @@ impl TicketOwner {
     }
 
     /// A store that was never reached is tried for T. One that was will be reached again.
-    pub(super) fn not_opened(&mut self, StoreError { kind, text }: StoreError, now: Instant) {
-        let is_final = match kind {
-            StoreErrorKind::System | StoreErrorKind::Unsafe | StoreErrorKind::Credentials => true,
-            StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
-                self.bucket.is_none() && self.tried_enough(now)
-            }
-        };
+    pub(super) fn not_opened(&mut self, error: StoreError, now: Instant) {
+        let is_final = error.kind.is_final() || self.bucket.is_none() && self.tried_enough(now);
         if is_final && matches!(self.goal, Goal::Get(_)) {
-            self.refuse(kind, text, now);
+            self.refuse(error, now);
         } else {
-            self.failed(text, Phase::Closed, now);
+            self.failed(error.text, Phase::Closed, now);
         }
     }
 
@@ -73,11 +68,13 @@ impl TicketOwner {
         self.earlier(self.began.after(self.timing.lifetime())) <= now
     }
 
-    fn refuse(&mut self, kind: StoreErrorKind, why: String, now: Instant) {
+    fn refuse(&mut self, error: StoreError, now: Instant) {
         match self.goal {
-            Goal::Get(_) => self.end(End::Refused(kind, why), now),
+            Goal::Get(_) => self.end(End::Refused(error), now),
             // The bucket may become fit again before the ticket has run out.
-            Goal::Keep | Goal::Lost(_) | Goal::End(..) => self.failed(why, self.phase.clone(), now),
+            Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
+                self.failed(error.text, self.phase.clone(), now);
+            }
         }
     }
 
@@ -86,7 +83,7 @@ impl TicketOwner {
             Phase::WritingMark(_) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
                 Written::Denied(why) if self.tried_enough(now) => {
-                    self.refuse(StoreErrorKind::Unreachable, why, now);
+                    self.refuse(Kind::Unreachable.error(why), now);
                 }
                 Written::Denied(why) | Written::Unknown(why) => {
                     self.failed(why, Phase::Closed, now);
@@ -128,7 +125,7 @@ impl TicketOwner {
     fn learned(&mut self, outcome: Outcome, now: Instant) {
         match outcome {
             Outcome::Held { revision, .. } if revision <= self.last => {
-                self.refuse(StoreErrorKind::Unsafe, HAS_GONE_BACK.to_owned(), now);
+                self.refuse(Kind::Unsafe.error(HAS_GONE_BACK), now);
                 self.gone(HAS_GONE_BACK, now);
             }
             Outcome::Held { revision, sent } => self.stored(revision, sent, now),
@@ -141,7 +138,7 @@ impl TicketOwner {
             Outcome::Refused(why) if self.own.is_none() => {
                 self.write = None;
                 if self.tried_enough(now) {
-                    self.refuse(StoreErrorKind::Unreachable, why, now);
+                    self.refuse(Kind::Unreachable.error(why), now);
                 } else {
                     self.failed(why, Phase::Writing, now);
                 }

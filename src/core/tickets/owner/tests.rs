@@ -335,8 +335,8 @@ fn who_gets_no_listing_in_time_says_that_the_store_does_not_answer() {
     owner.goal = Goal::Get(Some(begin));
     owner.phase = Phase::Listing;
     owner.handle(Input::Listed(Err("no answer".to_owned())), begin);
-    let Goal::End(End::Refused(kind, _), _) = &owner.goal else { panic!("{:?}", owner.goal) };
-    assert_eq!(*kind, StoreErrorKind::Unreachable);
+    let Goal::End(End::Refused(error), _) = &owner.goal else { panic!("{:?}", owner.goal) };
+    assert_eq!(error.kind, StoreErrorKind::Unreachable);
 }
 
 /// The end of its time must not make it write the mark early.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Asker, Goal, Phase, TicketOwner};
-use crate::core::event::StoreErrorKind;
+use crate::core::event::StoreErrorKind as Kind;
 use crate::core::tickets::{End, ToFront};
 use crate::core::time::Instant;
 
@@ -93,7 +93,7 @@ impl TicketOwner {
     pub(super) fn failed(&mut self, why: String, then: Phase, now: Instant) {
         if let Goal::Get(_) = self.goal {
             if self.store_limit().is_some_and(|limit| now >= limit) {
-                return self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
+                return self.end(End::Refused(Kind::Unreachable.error(why)), now);
             }
             self.tell(ToFront::Waiting { ahead: 0, why });
         } else {
@@ -146,7 +146,7 @@ impl TicketOwner {
             Asker::Script { .. } => {
                 let why = self.why_unrenewed.take().unwrap_or_default();
                 let why = format!("its ticket may stand until it runs out: {why}");
-                self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
+                self.end(End::Refused(Kind::Unreachable.error(why)), now);
             }
         }
     }

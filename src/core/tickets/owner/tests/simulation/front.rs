@@ -23,8 +23,8 @@ impl Simulation {
                     self.command_times(client);
                 }
                 ToFront::Ended(end) => {
-                    if let End::Refused(_, why) = &end {
-                        self.check_end(client, why);
+                    if let End::Refused(error) = &end {
+                        self.check_end(client, &error.text);
                     }
                     self.clients[client].outcome = Some(end);
                 }
