@@ -2,6 +2,7 @@
 //! waits on descriptors.
 
 pub mod host_clock;
+pub mod private_file;
 mod processes;
 pub mod raw;
 pub mod safe_path;
@@ -192,7 +193,6 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// 1 ms.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The last second of a timer.

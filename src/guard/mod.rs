@@ -9,7 +9,6 @@
 //! | `protocol` | the messages between agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
-//! | `private_file` | small files in that directory, each replaced as a whole |
 //! | `note`, `note_thread` | the notes of a guard for the next guard |
 //! | `service_command` | a command: its runner, its output, and the notes of it |
 //! | `output_rest` | how long its output rests after some was read |
@@ -29,7 +28,6 @@ mod instance_dir;
 pub(crate) mod note;
 mod note_thread;
 mod output_rest;
-mod private_file;
 mod process;
 pub mod protocol;
 mod service_command;

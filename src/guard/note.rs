@@ -22,9 +22,8 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::instance_dir::GUARD_LOCK;
-use super::private_file;
 use crate::core::{Command, Instant, Timing};
-use crate::sys::{self, kill_with_group, start_ticks};
+use crate::sys::{self, kill_with_group, private_file, start_ticks};
 
 /// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
 const TICK_MS: u128 = 10;

@@ -12,9 +12,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::instance_dir::{AGENTS_DIR, Identity};
-use super::private_file;
 use crate::core::{AgentStatus, Instant};
 use crate::store::AgentAnswer;
+use crate::sys::private_file;
 
 const FILE: &str = "status";
 

@@ -5,9 +5,8 @@
 //! that is not asked for again is forgotten when others need its note. A lease that is forgotten,
 //! and a file that is lost or damaged, cost time only.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::core::tickets::Name;
@@ -15,6 +14,7 @@ use crate::core::{Instant, Observed};
 use crate::store::StoreResult;
 use crate::store::dir::permissions::open_private;
 use crate::store::dir::text::{checksum, frame, unframe};
+use crate::sys::private_file;
 
 /// The name of the folder. That of a bucket has no dot.
 const FOLDER: &str = "seen.leases";
@@ -51,7 +51,7 @@ impl NotesFolder {
     pub fn read(&self, epoch: &str, name: &Name, now: Instant) -> Observed {
         let mut observed = Observed::nothing(&self.clock, epoch);
         for word in [&name.to_string(), OF_BUCKET] {
-            let notes = notes_in(&self.file_of(word, epoch));
+            let notes = self.notes_in(&self.file_of(word, epoch));
             let found = notes.iter().filter(|(of, _)| of == word);
             found.for_each(|(_, noted)| observed.learn(noted, now));
         }
@@ -76,35 +76,27 @@ impl NotesFolder {
         }
     }
 
-    fn file_of(&self, word: &str, epoch: &str) -> PathBuf {
+    /// Returns the name of the file with the notes on this word.
+    fn file_of(&self, word: &str, epoch: &str) -> String {
         let text = format!("{word} {} {epoch}", self.clock);
-        self.path.join(format!("{:02x}", checksum(text.as_bytes()) as u8))
+        format!("{:02x}", checksum(text.as_bytes()) as u8)
     }
 
+    fn notes_in(&self, file: &str) -> Vec<NoteOn> {
+        let content = fs::read(self.path.join(file)).unwrap_or_default();
+        let body = unframe(&content).unwrap_or_default();
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+
+    /// Replaces the note on this word. Of two commands at once, one may lose its note.
     fn replace(&self, word: &str, observed: &Observed) -> io::Result<()> {
         let file = self.file_of(word, observed.epoch());
-        let mut notes = notes_in(&file);
+        let mut notes = self.notes_in(&file);
         notes.retain(|(of, noted)| of != word || !observed.is_of(noted));
         notes.insert(0, (word.to_owned(), observed.clone()));
         notes.truncate(NOTES_MAX);
-        // Two commands at once: the note of one of them may be lost.
-        let new = self.path.join(format!("new.{}", std::process::id()));
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(&new).and_then(|mut open| {
-            open.write_all(&frame(&serde_json::to_vec(&notes)?))?;
-            fs::rename(&new, &file)
-        });
-        written.inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })
+        private_file::replace(&self.path, &file, &frame(&serde_json::to_vec(&notes)?))
     }
-}
-
-fn notes_in(file: &Path) -> Vec<NoteOn> {
-    let content = fs::read(file).unwrap_or_default();
-    let body = unframe(&content).unwrap_or_default();
-    serde_json::from_slice(body).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -172,7 +164,7 @@ mod tests {
         let notes = folder("damaged", "boot");
         let (mut seen, name) = (Observed::nothing("boot", "8c3e"), name("db"));
         seen.write((Revision(7), 5), (at(3), at(4)));
-        let file = notes.file_of("db", "8c3e");
+        let file = notes.path.join(notes.file_of("db", "8c3e"));
         for damaged in ["", "[]", "\0"] {
             fs::write(&file, damaged).expect("it is written");
             assert!(notes.read("8c3e", &name, at(9)).is_empty(), "{damaged:?}");
