@@ -7,25 +7,42 @@ pub fn sanitize(text: &str) -> String {
     text.replace(is_unsafe, "?")
 }
 
+/// Writes enums for people as in JSON.
+macro_rules! display_as_json {
+    ($($type:ty)*) => {
+        $(impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.serialize(f)
+            }
+        })*
+    };
+}
+
+pub(crate) use display_as_json;
+
 /// Longest text of another's record that people are shown, in bytes: as long as a token may
 /// be.
 const FIELD_BYTES_MAX: usize = 255;
 
-/// Ends a field that was cut off.
+/// Ends a text that was cut off.
 const CUT_OFF: &str = "...";
 
 /// Returns a field of another's record as people are shown it: sanitized, and not longer than
 /// a token may be. Anybody who may write to the bucket may have chosen it. A field that was shown
 /// and is read again stays as it is.
 pub fn sanitize_field(text: &str) -> String {
-    let mut field = sanitize(text);
-    if field.len() > FIELD_BYTES_MAX {
-        let mut lengths = (0..=FIELD_BYTES_MAX - CUT_OFF.len()).rev();
-        let longest = lengths.find(|length| field.is_char_boundary(*length));
-        field.truncate(longest.unwrap_or_default());
-        field.push_str(CUT_OFF);
+    cut_off(sanitize(text), FIELD_BYTES_MAX)
+}
+
+/// Returns a text of at most so many bytes.
+pub(crate) fn cut_off(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let mut lengths = (0..=bytes_max - CUT_OFF.len()).rev();
+        let longest = lengths.find(|length| text.is_char_boundary(*length));
+        text.truncate(longest.unwrap_or_default());
+        text.push_str(CUT_OFF);
     }
-    field
+    text
 }
 
 fn is_unsafe(letter: char) -> bool {

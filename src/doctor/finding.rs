@@ -1,9 +1,8 @@
 //! Findings: what was measured, how it is judged, and what to do. Pure.
 
-use std::fmt;
-
 use serde::Serialize;
 
+use crate::core::text::display_as_json;
 use crate::status::TimingStatus;
 
 /// How a finding is judged. Only what is critical makes a cluster unfit.
@@ -32,11 +31,7 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_json! { Level }
 
 /// How long requests took.
 #[derive(Clone, Debug, PartialEq, Serialize)]

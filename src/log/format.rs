@@ -10,6 +10,7 @@ use ::log::Level;
 use libc::{LOG_DAEMON, LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_WARNING};
 
 use super::syslog::{SyslogSocket, without_priority};
+use crate::core::text::cut_off;
 use crate::core::{Command, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::sys;
@@ -151,14 +152,7 @@ fn write_to_stderr(line: &[u8]) {
 /// Returns a text of any origin as it may stand in a line: sanitized, and not too long.
 pub(crate) fn one_line(text: &str) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
-    let mut text = sanitize(&text.replace(['\t', '\n'], " "));
-    if text.len() > TEXT_MAX {
-        let ends = (0..=TEXT_MAX - "...".len()).rev();
-        let mut ends = ends.filter(|end| text.is_char_boundary(*end));
-        text.truncate(ends.next().unwrap_or(0));
-        text.push_str("...");
-    }
-    text
+    cut_off(sanitize(&text.replace(['\t', '\n'], " ")), TEXT_MAX)
 }
 
 #[cfg(test)]

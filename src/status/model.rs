@@ -2,12 +2,12 @@
 //! value that is not known.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::core::agent_status::seconds;
+use crate::core::text::display_as_json;
 use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
@@ -230,17 +230,6 @@ impl TimingStatus {
         let renewal = Duration::from_secs_f64(self.renewal_seconds);
         Timing::new(renewal, self.failures, self.confirmations, DRIFT_PPM_DEFAULT).ok()
     }
-}
-
-/// Writes enums for people as in JSON.
-macro_rules! display_as_json {
-    ($($type:ty)*) => {
-        $(impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.serialize(f)
-            }
-        })*
-    };
 }
 
 display_as_json! { Kind KeyState HolderState }
