@@ -62,7 +62,8 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
 /// Adds the requests that stand to move services to the status of their keys.
 pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>) {
     for (entry, age) in entries {
-        let Some(request) = switchover::from_content(&entry.content) else { continue };
+        let standing = age.and_then(|age| switchover::standing(&entry, age));
+        let Some((request, left)) = standing else { continue };
         let of = |status: &&mut KeyStatus| {
             status.kind == Kind::Agent && switchover::key_of(&status.key, request.seat) == entry.key
         };
@@ -70,9 +71,8 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
         let is_of = |holder: &Holder| {
             holder.term == Some(request.term.0) && holder.seat.unwrap_or(0) == request.seat.0
         };
-        let left = age.map(|age| request.lasts.saturating_sub(age)).unwrap_or_default();
         // A request is for one lock of one holder.
-        if left.is_zero() || !status.holders.iter().any(is_of) {
+        if !status.holders.iter().any(is_of) {
             continue;
         }
         status.switchover = Some(SwitchoverStatus {
@@ -89,11 +89,8 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
 pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, time: SystemTime) {
     for (entry, age) in entries {
         let Some(key) = entry.key.strip_prefix(pause::PREFIX) else { continue };
-        let Some(standing) = pause::from_content(&entry.content) else { continue };
-        let left = age.map(|age| standing.lasts.saturating_sub(age)).unwrap_or_default();
-        if left.is_zero() {
-            continue;
-        }
+        let standing = age.and_then(|age| pause::standing(&entry, age));
+        let Some(pause::CurrentPause { pause: standing, left }) = standing else { continue };
         of_agents(keys, key).paused = Some(PauseStatus {
             until: humantime::format_rfc3339_seconds(time + left).to_string(),
             expires_in_seconds: seconds(left),
