@@ -10,7 +10,7 @@ mod runner;
 mod spawned;
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::process;
 use std::time::Duration;
@@ -49,19 +49,10 @@ const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; command exec </dev/null; 
 /// A command that can be spawned: `sh -c COMMAND NAME ARGUMENT`, with its variables in the
 /// environment.
 pub struct Prepared {
-    command: process::Command,
+    pub(crate) command: process::Command,
     child: Child,
     /// The script waits for its release.
     waits: bool,
-}
-
-impl Prepared {
-    /// Returns the variables by which the command is told its values, by their names.
-    pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        let told = |(name, value): (_, Option<_>)| Some((name, value?));
-        let is_told = |(name, _): &(&OsStr, _)| TOLD.iter().any(|told| name == told);
-        self.command.get_envs().filter_map(told).filter(is_told)
-    }
 }
 
 /// The operator's commands and the values that all of them are told.

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use super::Request;
 use super::account::{Account, Ending, Outcome};
 use crate::core::Instant;
+use crate::core::agent_status::seconds;
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
 use crate::sys::{self, raw};
@@ -160,9 +160,4 @@ fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> V
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
     text.push(b'\n');
     text
-}
-
-/// Returns seconds with three digits after the point.
-fn seconds(time: Duration) -> f64 {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
 }

@@ -289,8 +289,12 @@ impl World {
 fn runs(settings: &Settings, run: &Run, now: Instant) {
     let commands = &settings.commands;
     let prepared = commands.prepare(run, None, now);
-    for (name, value) in prepared.variables() {
-        let (name, value) = (name.display(), value.as_encoded_bytes());
+    for (name, value) in prepared.command.get_envs() {
+        let Some(value) = value else { continue };
+        let (name, value) = (name.display().to_string(), value.as_encoded_bytes());
+        if !name.starts_with("PUTEX_") {
+            continue;
+        }
         // The library would put this text in the place of a value with a zero byte.
         assert!(value != b"<string-with-nul>", "{name} has a zero byte");
         assert!(value.len() <= VARIABLE_BYTES_MAX, "{name} has {} bytes", value.len());
