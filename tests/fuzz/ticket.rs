@@ -79,6 +79,7 @@ fn blocks_all(found: &StoredTicket) {
         attempt: 1,
         is_granted: false,
         counts_if_stored_by: None,
+        runs_out: None,
     };
     for number in [1, 100] {
         let decision = decide(&own, Revision(number), std::slice::from_ref(found));

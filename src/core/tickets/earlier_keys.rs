@@ -30,7 +30,7 @@ impl EarlierKeys {
     }
 }
 
-fn last_element(key: &str) -> &str {
+pub(super) fn last_element(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 

@@ -29,5 +29,5 @@ pub use self::earlier_keys::EarlierKeys;
 pub use self::owner::{Soft, TicketOwner, of_requester};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::step::{End, Input, Mark, Step, TicketsListed, TicketsOpened, ToFront};
-pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+pub use self::ticket::{Mode, Name, RunsOut, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};

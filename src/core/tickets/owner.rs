@@ -46,13 +46,12 @@
 //!    was seen to stand. The store stamps each write, so readers trust no other clock, and the
 //!    writer need not be alive. A new key for each renewal would not help: a first write finds its
 //!    key free however late it comes.
-//! 2. A ticket that has run out is none of its requester's any more: the requester does not wait
-//!    for it, and removes it when it has the names anew. Another process may rely on that ticket:
-//!    the clock of the store may be ahead by now. So the own ticket, which keeps others from the
-//!    lock as well, was written later before, for no shorter time, and as granted: nobody withdraws
-//!    it. One for another name or in another mode stands until it has run out by each clock.
-//! 3. Of two tickets of the requester for the same names, the first one stays, unless the other one
-//!    was granted. The process that has written the other one ends it, and goes on with the first.
+//! 2. A ticket that is not continued is waited for as one of another requester, whatever its mode:
+//!    another process may rely on it, as the clock of the store may be ahead by now. It is removed
+//!    at once when it has run out by the clock of the host that wrote it, or by those of all
+//!    servers.
+//! 3. Of two tickets of the requester for the same names, the first one stays. The process that
+//!    has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
 //! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write, and
 //!    relies on the write before.
@@ -74,7 +73,7 @@ use self::waiting::Leaving;
 use super::earlier_keys::EarlierKeys;
 use super::grab::{ELEMENT_PREFIX, STEP_MAX};
 use super::step::{End, Input, Step, ToFront};
-use super::ticket::{Mode, StoredTicket, Ticket};
+use super::ticket::{Mode, RunsOut, StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
@@ -188,9 +187,6 @@ pub struct TicketOwner {
     list_at: Instant,
     /// Whether the ticket is renewed without a listing until then.
     renews_alone: bool,
-    /// Whether the ticket is granted in place of earlier ones of the requester, which are still to
-    /// be removed.
-    replaces: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
     /// Since when the tickets before this one have not moved, and the bucket is there. Without the
@@ -234,7 +230,6 @@ impl TicketOwner {
             watched: BTreeSet::new(),
             list_at: now,
             renews_alone: false,
-            replaces: false,
             quiet_since: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),
@@ -372,6 +367,11 @@ impl TicketOwner {
         }
         let write = self.write.get_or_insert(PendingWrite::send(expected, attempt, now));
         write.send_again(now);
+        if let Asker::Script { .. } = self.asker {
+            let at = now.after(self.timing.removal_wait(self.ticket.lifetime));
+            let clock = Some(self.seen.clock().to_owned()).filter(|clock| !clock.is_empty());
+            self.ticket.runs_out = clock.map(|clock| RunsOut { clock, at });
+        }
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
         // The owner of a granted ticket need not know who waits.

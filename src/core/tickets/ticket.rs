@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::grab::marker_time;
+use super::earlier_keys::last_element;
+use super::grab::{ELEMENT_PREFIX, marker_time};
 use crate::core::record::{Incarnation, Revision};
-use crate::core::time::StoreTime;
+use crate::core::time::{Instant, StoreTime};
 
 /// Whether others may hold a name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +123,18 @@ pub struct Ticket {
     /// A renewal that comes later may have found a ticket that a server that was killed has
     /// restored.
     pub counts_if_stored_by: Option<StoreTime>,
+    /// When the ticket of a script has run out for the host that wrote it; `None` where its clock
+    /// has no name.
+    pub runs_out: Option<RunsOut>,
+}
+
+/// The instant after which nobody relies on a write of a ticket, by one clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunsOut {
+    /// The name of the clock: the boot of a host.
+    pub clock: String,
+    /// The instant, with the drift.
+    pub at: Instant,
 }
 
 impl Ticket {
@@ -137,6 +150,7 @@ impl Ticket {
             attempt: 0,
             is_granted: false,
             counts_if_stored_by: None,
+            runs_out: None,
         }
     }
 
@@ -187,9 +201,18 @@ impl StoredTicket {
     /// that cannot be read may be that of a later version: it comes first and conflicts with all.
     pub fn blocks(&self, own: &Ticket, number: Revision) -> bool {
         match &self.ticket {
-            Ok(ticket) => self.number < number && ticket.conflicts(own),
+            Ok(ticket) => self.number < number && (ticket.conflicts(own) || self.is_of_script(own)),
             Err(_) => true,
         }
+    }
+
+    /// Returns whether the ticket is one of the script that has `own`, for a name that overlaps. Of
+    /// two such tickets one is granted at most, whatever their modes: the number of the second is
+    /// told only when the first cannot be continued any more.
+    pub(super) fn is_of_script(&self, own: &Ticket) -> bool {
+        let is_script = last_element(&self.key).starts_with(ELEMENT_PREFIX);
+        let is_its = |it: &Ticket| it.incarnation == own.incarnation && it.name.overlaps(&own.name);
+        is_script && self.ticket.as_ref().is_ok_and(is_its)
     }
 
     /// Returns whether nobody counts on the ticket of a script any more at this time: its last
@@ -248,6 +271,7 @@ impl Ticket {
             attempt: 1,
             is_granted: false,
             counts_if_stored_by: None,
+            runs_out: None,
         }
     }
 }

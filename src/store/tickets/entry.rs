@@ -9,6 +9,7 @@
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Granted` | `yes` once the ticket was granted |
 //! | `Putex-Stored-By` | ms since the epoch by which a renewal of `putex grab` has to be stored |
+//! | `Putex-Runs-Out` | when it has run out for a host: its boot, and ms of its clock |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` and the attempt stand beside it |
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
@@ -17,8 +18,8 @@ use std::time::Duration;
 
 use super::super::lifetime::{LIFE, lifetime};
 use super::super::{ATTEMPT, Content, Entry, OPERATION};
-use crate::core::tickets::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
-use crate::core::time::StoreTime;
+use crate::core::tickets::{Mode, Name, RunsOut, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+use crate::core::time::{Instant, StoreTime};
 use crate::core::{Incarnation, Observed, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
@@ -28,6 +29,7 @@ const INCARNATION: &str = "Putex-Incarnation";
 const END: &str = "Putex-End";
 const GRANTED: &str = "Putex-Granted";
 const STORED_BY: &str = "Putex-Stored-By";
+const RUNS_OUT: &str = "Putex-Runs-Out";
 const SEEN: &str = "Putex-Seen";
 
 const YES: &str = "yes";
@@ -66,6 +68,10 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     if let Some(StoreTime(by)) = ticket.counts_if_stored_by {
         headers.push((STORED_BY, by.as_millis().to_string()));
     }
+    if let Some(RunsOut { clock, at }) = &ticket.runs_out {
+        let ms = at.since_boot().as_nanos().div_ceil(1_000_000);
+        headers.push((RUNS_OUT, format!("{clock} {ms}")));
+    }
     if ticket.is_granted {
         headers.push((GRANTED, YES.to_owned()));
     }
@@ -102,6 +108,8 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
     let by = content.header(STORED_BY).map(|by| by.parse().map_err(|_| damaged(STORED_BY)));
+    let runs_out = content.header(RUNS_OUT);
+    let runs_out = runs_out.map(|text| runs_out_of(text).ok_or_else(|| damaged(RUNS_OUT)));
     Ok(Ticket {
         name: Name::parse(&path.join("/"))?,
         mode,
@@ -112,7 +120,14 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
         is_granted: content.header(GRANTED) == Some(YES),
         counts_if_stored_by: by.transpose()?.map(|ms| StoreTime(Duration::from_millis(ms))),
+        runs_out: runs_out.transpose()?,
     })
+}
+
+fn runs_out_of(text: &str) -> Option<RunsOut> {
+    let (clock, ms) = text.split_once(' ').filter(|(clock, _)| !clock.is_empty())?;
+    let at = Instant::from_boot(Duration::from_millis(ms.parse().ok()?));
+    Some(RunsOut { clock: clock.to_owned(), at })
 }
 
 fn mode(text: &str) -> Option<Mode> {
@@ -146,6 +161,10 @@ mod tests {
             attempt: 7,
             is_granted: true,
             counts_if_stored_by: Some(StoreTime(Duration::from_millis(1_700_000_000_123))),
+            runs_out: Some(RunsOut {
+                clock: "boot".to_owned(),
+                at: Instant::from_boot(Duration::from_millis(15_150)),
+            }),
         }
     }
 

@@ -194,7 +194,6 @@ impl TicketOwner {
         self.hinted = self.hinted.min(revision);
         match self.goal {
             Goal::Get(_) if has_run_out => self.leave_run_out(now),
-            Goal::Get(_) if self.replaces => self.phase = Phase::Listing,
             Goal::Get(_) if self.ticket.is_granted => self.granted(),
             Goal::Get(_) if self.lists_later(now) => {
                 self.renews_alone = false;

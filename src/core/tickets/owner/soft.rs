@@ -61,6 +61,6 @@ impl TicketOwner {
             self.quiet_since = None;
             describe(&blockers)
         };
-        self.wait_for(&blockers, &[], BTreeSet::new(), why, now);
+        self.wait_for(&blockers, BTreeSet::new(), why, now);
     }
 }

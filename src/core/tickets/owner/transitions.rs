@@ -58,7 +58,7 @@ impl TicketOwner {
     /// any owner knows of, wherever it is read.
     pub(super) fn take_new_key(&mut self) {
         (self.own, self.write, self.ticket.slot) = (None, None, None);
-        (self.ticket.is_granted, self.replaces) = (false, false);
+        self.ticket.is_granted = false;
         self.renews_alone = false;
         self.nonce.1 += 1;
     }

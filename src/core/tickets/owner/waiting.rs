@@ -34,8 +34,11 @@ impl TicketOwner {
         }
         let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
         let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
-        let (mine, others) = rest.into_iter().partition(|other| self.is_of_requester(other));
-        let (run_out, mine) = self.standing(mine, &others, at);
+        let is_continued = |it: &StoredTicket| {
+            self.is_of_requester(it) && !it.has_run_out(at) && !it.had_ended(&rest)
+        };
+        let (mut mine, others): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(is_continued);
+        mine.sort_by_key(|other| other.number);
         if let Asker::Script { .. } = self.asker {
             self.stood_at = at;
         }
@@ -43,7 +46,7 @@ impl TicketOwner {
             return match self.asker {
                 Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
-                Asker::Script { .. } => self.find(mine, &run_out, now),
+                Asker::Script { .. } => self.find(mine, now),
             };
         };
         if last >= own.revision && owns.is_empty() {
@@ -56,15 +59,10 @@ impl TicketOwner {
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Ending,
             Decision::Wait { blockers, watched } => {
                 let why = describe(&blockers);
-                self.wait_for(&blockers, &run_out, watched, why, now);
+                self.wait_for(&blockers, watched, why, now);
             }
-            Decision::Granted | Decision::Slot(_)
-                if self.missing_mark.is_some() && !self.ticket.is_granted =>
-            {
-                self.wait_for(&[], &run_out, BTreeSet::new(), String::new(), now);
-            }
-            Decision::Granted | Decision::Slot(_) if !run_out.is_empty() => {
-                self.replace(run_out);
+            Decision::Granted | Decision::Slot(_) if self.missing_mark.is_some() => {
+                self.wait_for(&[], BTreeSet::new(), String::new(), now);
             }
             Decision::Slot(slot) => {
                 self.ticket.slot = Some(slot);
@@ -80,7 +78,7 @@ impl TicketOwner {
         let times = self.timing.kill_times(valid_until);
         match self.asker {
             Asker::Script { .. } => {
-                (self.ticket.is_granted, self.replaces) = (true, false);
+                self.ticket.is_granted = true;
                 self.phase = Phase::Writing;
             }
             Asker::Command(_) if times.terminate_at < now.after(self.timing.renewal()) => {
@@ -90,19 +88,16 @@ impl TicketOwner {
         }
     }
 
-    /// Waits for `blockers`, and for the missing mark. Dead blockers are removed, and `run_out`:
-    /// tickets of the requester that are dead as well.
+    /// Waits for `blockers`, and for the missing mark. Dead blockers are removed.
     pub(super) fn wait_for(
         &mut self,
         blockers: &[StoredTicket],
-        run_out: &[StoredTicket],
         watched: BTreeSet<String>,
         why: String,
         now: Instant,
     ) {
-        let seen = || blockers.iter().chain(run_out);
-        self.seen.see(seen().map(|other| other.revision), now);
-        let dead = seen().filter(|other| self.is_dead(other, now)).cloned().collect();
+        self.seen.see(blockers.iter().map(|other| other.revision), now);
+        let dead = blockers.iter().filter(|other| self.is_dead(other, now)).cloned().collect();
         if let Some(dead) = some_of_dead(dead, self.nonce.0) {
             self.phase = Phase::Removing(dead);
             return;
@@ -141,18 +136,22 @@ impl TicketOwner {
         self.tell(ToFront::Waiting { ahead, why });
     }
 
-    /// Returns when this ticket of another may be removed; `None` if it was not seen.
+    /// Returns when this ticket before the own one may be removed; `None` if it was not seen. Where
+    /// this host wrote it, that was noted in it.
     fn removal_at(&self, other: &StoredTicket) -> Option<Instant> {
-        let lifetime = match &other.ticket {
-            Ok(ticket) => ticket.lifetime,
-            Err(unreadable) => unreadable.lifetime.unwrap_or(self.timing.lifetime()),
+        let (lifetime, runs_out) = match &other.ticket {
+            Ok(ticket) => (ticket.lifetime, ticket.runs_out.as_ref()),
+            Err(unreadable) => (unreadable.lifetime.unwrap_or(self.timing.lifetime()), None),
         };
-        let since = self.seen.since(other.revision)?;
-        Some(since.after(self.timing.removal_wait(lifetime)))
+        let noted = runs_out.filter(|it| it.clock == self.seen.clock()).map(|it| it.at);
+        let since = self.seen.since(other.revision);
+        let unchanged = since.map(|since| since.after(self.timing.removal_wait(lifetime)));
+        noted.into_iter().chain(unchanged).min()
     }
 
     fn is_dead(&self, other: &StoredTicket, now: Instant) -> bool {
-        self.removal_at(other).is_some_and(|at| at <= now)
+        let is_old = || self.is_of_requester(other) && other.has_run_out_everywhere(self.stood_at);
+        self.removal_at(other).is_some_and(|at| at <= now) || is_old()
     }
 
     /// Returns when the mark may be written that is missing; `None` if none is.
@@ -173,17 +172,14 @@ impl TicketOwner {
                 self.next_removal(now);
             }
             // Others may remove it, or this owner later: the store says the same again soon.
-            Written::Denied(why) if !self.ticket.is_granted => {
+            Written::Denied(why) => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
                     true => self.leave(Leaving { ahead: blockers.len() as u64, why }, now),
                     false => self.rest(now, Phase::Listing),
                 }
             }
-            // No process of the requester ends a ticket that was granted.
-            Written::Denied(why) | Written::Unknown(why) => {
-                self.failed(why, Phase::Listing, now);
-            }
+            Written::Unknown(why) => self.failed(why, Phase::Listing, now),
         }
     }
 

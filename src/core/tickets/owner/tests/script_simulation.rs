@@ -41,6 +41,8 @@ enum Event {
     Wipe,
     /// The server is killed, and starts again.
     Kill,
+    /// Another server leads.
+    Lead,
 }
 
 enum Process {
@@ -158,6 +160,7 @@ impl Simulation {
                 attempt: 0,
                 is_granted: false,
                 counts_if_stored_by: None,
+                runs_out: None,
             };
             Client {
                 requester,
@@ -436,6 +439,7 @@ impl Simulation {
                     }
                 }
             }
+            Event::Lead => self.change_clock(),
             Event::Wipe => {
                 self.show(format_args!("wipe"));
                 self.bucket = Bucket::new(self.bucket.id + 1);

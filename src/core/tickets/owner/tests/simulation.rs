@@ -140,6 +140,7 @@ impl Simulation {
                 attempt: 0,
                 is_granted: false,
                 counts_if_stored_by: None,
+                runs_out: None,
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
             let offset = random.below(1_000 * R);

@@ -125,6 +125,7 @@ impl Client {
             attempt: 0,
             is_granted: false,
             counts_if_stored_by: None,
+            runs_out: None,
         };
         let wait = asker.wait.map(Duration::from_micros);
         let begin = BEGIN + asker.begins;

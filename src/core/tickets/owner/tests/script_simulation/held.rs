@@ -91,6 +91,7 @@ impl Simulation {
         }
         let pause = if self.random.one_in(5) { 2 * LIFE } else { QUARTER };
         let later = self.now + self.random.below(pause);
+        let later = self.near_expiry(id).unwrap_or(later);
         self.act_at(id, later);
     }
 }

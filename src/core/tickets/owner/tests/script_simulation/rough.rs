@@ -6,6 +6,9 @@ use crate::core::event::Written;
 
 pub(super) struct Rough {
     pub(super) is_rough: bool,
+    /// Whether clients that share a name often ask in other modes, and when their ticket runs out,
+    /// and are killed once they have marked another one as granted.
+    is_dense: bool,
     /// Whether requesters ask for other names and modes.
     pub(super) changes: bool,
     /// Whether the server refuses writes.
@@ -21,9 +24,11 @@ pub(super) struct Rough {
 
 impl Rough {
     pub(super) fn new(is_rough: bool, random: &mut Random) -> Rough {
+        let is_dense = is_rough && random.one_in(3);
         Rough {
             is_rough,
-            changes: is_rough && random.one_in(2),
+            is_dense,
+            changes: is_dense || is_rough && random.one_in(2),
             denies: is_rough && random.one_in(2),
             margin: if is_rough && random.one_in(2) { 10_000_000 } else { 0 },
             announced: BTreeMap::new(),
@@ -62,7 +67,7 @@ impl Simulation {
         if let Some(held) = client.holds.filter(|_| releases) {
             client.ticket.name = self.history[held].ticket.name.clone();
         } else if self.now < CALM {
-            if self.random.one_in(4) {
+            if self.random.one_in(if self.rough.is_dense { 2 } else { 4 }) {
                 let modes = [Mode::Shared, Mode::Exclusive];
                 client.ticket.mode = modes[self.random.below(2) as usize];
             }
@@ -106,18 +111,51 @@ impl Simulation {
         (answer, changed)
     }
 
+    /// Draws whether a client that shares its name asks again when its requester's last ticket runs
+    /// out, and returns when.
+    pub(super) fn near_expiry(&mut self, id: usize) -> Option<Time> {
+        let client = &self.clients[id];
+        if !self.rough.is_rough
+            || !client.shares_name
+            || self.is_calm()
+            || !self.random.one_in(2) && !self.rough.is_dense
+        {
+            return None;
+        }
+        let is_its = |held: &&Held| held.requester == self.clients[id].requester;
+        let until = self.history.iter().filter(is_its).map(|held| held.to).max()?;
+        if self.rough.is_dense && self.random.one_in(3) {
+            return Some(self.now + self.random.below(5 * LIFE));
+        }
+        let at = until.saturating_sub(QUARTER / 8) + self.random.below(QUARTER / 2);
+        Some(at).filter(|at| *at > self.now)
+    }
+
+    /// Has the clients that share a name and have no process now ask again late.
+    fn be_quiet(&mut self) {
+        for id in 0..self.clients.len() {
+            let client = &self.clients[id];
+            if self.rough.is_dense && client.shares_name && client.process.is_none() {
+                let later = self.now + self.random.below(5 * LIFE);
+                self.act_at(id, later);
+            }
+        }
+    }
+
     /// Notes that a process which releases has sent a removal. Draws whether a process is killed
-    /// that has sent another one.
+    /// that has sent another one, or has marked its ticket as granted.
     pub(super) fn note_removal(&mut self, id: usize, number: u64, step: &Step) {
         match self.clients[id].process {
             Some(Process::Release(_)) => {
                 self.rough.releases.insert(number);
             }
-            Some(Process::Grab(_)) if matches!(step, Step::Remove(..)) && self.rough.is_rough => {
-                if !self.is_calm() && self.random.one_in(4) {
+            Some(Process::Grab(_)) if is_grave(step) && self.rough.is_rough => {
+                let often = if self.rough.is_dense { 2 } else { 4 };
+                if !self.is_calm() && self.random.one_in(often) {
                     self.clients[id].process = None;
                     let later = self.now + self.random.below(LIFE);
                     self.act_at(id, later);
+                    self.be_quiet();
                 }
             }
             Some(Process::Grab(_) | Process::Lock(_)) | None => {}
@@ -144,5 +182,15 @@ impl Simulation {
             let at = self.random.below(CALM);
             self.at(at, Event::Kill);
         }
+        for _ in 0..if self.rough.is_rough { self.random.below(16) } else { 0 } {
+            let at = self.random.below(CALM);
+            self.at(at, Event::Lead);
+        }
     }
+}
+
+/// Returns whether a step removes a ticket, or marks the own one as granted.
+fn is_grave(step: &Step) -> bool {
+    let is_granting = matches!(step, Step::Write(_, _, ticket, _) if ticket.is_granted);
+    is_granting || matches!(step, Step::Remove(..))
 }

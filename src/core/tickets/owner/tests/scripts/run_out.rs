@@ -3,128 +3,84 @@
 use super::super::simulated_bucket::{Bucket, Chances};
 use super::*;
 
-/// A server whose clock is ahead of that of the one before took over: the ticket seemed to have run
-/// out, and another had the lock while the requester relied on it.
-#[test]
-fn nor_does_the_ticket_that_follows_one_that_has_run_out() {
-    let mut grabber = process(false, 60, at(1));
-    let run_out = standing("ge", 9, 7, Ticket { lifetime: 60 * SECOND, ..ticket() });
-    list(&mut grabber, &[aged(run_out, 61)], 20, at(1));
-    let written = write(&mut grabber, 0, 21, at(1));
-    assert_eq!(written.lifetime, 60 * SECOND);
-    let shorter = standing("ge", 9, 7, Ticket { lifetime: SECOND, ..ticket() });
-    let mut grabber = process(false, 60, at(1));
-    list(&mut grabber, &[aged(shorter, 61)], 20, at(1));
-    assert_eq!(write(&mut grabber, 0, 21, at(1)).lifetime, 10 * SECOND);
+/// Returns the step of a process that finds this ticket run out, behind its own new one.
+fn step_behind(mode: Mode, old: &StoredTicket) -> Step {
+    let mut grabber =
+        process_of(Ticket { mode, ..ticket() }, ("boot", nothing()), false, 10, at(1));
+    list(&mut grabber, std::slice::from_ref(old), 20, at(1));
+    let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
+    list(&mut grabber, &[old.clone(), new], 21, at(1));
+    grabber.next(at(1))
 }
 
-/// As above: another process had renewed the ticket after the own one was written, for longer. The
-/// own one was removed before that one had run out, where its process had died.
+/// A server whose clock is ahead of that of the one before took over: the ticket seemed to have run
+/// out, and another had the lock while a process of the requester relied on it.
 #[test]
-fn a_ticket_that_seems_to_have_run_out_is_removed_behind_a_later_write_of_the_own_one() {
-    let [short, long] = [10 * SECOND, 60 * SECOND];
-    for (revision, lifetime, is_removed) in
-        [(22, short, true), (24, short, false), (22, long, false)]
-    {
-        let mut grabber = process(false, 10, at(1));
-        list(&mut grabber, &[], 20, at(1));
-        let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
-        let old = |revision, lifetime| {
-            aged(standing("ge", revision, 7, Ticket { lifetime, ..ticket() }), 61)
-        };
-        list(&mut grabber, &[old(22, short), new], 22, at(1));
-        let new = write(&mut grabber, 21, 23, at(1));
-        list(&mut grabber, &[old(revision, lifetime), standing(NEW, 23, 21, new)], 24, at(1));
-        match (grabber.next(at(1)), is_removed) {
-            (Step::Remove(..), true) => {}
-            (Step::Write(_, _, written, ..), false) => assert_eq!(written.lifetime, lifetime),
-            (step, _) => panic!("{revision} {lifetime:?}: {step:?}"),
+fn a_ticket_that_has_run_out_is_not_continued_and_is_waited_for_in_each_mode() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for old_mode in [Mode::Exclusive, Mode::Shared] {
+            let old = standing("ge", 9, 7, Ticket { mode: old_mode, ..ticket() });
+            let step = step_behind(mode, &aged(old, 10));
+            assert!(matches!(step, Step::WriteNotes(..)), "{mode:?} {old_mode:?}: {step:?}");
         }
     }
 }
 
-/// An earlier ticket was restored, or the process that was to remove it was killed. The requester
-/// had been told of the later one: the term went back.
+/// A script whose time had run out, and which began anew on the same host, had the lock at once.
 #[test]
-fn a_ticket_that_was_granted_is_neither_given_up_nor_withdrawn_for_an_earlier_one() {
-    let first = standing("ge", 9, 7, ticket());
-    let granted = Ticket { is_granted: true, ..ticket() };
-    // There is no mark yet for the time that is asked for now.
-    let mut grabber = process(true, 9, at(1));
-    list(&mut grabber, &[first.clone(), standing("g2", 8, 8, granted)], 20, at(1));
-    let own = write(&mut grabber, 8, 21, at(1));
-    list(&mut grabber, &[first.clone(), standing("g2", 21, 8, own)], 21, at(1));
-    assert!(matches!(grabber.next(at(1)), Step::Remove(removed, _) if removed == first));
-    let denied = Written::Denied("a full stream".to_owned());
-    grabber.handle(Input::Written(denied.clone()), at(1));
-    rest(&mut grabber, at(2));
-    list(&mut grabber, &[first.clone(), standing("g2", 21, 8, ticket())], 21, at(2));
-    assert!(matches!(grabber.next(at(2)), Step::Remove(..)));
-    grabber.handle(Input::Written(denied), at(6));
-    let ended = ended(&grabber);
-    assert!(matches!(ended, Some(ToFront::Ended(End::Refused(..)))), "{ended:?}");
+fn a_ticket_is_removed_once_the_host_that_wrote_it_counts_it_as_run_out() {
+    let ms = Duration::from_millis(1);
+    for (runs_out, is_removed) in [
+        (runs_out("boot", at(1)), true),
+        (runs_out("boot", at(1).after(ms)), false),
+        (runs_out("another", at(1)), false),
+    ] {
+        for incarnation in [Incarnation(1), Incarnation(2)] {
+            let old = Ticket { runs_out: runs_out.clone(), incarnation, ..ticket() };
+            let step = step_behind(Mode::Exclusive, &aged(standing("ge", 9, 7, old), 10));
+            assert_eq!(matches!(step, Step::Remove(..)), is_removed, "{runs_out:?}: {step:?}");
+        }
+    }
 }
 
-/// An attempt in a loop left a ticket each time, until one had the names.
+/// The requester need not have seen a ticket that no server takes for young.
 #[test]
-fn a_process_that_waits_removes_earlier_tickets_of_its_requester_that_are_dead() {
-    let old = aged(standing("ge", 9, 7, ticket()), 61);
-    let after = |noted: (Revision, Observed), now: Instant| {
-        let mut grabber = process_of(ticket(), ("boot", noted), false, 10, now);
-        list(&mut grabber, &[other(6), old.clone()], 20, now);
-        let own = standing(NEW, 21, 21, write(&mut grabber, 0, 21, now));
-        list(&mut grabber, &[other(6), old.clone(), own], 21, now);
-        grabber
-    };
-    let mut first = after(nothing(), at(1));
-    let mut seen = noted(&mut first, at(1));
-    assert_eq!(queued(&first), (21, 1));
-    seen.forget(Revision(6));
-    let mut later = after((Revision(22), seen), at(1).after(Duration::from_millis(10_100)));
-    let removal = later.next(at(12));
-    assert!(matches!(&removal, Step::Remove(removed, _) if *removed == old), "{removal:?}");
+fn a_ticket_of_the_requester_is_removed_once_it_has_run_out_by_the_clock_of_each_server() {
+    for (age, incarnation, is_removed) in [(29, 1, false), (30, 1, true), (30, 2, false)] {
+        let old = Ticket { incarnation: Incarnation(incarnation), ..ticket() };
+        let step = step_behind(Mode::Exclusive, &aged(standing("ge", 9, 7, old), age));
+        assert_eq!(matches!(step, Step::Remove(..)), is_removed, "{age} {incarnation}: {step:?}");
+    }
 }
 
 /// The ticket that a server restores when it is killed was continued: two had the lock. Where the
-/// clocks of servers differ, it may look young.
+/// clocks of servers differ, it may look young. A later one of the same requester shows as well
+/// that it had ended: the term went back.
 #[test]
-fn a_ticket_that_has_run_out_is_not_continued_and_is_removed_once_the_names_are_had() {
-    for (age, is_granted, replaces) in [(10, false, 0), (9, false, 9), (9, true, 0)] {
-        let mut grabber = process(false, 10, at(1));
-        let old = aged(standing("ge", 9, 7, ticket()), age);
-        let later = Ticket { incarnation: Incarnation(2), is_granted, ..ticket() };
-        list(&mut grabber, &[old, standing("later", 8, 8, later)], 20, at(1));
+fn a_ticket_is_not_continued_if_a_later_one_was_granted() {
+    for (incarnation, mode, is_granted, replaces) in [
+        (2, Mode::Exclusive, false, 9),
+        (2, Mode::Exclusive, true, 0),
+        (1, Mode::Exclusive, false, 9),
+        (1, Mode::Exclusive, true, 8),
+        (1, Mode::Shared, true, 8),
+    ] {
+        let mut grabber =
+            process_of(Ticket { mode, ..ticket() }, ("boot", nothing()), false, 10, at(1));
+        let old = aged(standing("ge", 9, 7, Ticket { mode, ..ticket() }), 9);
+        let incarnation = Incarnation(incarnation);
+        let later = Ticket { incarnation, mode, is_granted, ..ticket() };
+        list(&mut grabber, &[old, standing("g2", 8, 8, later)], 20, at(1));
         write(&mut grabber, replaces, 21, at(1));
-    }
-    // A process of the same requester does not wait for the ticket. Others may wait for it.
-    for other in [None, Some(other(6))] {
-        let mut grabber = process(false, 10, at(1));
-        let old = aged(standing("ge", 9, 7, ticket()), 10);
-        let before: Vec<_> = other.clone().into_iter().chain([old.clone()]).collect();
-        list(&mut grabber, &before, 20, at(1));
-        let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
-        let behind: Vec<_> = before.into_iter().chain([new.clone()]).collect();
-        list(&mut grabber, &behind, 21, at(1));
-        if other.is_some() {
-            assert!(matches!(grabber.next(at(1)), Step::WriteNotes(..)), "it waits");
-            continue;
-        }
-        let new = standing(NEW, 22, 21, write(&mut grabber, 21, 22, at(1)));
-        list(&mut grabber, &[old.clone(), new.clone()], 22, at(1));
-        let Step::Remove(removed, _) = grabber.next(at(1)) else { panic!("it stays") };
-        assert_eq!(removed, old);
-        grabber.handle(Input::Written(Written::Stored(Revision(23))), at(1));
-        list(&mut grabber, &[new], 23, at(1));
-        grant(&mut grabber, (22, 21), at(1));
     }
 }
 
-/// Performs the steps of a process on a bucket, until it ends or the next step is of this kind.
-fn perform(grabber: &mut TicketOwner, bucket: &mut Bucket, now: Instant, until: fn(&Step) -> bool) {
-    bucket.now = now.since_boot().as_micros() as u64;
+/// Performs the steps of a process at a server whose clock is ahead by this, in microseconds.
+fn perform(grabber: &mut TicketOwner, bucket: &mut Bucket, ahead: u64, now: Instant) {
+    (bucket.now, bucket.ahead) = (now.since_boot().as_micros() as u64, ahead);
     for _ in 0..30 {
         let step = grabber.next(now);
-        if step == Step::Exit || until(&step) {
+        if step == Step::Exit {
             return;
         }
         let element = grabber.key_element();
@@ -134,36 +90,36 @@ fn perform(grabber: &mut TicketOwner, bucket: &mut Bucket, now: Instant, until: 
     panic!("it does not end: {:?}", grabber.next(now));
 }
 
-/// The process that had removed the ticket was killed before it was told of its own one, and a
-/// process that keeps no place withdrew that: others had the lock while the first process of the
-/// requester had it.
+/// The ticket of a process that had been told that it has the lock was removed for one that had run
+/// out, and one that keeps no place withdrew the next: others had the lock before V.
 #[test]
-fn nobody_withdraws_a_ticket_that_protects_another_process_of_the_requester() {
+fn no_process_of_the_requester_takes_the_lock_away_from_another() {
     let mut bucket = Bucket::new(1);
     let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: 10 * SECOND };
     bucket.answer(Step::WriteMark(mark, at(0)), "", Chances::default());
-    let begin = |nonce: u128, seconds: u32, requester: u128, withdraws: bool, now: Instant| {
+    let begin = |nonce: u128, seconds: u32, requester: u128, clock: &str, now: Instant| {
         let timing = timing(seconds * SECOND, 10_000).expect("times");
         let (lifetime, incarnation) = (seconds * SECOND, Incarnation(requester));
         let ticket = Ticket { lifetime, incarnation, attempt: (nonce as u64) << 9, ..ticket() };
         let owner = TicketOwner::new(timing, ticket, nonce, Some(Duration::ZERO), now);
-        owner.for_script(withdraws).with_notes("boot")
+        owner.for_script(nonce == 3).with_notes(clock)
     };
-    let never = |_: &Step| false;
-    let mut first = begin(1, 10, 1, false, at(1));
-    perform(&mut first, &mut bucket, at(1), never);
-    let valid_until = first.valid_until().expect("a ticket");
-    assert!(matches!(ended(&first), Some(ToFront::Granted { .. })) && valid_until > at(10));
-    // Another server leads, whose clock is ahead.
-    bucket.ahead = 9_000_000;
-    let mut second = begin(2, 10, 1, false, at(3));
-    perform(&mut second, &mut bucket, at(3), |step| matches!(step, Step::Remove(..)));
-    let removal = second.next(at(3));
-    assert!(matches!(removal, Step::Remove(..)), "{removal:?}");
-    bucket.answer(removal, "", Chances::default());
-    // There is no mark for 20 s.
-    perform(&mut begin(3, 20, 1, true, at(4)), &mut bucket, at(4), never);
-    let mut other = begin(4, 10, 2, false, at(5));
-    perform(&mut other, &mut bucket, at(5), never);
-    assert!(matches!(ended(&other), Some(ToFront::Waiting { .. })), "{:?}", ended(&other));
+    let mut perform = |mut grabber: TicketOwner, ahead: u64, now: Instant| {
+        perform(&mut grabber, &mut bucket, ahead, now);
+        (ended(&grabber), grabber.valid_until())
+    };
+    let (granted, valid_until) = perform(begin(1, 10, 1, "one", at(1)), 0, at(1));
+    assert!(matches!(granted, Some(ToFront::Granted { term: 2, .. })), "{granted:?}");
+    assert!(valid_until > Some(at(10)));
+    // Another server leads, whose clock is ahead. There is no mark for 20 s.
+    for (nonce, seconds, requester) in [(2, 10, 1), (3, 20, 1), (4, 10, 2)] {
+        let other = perform(begin(nonce, seconds, requester, "two", at(3)), 9_000_000, at(3)).0;
+        assert!(!matches!(other, Some(ToFront::Granted { .. })), "{nonce}: {other:?}");
+    }
+    // The host of the first process knows when V has passed.
+    for (nonce, ms, is_granted) in [(5, 10_050, false), (6, 10_150, true)] {
+        let now = at(1).after(Duration::from_millis(ms));
+        let message = perform(begin(nonce, 10, 2, "one", now), 9_000_000, now).0;
+        assert_eq!(matches!(message, Some(ToFront::Granted { .. })), is_granted, "{message:?}");
+    }
 }
