@@ -146,6 +146,10 @@ impl LockKey {
         let (key, began) = (&mut self.keys[seat.index()], sys::now());
         let entry = self.bucket.get(&key.key, deadline);
         let now = sys::now();
+        // The renewals of a holder give hints. Where none comes, that of a pause may be lost too.
+        if !key.is_held && (entry.is_err() || !key.hints.is_followed()) {
+            self.operator_reads.add(OperatorKey::Pause);
+        }
         let entry = entry.inspect_err(|_| key.hints.was_not_read(now, self.read_max));
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
         // A release must be noticed soon, and a take wait for reads half of the time at most. A

@@ -131,3 +131,21 @@ fn who_asks_can_have_the_requests_of_operators_read() {
         assert_eq!(reads.load(Ordering::Relaxed), due, "the pause and the switchover");
     }
 }
+
+/// The link of a leaf node was down while the agents were paused: an agent behind it was connected
+/// all the time, and took the lock of a dead holder in the pause.
+#[test]
+fn a_pause_is_read_after_each_read_that_no_hint_has_led_to() {
+    let waker = Waker::new().expect("a descriptor");
+    for (hinted, failures, due) in [(false, 0, 2), (false, 2, 2), (true, 0, 1), (true, 1, 2)] {
+        let (mut key, reads) = Flooded::key(vec![hint("k")], failures);
+        if hinted {
+            let told = key.watch(waker.as_fd(), None);
+            assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
+        }
+        let read = key.read(Seat::FIRST, sys::now());
+        assert_eq!(read.is_err(), failures > 0);
+        let _ = key.watch(waker.as_fd(), Some(sys::now().after(READ_MAX)));
+        assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures}");
+    }
+}
