@@ -19,8 +19,9 @@ use crate::core::{
     sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
+use crate::store::pause::{self, CurrentPause};
 use crate::store::tickets::entry::standing;
-use crate::store::{Entry, leases, pause, switchover};
+use crate::store::{Entry, leases, switchover};
 
 /// An entry, and how long ago it was written if the store tells.
 pub(super) type Aged<T> = (T, Option<Duration>);
@@ -89,13 +90,14 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
 pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, time: SystemTime) {
     for (entry, age) in entries {
         let Some(key) = entry.key.strip_prefix(pause::PREFIX) else { continue };
-        let standing = age.and_then(|age| pause::standing(&entry, age));
-        let Some(pause::CurrentPause { pause: standing, left }) = standing else { continue };
+        // As the agents take it, also where the store does not tell the age.
+        let standing = pause::standing(&entry, age.unwrap_or_default());
+        let Some(CurrentPause { pause, left }) = standing else { continue };
         of_agents(keys, key).paused = Some(PauseStatus {
             until: humantime::format_rfc3339_seconds(time + left).to_string(),
             expires_in_seconds: seconds(left),
-            by: standing.by,
-            reason: standing.reason,
+            by: pause.by,
+            reason: pause.reason,
             serial: pause::serial_of(&entry.content),
         });
     }

@@ -276,3 +276,23 @@ fn a_request_for_switchover_stands_for_the_lock_that_it_names() {
         assert!(found.is_none_or(|it| it.to == "h2" && it.by == "root@h3"));
     }
 }
+
+/// The clock of the server went back: agents that were started observed a pause that no status
+/// showed.
+#[test]
+fn a_pause_stands_as_agents_take_it() {
+    let headers = [
+        ("Putex-Life", "30000".to_owned()),
+        ("Putex-Nonce", "7".to_owned()),
+        ("Putex-Serial", "8".to_owned()),
+    ];
+    let (key, content) = ("putex.pause.web".to_owned(), Content::new(headers, b"kernel"));
+    let entry = Entry { key, revision: Revision(9), content };
+    for (age, left) in [(at(10_000), Some(20.0)), (at(30_000), None), (None, Some(30.0))] {
+        let mut all = Vec::new();
+        add_pauses(&mut all, vec![(entry.clone(), age)], SystemTime::UNIX_EPOCH);
+        let found = all.first().and_then(|status| status.paused.as_ref());
+        assert_eq!(found.map(|it| it.expires_in_seconds), left, "{age:?}");
+        assert!(found.is_none_or(|it| it.serial == 8 && it.reason == "kernel"));
+    }
+}
