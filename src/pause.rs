@@ -128,12 +128,12 @@ impl Process<'_> {
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
-        let (mut stood, mut serial) = (false, 0);
+        let (mut stood, mut serial, read) = (false, 0, last_read(&self.agents));
         loop {
             // Also where no pause stands: the write of one may come yet, and expects what stands.
             let ended = self.write_end(|found| {
                 stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
-                serial = stored::next_serial(found.map(|(entry, _)| entry));
+                serial = stored::next_serial(found.map(|(entry, _)| entry), read);
                 Some(stored::to_content(None, serial))
             })?;
             if let WriteEnd::Stands(_) = ended {
@@ -182,6 +182,7 @@ impl Process<'_> {
     /// that lasts still, or why it is refused.
     fn write(&mut self, own: &StoredPause) -> Result<Result<SerialAndReplaced, String>, Refusal> {
         let (key, mut replaced, mut serial) = (&self.request.key, None, 0);
+        let read = last_read(&self.agents);
         let bucket = &mut *self.operation.bucket;
         let of_key = stored::key_of(key);
         let written = write(bucket, &of_key, "the pause may be written", REACH_MAX, |found| {
@@ -197,7 +198,7 @@ impl Process<'_> {
                 ));
             }
             replaced = standing;
-            serial = stored::next_serial(found.map(|(entry, _)| entry));
+            serial = stored::next_serial(found.map(|(entry, _)| entry), read);
             Ok(stored::to_content(Some(own), serial))
         })?;
         Ok(match written {
@@ -216,8 +217,9 @@ impl Process<'_> {
         own: &StoredPause,
         before: Option<&StoredPause>,
     ) -> Result<&'static str, Refusal> {
+        let read = last_read(&self.agents);
         let ended =
-            self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, before))?;
+            self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, before, read))?;
         Ok(match (ended, before) {
             (WriteEnd::Stands(_), Some(_)) => "it is not made longer; the pause before stands",
             (WriteEnd::Stands(_), None) => "the pause is withdrawn",
@@ -241,14 +243,16 @@ impl Process<'_> {
 }
 
 /// Returns what is written in the place of the own pause, if that stands: the pause before, or its
-/// end. Another operator, whose longer pause was not acknowledged, may have written it again.
+/// end. Another operator, whose longer pause was not acknowledged, may have written it again. The
+/// agents have read entries up to the serial number `read`.
 fn withdrawal(
     standing: Option<&Entry>,
     own: &StoredPause,
     before: Option<&StoredPause>,
+    read: u64,
 ) -> Option<Content> {
     let is_own = stored::from_content(&standing?.content)?.number == own.number;
-    is_own.then(|| stored::to_content(before, stored::next_serial(standing)))
+    is_own.then(|| stored::to_content(before, stored::next_serial(standing, read)))
 }
 
 fn is_answered(status: Option<&KeyStatus>) -> bool {
@@ -260,6 +264,11 @@ fn note(agents: &mut Agents, status: &KeyStatus) {
     for agent in &status.agents {
         agents.insert((agent.token.clone(), agent.host.clone()), agent.clone());
     }
+}
+
+/// Returns the highest serial number that an agent has read.
+fn last_read(agents: &Agents) -> u64 {
+    agents.values().map(|agent| agent.pause).max().unwrap_or_default()
 }
 
 /// Returns lines without the times in them, which change all the time.

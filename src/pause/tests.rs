@@ -107,11 +107,11 @@ fn a_pause_is_withdrawn_that_another_operator_has_written_again() {
     let again = StoredPause { lasts: Duration::from_secs(9), ..own.clone() };
     let again = entry(Some(&again));
     for replacement in [None, Some(&before)] {
-        let written = withdrawal(Some(&again), &own, replacement);
+        let written = withdrawal(Some(&again), &own, replacement, 0);
         assert_eq!(written, Some(stored::to_content(replacement, serial + 1)));
     }
     for of_others in [entry(Some(&before)), entry(None)] {
-        assert_eq!(withdrawal(Some(&of_others), &own, None), None);
+        assert_eq!(withdrawal(Some(&of_others), &own, None, 0), None);
     }
-    assert_eq!(withdrawal(None, &own, None), None);
+    assert_eq!(withdrawal(None, &own, None, 0), None);
 }

@@ -51,12 +51,13 @@ pub(crate) fn serial_of(content: &Content) -> u64 {
     content.header(SERIAL).and_then(|serial| serial.parse().ok()).unwrap_or_default()
 }
 
-/// Returns the serial number of the entry that replaces this one. It is higher than those of lost
-/// entries too, unless the clock of this host is behind those of their writers.
-pub(crate) fn next_serial(replaced: Option<&Entry>) -> u64 {
+/// Returns the serial number of the entry that replaces this one, where agents have read entries up
+/// to the serial number `read`: the store may have lost those. It is higher than those of lost
+/// entries that other agents have read, unless the clock of this host is behind their writers'.
+pub(crate) fn next_serial(replaced: Option<&Entry>, read: u64) -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let replaced = replaced.map(|entry| serial_of(&entry.content)).unwrap_or_default();
-    replaced.saturating_add(1).max(clock.as_millis() as u64)
+    replaced.max(read).saturating_add(1).max(clock.as_millis() as u64)
 }
 
 /// Converts a pause, or its end, into the content of an entry of this serial number.
@@ -157,9 +158,11 @@ mod tests {
             let (key, content) = (key_of("web"), to_content(None, serial));
             Entry { key, revision: crate::core::Revision(1), content }
         };
-        let first = next_serial(None);
-        assert!(next_serial(Some(&entry(1))) >= first, "no lost one is as high");
-        assert_eq!(next_serial(Some(&entry(u64::MAX - 1))), u64::MAX);
+        let first = next_serial(None, 0);
+        assert!(next_serial(Some(&entry(1)), 0) >= first, "no lost one is as high");
+        for (replaced, read) in [(1, u64::MAX - 1), (u64::MAX - 1, 1)] {
+            assert_eq!(next_serial(Some(&entry(replaced)), read), u64::MAX);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A pause whose write comes late.
+//! A pause whose write comes late, and one that the store has lost.
 
 use std::path::PathBuf;
 
@@ -34,4 +34,35 @@ fn a_pause_whose_write_arrives_after_the_end_is_not_stored() {
         assert!(matches!(written, Written::Moved(_)), "{written:?}");
     }
     assert_eq!(site.answer(&["paused", "web"]), Some(1));
+}
+
+/// Regression: after a loss, a pause of two hours had the serial number of the lost one of an hour,
+/// and was said to be acknowledged by agents that observed the lost one. No end was acknowledged.
+#[test]
+fn the_number_of_a_pause_that_is_lost_is_not_given_again() {
+    let site = Site::in_directory();
+    let _agent = site.active_agent("h1", &["--key", "web"]);
+    let mut bucket = DirStore::new(PathBuf::from(&site.store[1]), "putex");
+    let (key, by) = ("putex.pause.web", || sys::now().after(PATIENCE));
+    let first = FirstKeys { subscribed: &[], read: &[key] };
+    bucket.open(OpenMode::ReadOnly, first, by()).expect("it opens");
+    // The clock of the host of an operator was years ahead.
+    let headers = [("KV-Operation", "DEL"), ("Putex-Serial", "9000000000000")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let end = Content { headers, payload: Vec::new() };
+    let written = bucket.write(key, Expected::Key(Revision(0)), &end, Stays::Kept, by());
+    assert!(matches!(written, Written::Stored(_)), "{written:?}");
+    let file = PathBuf::from(&site.store[1]).join("putex/putex.pause.web.key");
+    let copy = std::fs::read(&file).expect("the entry of the end");
+    let of_agent = |member: &str| site.json(&[])["keys"][0]["agents"][0][member].clone();
+    let mut serials = Vec::new();
+    for lasts in ["1h", "2h"] {
+        let paused = site.run(&["pause", "--for", lasts, "web"]);
+        assert_eq!((paused.status, of_agent("paused")), (Some(0), true.into()), "{paused:?}");
+        serials.push(of_agent("pause").as_u64());
+        std::fs::write(&file, &copy).expect("the store is an earlier one");
+    }
+    assert!(serials[1] > serials[0], "{serials:?}");
+    let resumed = site.run(&["resume", "web"]);
+    assert_eq!((resumed.status, of_agent("paused")), (Some(0), false.into()), "{resumed:?}");
 }
