@@ -93,7 +93,7 @@ struct Process<'a> {
 impl Process<'_> {
     fn pause(&mut self, status: &KeyStatus, own: &StoredPause) -> Result<Ended, Refusal> {
         let reasons = why_not(status);
-        if !reasons.is_empty() {
+        if !reasons.is_empty() || !self.may_ask() {
             return Ok(self.operation.refuse(&reasons));
         }
         // The pause is written later: the store has its exact end.
@@ -144,11 +144,16 @@ impl Process<'_> {
             self.operation.tell(Level::Warn, "no pause stands");
         }
         let lacking = self.wait_for(|status, agents| unended(status, agents, serial))?;
-        if lacking.is_empty() {
+        if lacking.is_empty() && self.may_ask() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
-        let last = "the pause is ended; what is named here goes on later".to_owned();
+        let last = "the pause is ended; who has not acknowledged that goes on later".to_owned();
         Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
+    }
+
+    /// Returns whether this user may ask agents: what they do is not known otherwise.
+    fn may_ask(&self) -> bool {
+        self.operation.reader.why_not_asked().is_none()
     }
 
     /// Waits until nothing is lacking, and tells the agents again and again that the pause has

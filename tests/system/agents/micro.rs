@@ -58,8 +58,13 @@ impl Host {
 
     /// The status of the key, with the settings of this host.
     fn status(&self) -> Run {
+        self.operate(&["status"])
+    }
+
+    /// Runs a command of an operator for the key.
+    fn operate(&self, words: &[&str]) -> Run {
         let mut command = self.sandbox.putex();
-        command.args(["status", "--bucket", "locks", "--inbox-prefix", "_INBOX.agent", "web"]);
+        command.args(words).args(["--bucket", "locks", "--inbox-prefix", "_INBOX.agent", "web"]);
         self.sandbox.run(command.env("NATS_URL", &self.url))
     }
 }
@@ -284,5 +289,16 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
         let why = "the agents cannot be asked what they do: ";
         let line = run.shown.lines().find(|line| line.starts_with(why)).expect(&run.shown);
         assert!(line.contains("Publish to \"$SRV.STATS.putex\""), "{run:?}");
+        // Where nobody held the lock, it was said that agents had acknowledged its pause.
+        for mut agent in [agent, second, third] {
+            agent.signal(Signal::TERM);
+            until_true("the end of the agent", || !agent.runs());
+        }
+        let words = ["pause", "--for", "1h"];
+        for words in [&words[..], &["resume"]] {
+            let run = whole.operate(words);
+            assert!(run.status == Some(75) && run.said.contains(why), "{run:?}");
+            assert_eq!(ops.operate(&["status", "-e", "paused"]).status, Some(1), "{words:?}");
+        }
     }
 }
