@@ -38,6 +38,25 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     assert_eq!(lacking(Some(&dead), &others, SERIAL), Vec::<String>::new(), "it is dead");
 }
 
+/// Both hosts of a cloned machine have one name and one token. The pause of two such agents was
+/// reported as acknowledged when one of them had read it.
+#[test]
+fn two_agents_of_one_token_do_not_count_as_one_that_has_acknowledged() {
+    let instance = |incarnation: &str| AgentStatus {
+        incarnation: incarnation.to_owned(),
+        ..AgentStatus::of_candidate("h1")
+    };
+    let lacking = |instances: &[&str]| {
+        let answers = instances.iter().map(|it| instance(it)).collect();
+        let status = KeyStatus::of_agents(&[("h1", HolderState::Active)], answers);
+        lacking(Some(&status), &agents(&[("h1", Ok(9), AgentState::Active)]), SERIAL)
+    };
+    let due = "h1: two agents have this token; give each its own --token";
+    assert_eq!(lacking(&["a", "b"]), [due]);
+    assert_eq!(lacking(&["a", "a"]), Vec::<String>::new(), "an answer that came twice");
+    assert_eq!(lacking(&["b"]), Vec::<String>::new(), "the agent was upgraded");
+}
+
 #[test]
 fn a_holder_of_another_version_is_not_paused() {
     let mut status = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
