@@ -52,6 +52,8 @@ struct Opened {
     store: Box<dyn Bucket>,
     /// Why it cannot be read, if so.
     fault: Option<String>,
+    /// Whether it does not exist.
+    is_missing: bool,
     met: Vec<ClusterServer>,
     found: Inspection,
     findings: Vec<Finding>,
@@ -74,15 +76,16 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
         Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
         Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
     };
-    let keys = read_agents(args, &mut opened);
-    let (timing, from) = timing_of(args, keys.as_deref().unwrap_or_default());
+    let read = read_agents(args, &mut opened);
+    let keys = read.as_ref().map_or(&[][..], |read| &read.keys);
+    let (timing, from) = timing_of(args, keys);
     let mut findings = of_bucket(args, &mut opened, timing);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
     let missing: Vec<_> = due.iter().filter(is_missing).collect();
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
     let place = |finding: &Finding| due.iter().position(|name| *name == finding.name);
     findings.sort_by_key(place);
-    findings.extend(of_agents(args, keys));
+    findings.extend(of_agents(args, read, opened.is_missing));
     findings.extend(host::judge(timing, args.device.as_ref()));
     let drift_ppm = timing.drift_ppm();
     let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm, from };
@@ -122,6 +125,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
     let opened = open_existing(&mut store, sys::now().after(within));
+    let is_missing = merged.is_ok() && matches!(opened, Ok(None));
     let (found, fault) = match merged {
         Ok(found) => (found, not_readable(opened.map(|info| info.is_some()))),
         Err(error) => (Inspection::default(), Some(error.text)),
@@ -131,7 +135,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
         met = answered;
     }
     findings.push(store::servers(&met, found.replicas.unwrap_or(1)));
-    Ok(Opened { store: Box::new(store), fault, met, found, findings })
+    Ok(Opened { store: Box::new(store), fault, is_missing, met, found, findings })
 }
 
 /// Returns what a server says of itself at the beginning of a connection.
@@ -144,7 +148,7 @@ fn met_of(info: &ServerInfo) -> ClusterServer {
 fn not_readable(opened: StoreResult<bool>) -> Option<String> {
     match opened {
         Ok(true) => None,
-        Ok(false) => Some("the bucket does not exist yet".to_owned()),
+        Ok(false) => Some("the bucket does not exist".to_owned()),
         Err(error) => Some(error.text),
     }
 }
@@ -157,14 +161,22 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     let text = format!("{}: for agents of this host only", dir.display());
     let finding = match &fault {
         None => Finding::ok("bucket", text),
-        Some(why) => Finding::unknown("bucket", why.clone(), "an agent makes it"),
+        Some(_) => store::no_bucket(&args.bucket.name),
     };
     let (store, met, found) = (Box::new(store), Vec::new(), Inspection::default());
-    Ok(Opened { store, fault, met, found, findings: vec![finding] })
+    let is_missing = fault.is_some();
+    Ok(Opened { store, fault, is_missing, met, found, findings: vec![finding] })
+}
+
+/// The records of agents, and whether they may be asked.
+struct Agents {
+    keys: Vec<KeyStatus>,
+    /// Why this user may not ask them, if so.
+    not_asked: Option<String>,
 }
 
 /// Returns what stands under the keys of agents, or why that could not be read.
-fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Vec<KeyStatus>, Finding> {
+fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Agents, Finding> {
     let not_read = |text: &str| format!("not asked: {text}");
     if let Some(fault) = &opened.fault {
         return Err(Finding::unknown("agents", not_read(fault), LATER));
@@ -192,7 +204,7 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Vec<KeyStatus>,
         if keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
             || sys::now().since(began) >= reader.longest_wait()
         {
-            return Ok(keys);
+            return Ok(Agents { keys, not_asked: reader.why_not_asked().cloned() });
         }
     }
 }
@@ -204,17 +216,29 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
     tokens.len() == agents.len() && agents.iter().all(|agent| agent.guard_up)
 }
 
-/// Returns the findings about the agents.
-fn of_agents(args: &DoctorArgs, keys: Result<Vec<KeyStatus>, Finding>) -> Vec<Finding> {
-    let keys = match keys {
-        Err(finding) => return vec![finding],
-        Ok(keys) => keys,
+/// Returns the findings about the agents. `is_missing`: the bucket does not exist.
+fn of_agents(args: &DoctorArgs, read: Result<Agents, Finding>, is_missing: bool) -> Vec<Finding> {
+    let Agents { keys, not_asked } = match (read, &args.key) {
+        (Err(finding), Some(key)) if is_missing => {
+            return vec![finding.of_key(key), agents::no_bucket().of_key(key)];
+        }
+        (Err(finding), _) => return vec![finding],
+        (Ok(read), _) => read,
     };
+    let findings = of_keys(args, &keys);
+    match not_asked {
+        None => findings,
+        Some(why) => findings.into_iter().map(|it| agents::without_answers(it, &why)).collect(),
+    }
+}
+
+/// Returns the findings about the agents of these keys.
+fn of_keys(args: &DoctorArgs, keys: &[KeyStatus]) -> Vec<Finding> {
     let given = args.is_timing_given.then(|| {
         let timing = args.timing;
         (timing.renewal().as_millis() as u64, timing.failures(), timing.confirmations())
     });
-    if let ([], Some(key)) = (&keys[..], &args.key) {
+    if let ([], Some(key)) = (keys, &args.key) {
         return agents::unknown_key(key);
     }
     if keys.is_empty() {
@@ -241,7 +265,7 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 
 /// Measures the bucket, and returns all findings about it.
 fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Finding> {
-    let Opened { store, fault, met, found, findings } = opened;
+    let Opened { store, fault, met, found, findings, .. } = opened;
     let mut findings = std::mem::take(findings);
     if let Some(replicas) = found.replicas {
         findings.extend(store::replicas(&args.bucket.name, found));

@@ -48,6 +48,30 @@ pub(super) fn unknown_key(key: &str) -> Vec<Finding> {
     [no_agent(), nobody_would()].into_iter().map(|finding| finding.of_key(key)).collect()
 }
 
+/// Returns the finding about a key in a bucket that does not exist.
+pub(super) fn no_bucket() -> Finding {
+    let text = "nobody has the lock: the bucket does not exist";
+    Finding::bad("standby", Level::Critical, text, "start the agents of this key, or see bucket")
+}
+
+/// Returns a finding as it is to be told when this user may not ask the agents, for this reason:
+/// what rests on their answers is not known.
+pub(super) fn without_answers(finding: Finding, why: &str) -> Finding {
+    let is_of_bucket = match finding.name {
+        "agents" => finding.text.contains(NOT_RENEWED),
+        name => name == "agreement" || name == "pause",
+    };
+    if is_of_bucket {
+        return finding;
+    }
+    let advice = "see the rights that putex help doctor names";
+    let text = format!("not asked: {why}");
+    Finding { key: finding.key, ..Finding::unknown(finding.name, text, advice) }
+}
+
+/// The words for a holder that is gone, as the bucket shows.
+const NOT_RENEWED: &str = "does not renew its lock";
+
 fn no_agent() -> Finding {
     let advice = "start an agent of this key, or name another KEY";
     Finding::bad("agents", Level::Warning, "no agent answers, and nobody has the lock", advice)
@@ -74,12 +98,11 @@ fn answers(status: &KeyStatus) -> Finding {
     let is_paused = status.paused.is_some();
     let silent = joined(holders.iter().filter(|it| !status.answers(it)).map(|it| &*it.token));
     if !overdue.is_empty() && is_paused {
-        let text = format!(
-            "{overdue} does not renew its lock, and nobody takes it over before the pause is over"
-        );
+        let text =
+            format!("{overdue} {NOT_RENEWED}, and nobody takes it over before the pause is over");
         Finding::bad("agents", Level::Critical, text, "putex resume ends the pause")
     } else if !overdue.is_empty() {
-        let text = format!("{overdue} does not renew its lock: it is dead, or cut off");
+        let text = format!("{overdue} {NOT_RENEWED}: it is dead, or cut off");
         Finding::bad("agents", warning, text, "putex status says who takes over, and when")
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");

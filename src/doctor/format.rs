@@ -49,7 +49,12 @@ impl Report {
                 1 => ", 1 warning".to_owned(),
                 count => format!(", {count} warnings"),
             };
-            said.insert(0, format!("bucket {} is fit{warnings}", self.bucket));
+            // Its finding follows.
+            let bucket = match told.iter().any(|finding| finding.name == "bucket") {
+                true => "nothing is critical".to_owned(),
+                false => format!("bucket {} is fit", self.bucket),
+            };
+            said.insert(0, bucket + &warnings);
         }
         let is_unknown = |it: &&Finding| it.level == Level::Unknown && !it.ignored;
         let unknown = self.findings.iter().filter(is_unknown);

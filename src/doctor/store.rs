@@ -78,8 +78,7 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
     let remarks = found.warnings.iter().map(|text| text.strip_prefix(&*start).unwrap_or(text));
     let remarks: Vec<_> = remarks.collect();
     if found.created.is_none() {
-        let text = format!("{name} does not exist yet");
-        return Finding::unknown("bucket", text, "an agent makes it; measure again then");
+        return no_bucket(name);
     }
     match &remarks[..] {
         [] => Finding::ok("bucket", format!("{name} is as putex makes it")),
@@ -88,6 +87,12 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
             Finding::bad("bucket", Level::Warning, remarks.join("; "), advice)
         }
     }
+}
+
+/// Returns the finding about a bucket that does not exist. A misspelt name looks the same.
+pub(super) fn no_bucket(name: &str) -> Finding {
+    let advice = "run putex init or an agent, which make it; or write the --bucket of the agents";
+    Finding::bad("bucket", Level::Warning, format!("{name} does not exist"), advice)
 }
 
 /// Returns the finding about a bucket that no agent uses, and why.

@@ -322,6 +322,33 @@ fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
     );
 }
 
+/// A user that may not ask the agents was told that no agent would take the lock.
+#[test]
+fn what_agents_would_say_is_not_known_to_a_user_that_may_not_ask_them() {
+    let judged = |status: &KeyStatus| {
+        let all = judge(status, None).into_iter();
+        all.map(|it| agents::without_answers(it, "no right")).collect::<Vec<_>>()
+    };
+    let held = judged(&KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new()));
+    for name in ["agents", "standby", "active", "twins", "service"] {
+        let finding = held.iter().find(|it| it.name == name).expect(name);
+        assert_eq!((finding.level, &*finding.text), (Level::Unknown, "not asked: no right"));
+        assert_eq!(finding.key.as_deref(), Some("web"));
+    }
+    assert_eq!(level_of(&held, "pause"), Level::Ok, "the bucket says so");
+    let dead = judged(&KeyStatus::of_agents(&[("h1", HolderState::Overdue)], Vec::new()));
+    assert_eq!(level_of(&dead, "agents"), Level::Warning, "the bucket says so");
+}
+
+/// A bucket of a misspelt name was called fit.
+#[test]
+fn a_bucket_that_does_not_exist_is_not_called_fit() {
+    let report = report(vec![store::no_bucket("loks")], &[]);
+    assert_eq!(report.status(), 0);
+    let due = "PUTEX OK - nothing is critical, 1 warning; bucket: loks does not exist\n";
+    assert!(report.text().starts_with(due), "{}", report.text());
+}
+
 /// A hub and a leaf without domains had two buckets of one name, and both agents ran.
 #[test]
 fn more_active_agents_than_seats_and_two_buckets_of_one_name_are_critical() {

@@ -284,10 +284,13 @@ fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     let hosts = [(); 3].map(|()| Host::beside(&server));
     let key = ["web"];
     let (report, status) = hosts[0].doctor(&[]);
-    report.assert("bucket", "unknown", "putex does not exist yet");
+    report.assert("bucket", "warning", "putex does not exist");
     assert_eq!(status, Some(0), "a warning, there is no watchdog device: {report:#?}");
     let (_, status) = hosts[0].doctor(&["--strict"]);
     assert_eq!(status, Some(1));
+    let (report, status) = hosts[0].doctor(&key);
+    report.assert("standby", "critical", "nobody has the lock: the bucket does not exist");
+    assert_eq!(status, Some(2));
     let first = hosts[0].agent("h1", &FAST, &[]);
     first.wait_for_any(&["the service runs here"]);
     let (report, _) = hosts[2].doctor(&key);
@@ -388,4 +391,9 @@ fn where_nothing_can_be_measured_it_is_said_and_what_is_forbidden_is_unknown() {
     report.assert("write", "unknown", "Permissions Violation");
     report.assert("read", "ok", "of 50");
     report.assert("server", "ok", &server.version());
+    let (report, status) = of("reader").doctor(&["web"]);
+    for name in ["agents", "standby"] {
+        report.assert(name, "unknown", "not asked: ");
+    }
+    assert_eq!(status, Some(0));
 }
