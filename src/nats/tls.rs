@@ -171,6 +171,11 @@ pub(super) fn judge(error: &Error) -> StoreError {
             CertificateError::NotValidYetContext { .. } => {
                 Kind::Unfit.error("its certificate is not valid yet, by the clock here")
             }
+            // A certificate that openssl made with -x509, for example.
+            other if format!("{other:?}").contains("CaUsedAsEndEntity") => Kind::Unsafe.error(
+                "its certificate is that of an authority (CA:TRUE): give the server one that an \
+                 authority has signed, with CA:FALSE",
+            ),
             other => Kind::Unsafe.error(sanitize(&format!("its certificate is refused: {other}"))),
         },
         // Some alerts name the reason why the server refuses the client certificate.

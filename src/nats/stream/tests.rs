@@ -3,7 +3,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustix::net::sockopt;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
@@ -24,6 +24,17 @@ struct Ends {
 
 impl Ends {
     fn new() -> Ends {
+        let mut ends = Ends::connect(sessions(IsCa::NoCa));
+        while ends.stream.continue_handshake().expect("agreed").is_some() {
+            ends.serve();
+        }
+        // The last message of the handshake: unread bytes would make its close a reset.
+        ends.serve();
+        ends
+    }
+
+    /// Connects both ends; the handshake has not begun.
+    fn connect((session, server): (Session, ServerConnection)) -> Ends {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         // An accepted socket inherits this size, and the kernel leaves it as it is.
         sockopt::set_socket_recv_buffer_size(&listener, BUFFER).expect("an option");
@@ -33,15 +44,8 @@ impl Ends {
         near.set_nonblocking(true).expect("an option");
         let (far, _) = listener.accept().expect("a connection");
         far.set_nonblocking(true).expect("an option");
-        let (session, server) = sessions();
         let stream = Stream { tcp: near, tls: Some(session.into()) };
-        let mut ends = Ends { stream, tls: server, tcp: far };
-        while ends.stream.continue_handshake().expect("agreed").is_some() {
-            ends.serve();
-        }
-        // The last message of the handshake: unread bytes would make its close a reset.
-        ends.serve();
-        ends
+        Ends { stream, tls: server, tcp: far }
     }
 
     /// Lets the server read and write what it can, and returns what it received.
@@ -82,9 +86,10 @@ impl Ends {
     }
 }
 
-fn sessions() -> (Session, ServerConnection) {
+fn sessions(is_ca: IsCa) -> (Session, ServerConnection) {
     let names = vec!["localhost".to_owned()];
-    let params = CertificateParams::new(names).expect("a name");
+    let mut params = CertificateParams::new(names).expect("a name");
+    params.is_ca = is_ca;
     let key = KeyPair::generate().expect("a key");
     let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -170,4 +175,19 @@ fn bytes_that_are_not_tls_are_a_failure_of_it() {
         }
     };
     assert_eq!(stream_error(error).kind, Kind::Unsafe);
+}
+
+/// The certificate of `openssl req -x509` is one; the text was a word of the TLS library.
+#[test]
+fn the_certificate_of_an_authority_is_refused_with_what_to_do() {
+    let mut ends = Ends::connect(sessions(IsCa::Ca(BasicConstraints::Unconstrained)));
+    let error = loop {
+        match ends.stream.continue_handshake() {
+            Ok(Some(_)) => ends.serve(),
+            outcome => break outcome.expect_err("refused"),
+        };
+    };
+    let error = stream_error(error);
+    assert_eq!(error.kind, Kind::Unsafe);
+    assert!(error.text.contains("that of an authority (CA:TRUE): give the server"), "{error:?}");
 }
