@@ -282,9 +282,12 @@ fn why_no_option(written: &str, of: Subcommand) -> String {
     }
     let flags = FLAGS.iter().filter(|flag| flag.is_written(written));
     let takers = flags.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
-    let takers = takers.take(TAKERS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+    let mut takers = takers.collect::<Vec<_>>();
+    let others = if takers.len() > TAKERS_SHOWN_MAX { " and others" } else { "" };
+    takers.truncate(TAKERS_SHOWN_MAX);
     if !takers.is_empty() {
-        return format!("not an option of putex {}, but of {takers}", of.name());
+        let takers = takers.join(", ");
+        return format!("not an option of putex {}, but of {takers}{others}", of.name());
     }
     let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
     format!("no such option{nearest}; see putex {} --help", of.name())

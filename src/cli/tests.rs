@@ -333,6 +333,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("timing --drift -1", "--drift: -1: is not a rate; write 1, 1%"),
         ("lok path", "lok: no such command; the nearest is lock"),
         ("timing --key web", "--key: not an option of putex timing"),
+        ("status -q web", "-q: not an option of putex status, but of agent, check, finish and oth"),
         ("--key", "--key: its value is missing; write --key KEY"),
         ("lokc -n db true", "lokc: no such command; the nearest is lock; see putex help"),
         ("lokc db true x", "lokc: no such command; the nearest is lock"),
