@@ -6,6 +6,7 @@
 
 mod held;
 mod hints;
+mod hosts;
 mod late;
 mod rough;
 
@@ -70,9 +71,7 @@ struct Client {
     shares_name: bool,
     timing: LockTiming,
     ticket: Ticket,
-    boot: u64,
-    ppm: i64,
-    offset: Time,
+    host: hosts::Host,
     process: Option<Process>,
     /// The number of the process, what it has subscribed to, and the hints that it has not read.
     process_number: u64,
@@ -106,19 +105,6 @@ pub(super) struct Simulation {
 }
 
 impl Client {
-    fn local(&self, at: Time) -> Instant {
-        let at = i128::from(at + self.offset);
-        let micros = at + at * i128::from(self.ppm) / 1_000_000;
-        Instant::from_boot(Duration::from_micros(micros as u64))
-    }
-
-    /// The true time at which the clock shows that instant, not before.
-    fn true_time(&self, at: Instant) -> Time {
-        let local = at.since_boot().as_micros() as i128;
-        let at = local * 1_000_000 / i128::from(1_000_000 + self.ppm) + 1;
-        (at as u64).saturating_sub(self.offset)
-    }
-
     fn element(&self) -> String {
         match &self.process {
             Some(Process::Lock(owner) | Process::Grab(owner)) => owner.key_element(),
@@ -168,9 +154,7 @@ impl Simulation {
                 shares_name,
                 timing,
                 ticket,
-                boot: random.below(1 << 40),
-                ppm: random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64,
-                offset: random.below(1_000 * QUARTER),
+                host: hosts::Host::new(id, &mut random),
                 process: None,
                 process_number: 0,
                 watched: BTreeSet::new(),
@@ -184,7 +168,10 @@ impl Simulation {
                 floor: (0, 0),
             }
         });
-        let clients: Vec<_> = clients.collect();
+        let mut clients: Vec<_> = clients.collect();
+        if is_rough {
+            hosts::share(&mut clients, &mut random);
+        }
         let mut bucket = Bucket::new(1);
         let rough = rough::Rough::new(is_rough, &mut random);
         bucket.margin = rough.margin;
@@ -240,7 +227,8 @@ impl Simulation {
             _ => 0,
         };
         // From two hosts in turn, single attempts remove nobody.
-        let wait = if is_calm && !is_alone { 6 * LIFE } else { wait };
+        let is_noted = !self.clients[id].host.clock().is_empty();
+        let wait = if is_calm && !(is_alone && is_noted) { 6 * LIFE } else { wait };
         let withdraws = !is_calm && self.withdraws(is_alone);
         self.change_request(id, releases);
         let life = if self.is_wiped { LIFE } else { LIFE * self.lives() };
@@ -257,7 +245,8 @@ impl Simulation {
         }
         client.process = Some(if client.is_lock {
             let ticket = client.ticket.clone();
-            Process::Lock(Box::new(TicketOwner::new(client.timing, ticket, nonce, None, now)))
+            let owner = TicketOwner::new(client.timing, ticket, nonce, None, now);
+            Process::Lock(Box::new(owner.with_notes(&client.host.clock())))
         } else if releases {
             let whose = Whose::Own(client.ticket.incarnation);
             Process::Release(Box::new(Releaser::new(client.ticket.name.clone(), whose, now)))
@@ -265,7 +254,7 @@ impl Simulation {
             let ticket = Ticket { attempt: number << 20, ..client.ticket.clone() };
             let wait = Some(Duration::from_micros(wait));
             let owner = TicketOwner::new(client.timing, ticket, nonce, wait, now);
-            let clock = format!("{id}.{}", client.boot);
+            let clock = client.host.clock();
             Process::Grab(Box::new(owner.for_script(withdraws).with_notes(&clock)))
         });
         if matches!(client.process, Some(Process::Release(_))) && is_alone {
@@ -281,10 +270,7 @@ impl Simulation {
         if !self.is_calm() && self.random.one_in(often) {
             // The process is killed; now and then the host with it.
             if self.random.one_in(3) {
-                self.let_go(id);
-                self.clients[id].boot += 1;
-                self.clients[id].offset = self.random.below(1_000 * QUARTER);
-                self.clients[id].process = None;
+                self.reboot(id);
             } else if !self.clients[id].is_lock {
                 self.clients[id].process = None;
             }
@@ -369,8 +355,7 @@ impl Simulation {
         if self.is_calm() || !self.random.one_in(12) {
             let is_of_clock = matches!(step, Step::Open(_) | Step::WriteNotes(..));
             let client = &self.clients[id];
-            let clock = || format!("{id}.{}", client.boot);
-            let element = if is_of_clock { clock() } else { client.element() };
+            let element = if is_of_clock { client.host.clock() } else { client.element() };
             self.note_removal(id, number, &step);
             self.at(self.now + there, Event::Arrive(id, number, step, element));
         }

@@ -2,6 +2,7 @@
 
 mod late;
 mod run_out;
+mod several;
 
 use super::*;
 use crate::core::observed::Observed;
