@@ -169,7 +169,11 @@ impl TicketOwner {
             // was old.
             Written::Moved(_) => {
                 self.seen.forget(at);
-                self.next_removal(now);
+                match blockers.len() {
+                    // A server that is behind shows the same ticket again.
+                    ..=1 => self.rest(now, Phase::Listing),
+                    _ => self.next_removal(now),
+                }
             }
             // Others may remove it, or this owner later: the store says the same again soon.
             Written::Denied(why) => {

@@ -81,7 +81,9 @@ fn what_has_moved_is_not_removed_again_because_an_old_listing_shows_it_unmoved()
     let (mut owner, now) = behind_dead(3, 1);
     assert!(matches!(owner.next(now), Step::Remove(..)));
     owner.handle(Input::Written(Written::Moved(None)), now);
-    assert!(matches!(owner.next(now), Step::List(..)));
-    owner.handle(listed(&owner, (Revision(100), Revision(102)), 1), now);
-    assert!(!matches!(owner.next(now), Step::Remove(..)));
+    let Step::Rest(later) = owner.next(now) else { panic!("no pause") };
+    owner.handle(Input::Rested, later);
+    assert!(matches!(owner.next(later), Step::List(..)));
+    owner.handle(listed(&owner, (Revision(100), Revision(102)), 1), later);
+    assert!(!matches!(owner.next(later), Step::Remove(..)));
 }

@@ -53,6 +53,22 @@ fn a_ticket_of_the_requester_is_removed_once_it_has_run_out_by_the_clock_of_each
     }
 }
 
+/// A server that was behind showed the old entry again and again: it was listed and removed without
+/// an end.
+#[test]
+fn a_ticket_that_has_run_out_and_is_not_removed_is_listed_again_after_a_pause() {
+    let old = Ticket { runs_out: runs_out("boot", at(1)), ..ticket() };
+    let old = aged(standing("ge", 9, 7, old), 10);
+    let mut grabber = process(false, 10, at(1));
+    list(&mut grabber, std::slice::from_ref(&old), 20, at(1));
+    let new = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));
+    list(&mut grabber, &[old, new], 21, at(1));
+    assert!(matches!(grabber.next(at(1)), Step::Remove(..)));
+    grabber.handle(Input::Written(Written::Moved(None)), at(1));
+    let step = grabber.next(at(1));
+    assert!(matches!(step, Step::Rest(until) if until > at(1)), "{step:?}");
+}
+
 /// The ticket that a server restores when it is killed was continued: two had the lock. Where the
 /// clocks of servers differ, it may look young. A later one of the same requester shows as well
 /// that it had ended: the term went back.
