@@ -10,9 +10,13 @@ use crate::support::clock::{now, observe_for, until_true};
 use crate::support::sandbox::Run;
 
 impl Site {
-    /// Pauses the agents.
+    /// Pauses the agents once one of them says that the service runs: a service is up before its
+    /// start has ended.
     #[track_caller]
     fn pause(&self, words: &[&str]) {
+        until_true("an agent that says that the service runs", || {
+            self.run(&["status", "--json", "web"]).shown.contains(r#""service":"up""#)
+        });
         let paused = self.run(&[&["pause"], words, &["web"]].concat());
         assert_eq!((paused.status, &*paused.said), (Some(0), ""), "{paused:?}");
         assert!(paused.shown.starts_with("until=20"), "{paused:?}");
