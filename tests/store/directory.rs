@@ -291,12 +291,12 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
         asleep.read(Seat::FIRST, soon()).expect("it reads");
         let watcher = AtomicU32::new(0);
         let watched = thread::scope(|scope| {
-            // The record may go first, which is a hint, and a true one.
+            // The record may go first, which is a hint, and a true one. The pause is read before.
             let watch = scope.spawn(|| {
                 watcher.store(gettid().as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
                 loop {
                     let watched = asleep.watch(waker.as_fd(), Some(soon()));
-                    if !matches!(watched, Ok(Some(Event::Hint(..)))) {
+                    if !matches!(watched, Ok(Some(Event::Hint(..) | Event::PauseRead(_)))) {
                         break watched;
                     }
                 }
