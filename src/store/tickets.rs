@@ -23,7 +23,7 @@ use super::{
     Bucket, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError, StoreResult,
     open_or_make,
 };
-use crate::core::tickets::grab::{ELEMENT_PREFIX, LIFETIME_MAX, marker_time};
+use crate::core::tickets::grab::{LIFETIME_MAX, is_key_of_script, marker_time};
 use crate::core::tickets::{
     EarlierKeys, Input, Name, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
@@ -306,8 +306,7 @@ fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) ->
 /// Returns how long the marker stays with which an owner ends the ticket of a key. A ticket of
 /// `putex grab` may be continued by any process of its requester.
 fn stays(key: &str, lifetime: Duration) -> Stays {
-    let element = key.rsplit('.').next().unwrap_or(key);
-    match element.starts_with(ELEMENT_PREFIX) {
+    match is_key_of_script(key) {
         true => Stays::For(marker_time(lifetime)),
         false => Stays::Retired,
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::earlier_keys::last_element;
 use super::times::LockTiming;
 use crate::core::time::Ms;
 use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
@@ -28,7 +29,12 @@ pub fn marker_time(lifetime: Duration) -> Duration {
 
 /// How the last elements of the keys of such tickets begin. The others begin with a digit of a
 /// random number.
-pub const ELEMENT_PREFIX: char = 'g';
+pub(super) const ELEMENT_PREFIX: char = 'g';
+
+/// Returns whether this is the key of such a ticket.
+pub fn is_key_of_script(key: &str) -> bool {
+    last_element(key).starts_with(ELEMENT_PREFIX)
+}
 
 /// Returns the times of a ticket of this lifetime.
 ///

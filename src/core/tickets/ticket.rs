@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::earlier_keys::last_element;
-use super::grab::{ELEMENT_PREFIX, marker_time};
+use super::grab::{is_key_of_script, marker_time};
 use crate::core::record::{Incarnation, Revision};
 use crate::core::time::{Instant, StoreTime};
 
@@ -210,9 +209,8 @@ impl StoredTicket {
     /// two such tickets one is granted at most, whatever their modes: the number of the second is
     /// told only when the first cannot be continued any more.
     pub(super) fn is_of_script(&self, own: &Ticket) -> bool {
-        let is_script = last_element(&self.key).starts_with(ELEMENT_PREFIX);
         let is_its = |it: &Ticket| it.incarnation == own.incarnation && it.name.overlaps(&own.name);
-        is_script && self.ticket.as_ref().is_ok_and(is_its)
+        is_key_of_script(&self.key) && self.ticket.as_ref().is_ok_and(is_its)
     }
 
     /// Returns whether nobody counts on the ticket of a script any more at this time: its last

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
+use crate::core::tickets::earlier_keys::last_element;
 use crate::core::tickets::{End, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
@@ -46,7 +47,7 @@ impl TicketOwner {
         // rely on the ticket for longer.
         let validity = self.timing.validity_of(ticket.lifetime);
         self.own = Some(Own {
-            element: key.rsplit('.').next().unwrap_or_default().to_owned(),
+            element: last_element(&key).to_owned(),
             number,
             revision,
             lifetime: ticket.lifetime,

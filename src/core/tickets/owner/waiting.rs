@@ -7,6 +7,7 @@ use crate::core::event::Written;
 use crate::core::tickets::decision::{
     Decision, decide, describe, last_waits_for_all, some_of_dead,
 };
+use crate::core::tickets::earlier_keys::last_element;
 use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
 
@@ -32,12 +33,14 @@ impl TicketOwner {
         if let Some(own) = &mut self.own {
             own.earlier_keys.learn(&element, own.number, &standing);
         }
-        let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
+        let is_own = |other: &StoredTicket| last_element(&other.key) == element;
         let (owns, rest): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
-        let is_continued = |it: &StoredTicket| {
+        let is_continued = |it: &&StoredTicket| {
             self.is_of_requester(it) && !it.has_run_out(at) && !it.had_ended(&rest)
         };
-        let (mut mine, others): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(is_continued);
+        let continued: Vec<_> = rest.iter().filter(is_continued).map(|it| it.revision).collect();
+        let (mut mine, others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|it| continued.contains(&it.revision));
         mine.sort_by_key(|other| other.number);
         if let Asker::Script { .. } = self.asker {
             self.stood_at = at;

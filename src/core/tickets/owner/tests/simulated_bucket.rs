@@ -7,7 +7,7 @@ use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::{BucketId, Revision};
-use crate::core::tickets::grab::ELEMENT_PREFIX;
+use crate::core::tickets::grab::is_key_of_script;
 use crate::core::tickets::{
     EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
@@ -20,8 +20,7 @@ const MARKER_STAYS: u64 = 1_000_000;
 /// that any process of its requester may continue, this is less than in life: only twice the
 /// lifetime.
 fn marker_time(key: &str, lifetime: Duration, margin: u64) -> u64 {
-    let element = key.rsplit('.').next().unwrap_or(key);
-    match element.starts_with(ELEMENT_PREFIX) {
+    match is_key_of_script(key) {
         true => 2 * lifetime.as_micros() as u64 + margin,
         false => MARKER_STAYS,
     }
