@@ -2,7 +2,7 @@
 //!
 //! Nobody removes the ticket of another, or expires a lease, before having seen it unchanged for
 //! long enough, and a process that makes one attempt sees it for a moment only. So the process
-//! notes the revisions that it has seen: in its ticket, in the bucket, or in a file of its host.
+//! notes the revisions that it has seen: in the bucket, or in a file of its host.
 //! The next process reads the notes back. Instants are those of one clock, and revisions those of
 //! one bucket: on another clock, and in a bucket that was made anew, the notes tell nothing.
 
