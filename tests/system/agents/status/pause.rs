@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use putex::core::{Revision, Written};
+use putex::core::{Instant, Revision, Written};
 use putex::store::dir::DirStore;
 use putex::store::{Bucket as _, Content, Expected, FirstKeys, OpenMode, Stays};
 use putex::sys;
@@ -10,27 +10,43 @@ use putex::sys;
 use super::Site;
 use crate::support::clock::PATIENCE;
 
+/// The key of the entry of the pause.
+const KEY: &str = "putex.pause.web";
+
+fn by() -> Instant {
+    sys::now().after(PATIENCE)
+}
+
+/// Opens the bucket of the agents of a site.
+fn bucket_of(site: &Site) -> DirStore {
+    let mut bucket = DirStore::new(PathBuf::from(&site.store[1]), "putex");
+    let first = FirstKeys { subscribed: &[], read: &[KEY] };
+    bucket.open(OpenMode::ReadOnly, first, by()).expect("it opens");
+    bucket
+}
+
+/// Returns the content of an entry of these headers.
+fn content(headers: [(&str, &str); 2]) -> Content {
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    Content { headers, payload: Vec::new() }
+}
+
 /// Regression: the pause was stored after `putex resume`, which had said that no pause stands, and
 /// was observed.
 #[test]
 fn a_pause_whose_write_arrives_after_the_end_is_not_stored() {
     let site = Site::in_directory();
     let _agent = site.active_agent("h1", &["--key", "web"]);
-    let mut bucket = DirStore::new(PathBuf::from(&site.store[1]), "putex");
-    let (key, by) = ("putex.pause.web", || sys::now().after(PATIENCE));
-    let first = FirstKeys { subscribed: &[], read: &[key] };
-    bucket.open(OpenMode::ReadOnly, first, by()).expect("it opens");
+    let mut bucket = bucket_of(&site);
     // No entry, and the end of a pause.
     for _ in 0..2 {
-        let standing = bucket.get(key, by()).expect("an answer");
+        let standing = bucket.get(KEY, by()).expect("an answer");
         let expected = standing.map_or(Revision(0), |entry| entry.revision);
         let resumed = site.run(&["resume", "web"]);
         assert_eq!((resumed.status, &*resumed.shown), (Some(0), "agents=1\n"), "{resumed:?}");
         assert_eq!(resumed.said, "putex: web: no pause stands\n");
-        let headers = [("Putex-Life", "3600000"), ("Putex-Nonce", "7")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let pause = Content { headers, payload: Vec::new() };
-        let written = bucket.write(key, Expected::Key(expected), &pause, Stays::Kept, by());
+        let pause = content([("Putex-Life", "3600000"), ("Putex-Nonce", "7")]);
+        let written = bucket.write(KEY, Expected::Key(expected), &pause, Stays::Kept, by());
         assert!(matches!(written, Written::Moved(_)), "{written:?}");
     }
     assert_eq!(site.answer(&["paused", "web"]), Some(1));
@@ -42,15 +58,10 @@ fn a_pause_whose_write_arrives_after_the_end_is_not_stored() {
 fn the_number_of_a_pause_that_is_lost_is_not_given_again() {
     let site = Site::in_directory();
     let _agent = site.active_agent("h1", &["--key", "web"]);
-    let mut bucket = DirStore::new(PathBuf::from(&site.store[1]), "putex");
-    let (key, by) = ("putex.pause.web", || sys::now().after(PATIENCE));
-    let first = FirstKeys { subscribed: &[], read: &[key] };
-    bucket.open(OpenMode::ReadOnly, first, by()).expect("it opens");
+    let mut bucket = bucket_of(&site);
     // The clock of the host of an operator was years ahead.
-    let headers = [("KV-Operation", "DEL"), ("Putex-Serial", "9000000000000")];
-    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let end = Content { headers, payload: Vec::new() };
-    let written = bucket.write(key, Expected::Key(Revision(0)), &end, Stays::Kept, by());
+    let end = content([("KV-Operation", "DEL"), ("Putex-Serial", "9000000000000")]);
+    let written = bucket.write(KEY, Expected::Key(Revision(0)), &end, Stays::Kept, by());
     assert!(matches!(written, Written::Stored(_)), "{written:?}");
     let file = PathBuf::from(&site.store[1]).join("putex/putex.pause.web.key");
     let copy = std::fs::read(&file).expect("the entry of the end");
