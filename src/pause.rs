@@ -5,7 +5,7 @@
 //! said anything of itself has acknowledged it; otherwise it is withdrawn. The promise does not
 //! depend on it: an agent that does not know of it acts as ever.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -320,22 +320,11 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         let why = "holds the lock and does not answer: it is cut off, or of another version";
         format!("{}: {why}", holder.token)
     };
-    let twins = status.map_or(Vec::new(), twins);
+    // The acknowledgement of one of them says nothing of the other.
     let of_twins =
-        |token: &String| format!("{token}: two agents have this token; give each its own --token");
-    let silent = silent.chain(silent_holders(status, agents).map(of_holder));
-    silent.chain(twins.iter().map(of_twins)).collect()
-}
-
-/// Returns the tokens that more than one agent has: what one of them has acknowledged says nothing
-/// of the other.
-fn twins(status: &KeyStatus) -> Vec<String> {
-    let mut instances: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
-    for agent in &status.agents {
-        instances.entry(&agent.token).or_default().insert(&agent.incarnation);
-    }
-    let twins = instances.into_iter().filter(|(_, instances)| instances.len() > 1);
-    twins.map(|(token, _)| token.clone()).collect()
+        |token: &str| format!("{token}: two agents have this token; give each its own --token");
+    let twins = status.into_iter().flat_map(KeyStatus::twins).map(|(token, _)| of_twins(token));
+    silent.chain(silent_holders(status, agents).map(of_holder)).chain(twins).collect()
 }
 
 /// Returns the holders that say nothing of themselves. A holder that is overdue counts as dead.

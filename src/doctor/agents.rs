@@ -1,6 +1,6 @@
 //! Findings about the agents of a key, and what they say of themselves. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::finding::{Finding, Level};
 use crate::core::{AgentStatus, ServiceStatus};
@@ -29,7 +29,7 @@ pub(super) fn judge(status: &KeyStatus, is_local: bool, given: Option<TimingKey>
         standby(status, is_local),
         agreement(status, given),
         active(status),
-        twins(&status.agents),
+        twins(status),
         service(&status.agents),
         pause(status.paused.as_ref()),
     ];
@@ -227,13 +227,8 @@ fn active(status: &KeyStatus) -> Finding {
 }
 
 /// Judges whether each agent has a token of its own.
-fn twins(agents: &[AgentStatus]) -> Finding {
-    let mut hosts: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
-    for agent in agents {
-        hosts.entry(&agent.token).or_default().insert(&agent.incarnation, &agent.host);
-    }
-    let twins: Vec<_> = hosts.iter().filter(|(_, instances)| instances.len() > 1).collect();
-    match twins.first() {
+fn twins(status: &KeyStatus) -> Finding {
+    match status.twins().first_key_value() {
         None => Finding::ok("twins", "each agent has a token of its own"),
         Some((token, instances)) => {
             let hosts = joined(instances.values().copied());

@@ -1,7 +1,7 @@
 //! The object of JSON that `putex status` shows. No member is ever absent: `null` stands for a
 //! value that is not known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -81,6 +81,16 @@ impl KeyStatus {
     /// Returns whether an agent with the token of this holder answers.
     pub(crate) fn answers(&self, holder: &Holder) -> bool {
         self.agents.iter().any(|agent| agent.token == holder.token)
+    }
+
+    /// Returns the tokens that more than one agent has, with the host of each incarnation.
+    pub(crate) fn twins(&self) -> BTreeMap<&str, BTreeMap<&str, &str>> {
+        let mut hosts: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+        for agent in &self.agents {
+            hosts.entry(&agent.token).or_default().insert(&agent.incarnation, &agent.host);
+        }
+        hosts.retain(|_, instances| instances.len() > 1);
+        hosts
     }
 
     /// Returns what shows that more agents are active than there are seats: their tokens, or those
