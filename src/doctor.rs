@@ -23,6 +23,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use displaydoc::Display;
+
 use self::agents::TimingKey;
 pub use self::finding::Report;
 use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
@@ -47,13 +49,20 @@ const SERVERS_WAIT: Duration = Duration::from_millis(300);
 /// The advice of a finding that could not be measured.
 const LATER: &str = "measure again when the findings above are ok";
 
+/// Why a bucket cannot be read.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+enum Fault {
+    /// the bucket does not exist
+    Missing,
+    /// {0}
+    Unreadable(String),
+}
+
 /// A bucket that was opened, and what is known of it.
 struct Opened {
     store: Box<dyn Bucket>,
     /// Why it cannot be read, if so.
-    fault: Option<String>,
-    /// Whether it does not exist.
-    is_missing: bool,
+    fault: Option<Fault>,
     met: Vec<ClusterServer>,
     found: Inspection,
     findings: Vec<Finding>,
@@ -85,7 +94,7 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
     let place = |finding: &Finding| due.iter().position(|name| *name == finding.name);
     findings.sort_by_key(place);
-    findings.extend(of_agents(args, read, opened.is_missing));
+    findings.extend(of_agents(args, read, opened.fault == Some(Fault::Missing)));
     findings.extend(host::judge(timing, args.device.as_ref()));
     let drift_ppm = timing.drift_ppm();
     let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm, from };
@@ -125,17 +134,16 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
     let opened = open_existing(&mut store, sys::now().after(within));
-    let is_missing = merged.is_ok() && matches!(opened, Ok(None));
     let (found, fault) = match merged {
         Ok(found) => (found, not_readable(opened.map(|info| info.is_some()))),
-        Err(error) => (Inspection::default(), Some(error.text)),
+        Err(error) => (Inspection::default(), Some(Fault::Unreadable(error.text))),
     };
     let answered = store.cluster_servers(SERVERS_WAIT);
     if answered.len() >= met.len() {
         met = answered;
     }
     findings.push(store::servers(&met, found.replicas.unwrap_or(1)));
-    Ok(Opened { store: Box::new(store), fault, is_missing, met, found, findings })
+    Ok(Opened { store: Box::new(store), fault, met, found, findings })
 }
 
 /// Returns what a server says of itself at the beginning of a connection.
@@ -145,11 +153,11 @@ fn met_of(info: &ServerInfo) -> ClusterServer {
 }
 
 /// Returns why a bucket cannot be read.
-fn not_readable(opened: StoreResult<bool>) -> Option<String> {
+fn not_readable(opened: StoreResult<bool>) -> Option<Fault> {
     match opened {
         Ok(true) => None,
-        Ok(false) => Some("the bucket does not exist".to_owned()),
-        Err(error) => Some(error.text),
+        Ok(false) => Some(Fault::Missing),
+        Err(error) => Some(Fault::Unreadable(error.text)),
     }
 }
 
@@ -164,8 +172,7 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
         Some(_) => store::no_bucket(&args.bucket.name),
     };
     let (store, met, found) = (Box::new(store), Vec::new(), Inspection::default());
-    let is_missing = fault.is_some();
-    Ok(Opened { store, fault, is_missing, met, found, findings: vec![finding] })
+    Ok(Opened { store, fault, met, found, findings: vec![finding] })
 }
 
 /// The records of agents, and whether they may be asked.
@@ -179,7 +186,7 @@ struct Agents {
 fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Agents, Finding> {
     let not_read = |text: &str| format!("not asked: {text}");
     if let Some(fault) = &opened.fault {
-        return Err(Finding::unknown("agents", not_read(fault), LATER));
+        return Err(Finding::unknown("agents", not_read(&fault.to_string()), LATER));
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
     let is_enough = |key: &str, all: &[KeyStatus]| {
@@ -228,7 +235,9 @@ fn of_agents(args: &DoctorArgs, read: Result<Agents, Finding>, is_missing: bool)
     let findings = of_keys(args, &keys);
     match not_asked {
         None => findings,
-        Some(why) => findings.into_iter().map(|it| agents::without_answers(it, &why)).collect(),
+        Some(why) => {
+            findings.into_iter().map(|it| agents::without_answers(it, &keys, &why)).collect()
+        }
     }
 }
 
@@ -265,7 +274,7 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 
 /// Measures the bucket, and returns all findings about it.
 fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Finding> {
-    let Opened { store, fault, met, found, findings, .. } = opened;
+    let Opened { store, fault, met, found, findings } = opened;
     let mut findings = std::mem::take(findings);
     if let Some(replicas) = found.replicas {
         findings.extend(store::replicas(&args.bucket.name, found));

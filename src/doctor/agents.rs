@@ -54,11 +54,14 @@ pub(super) fn no_bucket() -> Finding {
     Finding::bad("standby", Level::Critical, text, "start the agents of this key, or see bucket")
 }
 
-/// Returns a finding as it is to be told when this user may not ask the agents, for this reason:
-/// what rests on their answers is not known.
-pub(super) fn without_answers(finding: Finding, why: &str) -> Finding {
+/// Returns a finding about the agents of these keys as it is to be told when this user may not ask
+/// the agents, for this reason: what rests on their answers is not known.
+pub(super) fn without_answers(finding: Finding, keys: &[KeyStatus], why: &str) -> Finding {
+    let is_overdue = |status: &KeyStatus| {
+        finding.key.as_ref() == Some(&status.key) && overdue(status).next().is_some()
+    };
     let is_of_bucket = match finding.name {
-        "agents" => finding.text.contains(NOT_RENEWED),
+        "agents" => keys.iter().any(is_overdue),
         name => name == "agreement" || name == "pause",
     };
     if is_of_bucket {
@@ -69,8 +72,10 @@ pub(super) fn without_answers(finding: Finding, why: &str) -> Finding {
     Finding { key: finding.key, ..Finding::unknown(finding.name, text, advice) }
 }
 
-/// The words for a holder that is gone, as the bucket shows.
-const NOT_RENEWED: &str = "does not renew its lock";
+/// Returns the holders that are gone, as the bucket shows.
+fn overdue(status: &KeyStatus) -> impl Iterator<Item = &Holder> {
+    status.holders.iter().filter(|holder| holder.state == HolderState::Overdue)
+}
 
 fn no_agent() -> Finding {
     let advice = "start an agent of this key, or name another KEY";
@@ -93,16 +98,16 @@ fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
 fn answers(status: &KeyStatus) -> Finding {
     let KeyStatus { holders, agents, .. } = status;
     let (count, warning) = (agents.len() as u32, Level::Warning);
-    let overdue = holders.iter().filter(|holder| holder.state == HolderState::Overdue);
-    let overdue = joined(overdue.map(|holder| &*holder.token));
+    let overdue = joined(overdue(status).map(|holder| &*holder.token));
     let is_paused = status.paused.is_some();
     let silent = joined(holders.iter().filter(|it| !status.answers(it)).map(|it| &*it.token));
     if !overdue.is_empty() && is_paused {
-        let text =
-            format!("{overdue} {NOT_RENEWED}, and nobody takes it over before the pause is over");
+        let text = format!(
+            "{overdue} does not renew its lock, and nobody takes it over before the pause is over"
+        );
         Finding::bad("agents", Level::Critical, text, "putex resume ends the pause")
     } else if !overdue.is_empty() {
-        let text = format!("{overdue} {NOT_RENEWED}: it is dead, or cut off");
+        let text = format!("{overdue} does not renew its lock: it is dead, or cut off");
         Finding::bad("agents", warning, text, "putex status says who takes over, and when")
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");

@@ -327,7 +327,8 @@ fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
 fn what_agents_would_say_is_not_known_to_a_user_that_may_not_ask_them() {
     let judged = |status: &KeyStatus| {
         let all = judge(status, None).into_iter();
-        all.map(|it| agents::without_answers(it, "no right")).collect::<Vec<_>>()
+        let keys = std::slice::from_ref(status);
+        all.map(|it| agents::without_answers(it, keys, "no right")).collect::<Vec<_>>()
     };
     let held = judged(&KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new()));
     for name in ["agents", "standby", "active", "twins", "service"] {
