@@ -377,7 +377,7 @@ pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(),
         return Err(format!("{path} belongs to user {owner}"));
     }
     if mode & forbidden != 0 {
-        return Err(format!("{path} is open to others (mode {mode:04o})"));
+        return Err(format!("{path} is open to others (mode {mode:04o}); chmod go= it"));
     }
     Ok(())
 }

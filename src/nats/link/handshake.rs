@@ -120,7 +120,7 @@ impl Link {
     fn receive_info(&mut self, credentials: &Credentials, by: Instant) -> Result<(), StoreError> {
         // A server that waits for TLS says nothing, and closes the connection after some seconds.
         let hint = if self.stream.tls.is_none() {
-            "; one with handshake_first needs --tlsfirst"
+            "; is it nats-server? one with handshake_first needs --tlsfirst"
         } else {
             ""
         };

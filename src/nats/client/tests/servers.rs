@@ -61,7 +61,7 @@ fn servers_of_no_use() {
             "-ERR 'maximum connections exceeded'\r\n",
             "the server says: maximum connections exceeded",
         ),
-        ("", "the server closed the connection; one with handshake_first needs --tlsfirst"),
+        ("", "is it nats-server? one with handshake_first needs --tlsfirst"),
     ];
     for (greeting, reason) in cases {
         let fake = FakeServer::once(move |peer| peer.send(greeting));
