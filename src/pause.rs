@@ -112,7 +112,7 @@ impl Process<'_> {
             } else if !is_run(&self.agents) {
                 self.operation.tell(
                     Level::Warn,
-                    "no agent says that the service runs; none starts it before the pause ends",
+                    "no agent says that the service runs; no start begins before the pause ends",
                 );
             }
             let until = humantime::format_rfc3339_seconds(until);
@@ -320,11 +320,15 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         let why = "holds the lock and does not answer: it is cut off, or of another version";
         format!("{}: {why}", holder.token)
     };
-    // The acknowledgement of one of them says nothing of the other.
+    silent.chain(silent_holders(status, agents).map(of_holder)).chain(twins(status)).collect()
+}
+
+/// Returns a line for each token of two agents. The acknowledgement of one of them says nothing of
+/// the other.
+fn twins(status: Option<&KeyStatus>) -> impl Iterator<Item = String> {
     let of_twins =
         |token: &str| format!("{token}: two agents have this token; give each its own --token");
-    let twins = status.into_iter().flat_map(KeyStatus::twins).map(|(token, _)| of_twins(token));
-    silent.chain(silent_holders(status, agents).map(of_holder)).chain(twins).collect()
+    status.into_iter().flat_map(KeyStatus::twins).map(move |(token, _)| of_twins(token))
 }
 
 /// Returns the holders that say nothing of themselves. A holder that is overdue counts as dead.
@@ -352,7 +356,7 @@ fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         let until = until.map(|left| format!("; its lock runs out in {}", Ms(left)));
         format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
     };
-    paused.chain(silent_holders(status, agents).map(of_holder)).collect()
+    paused.chain(silent_holders(status, agents).map(of_holder)).chain(twins(status)).collect()
 }
 
 #[cfg(test)]

@@ -49,7 +49,10 @@ fn two_agents_of_one_token_do_not_count_as_one_that_has_acknowledged() {
     let lacking = |instances: &[&str]| {
         let answers = instances.iter().map(|it| instance(it)).collect();
         let status = KeyStatus::of_agents(&[("h1", HolderState::Active)], answers);
-        lacking(Some(&status), &agents(&[("h1", Ok(9), AgentState::Active)]), SERIAL)
+        let of = |read| agents(&[("h1", read, AgentState::Active)]);
+        let of_pause = lacking(Some(&status), &of(Ok(9)), SERIAL);
+        assert_eq!(of_pause, unended(Some(&status), &of(Err(9)), SERIAL), "pause and resume");
+        of_pause
     };
     let due = "h1: two agents have this token; give each its own --token";
     assert_eq!(lacking(&["a", "b"]), [due]);

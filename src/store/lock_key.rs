@@ -294,7 +294,7 @@ impl LockKey {
     }
 
     /// Reads the pause. One that cannot be read is read again later.
-    fn read_pause(&mut self) -> Option<PauseEntry> {
+    pub fn read_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
         self.read_pause_at = Some(now.after(PAUSE_EVERY));
         let by = now.after(self.read_max);

@@ -1,14 +1,20 @@
 //! A pause whose write comes late, and one that the store has lost.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use putex::core::{Instant, Revision, Written};
 use putex::store::dir::DirStore;
 use putex::store::{Bucket as _, Content, Expected, FirstKeys, OpenMode, Stays};
 use putex::sys;
 
+use rustix::process::Signal;
+
 use super::Site;
-use crate::support::clock::PATIENCE;
+use crate::support::agent::Agent;
+use crate::support::clock::{PATIENCE, observe_for};
+use crate::support::programs;
+use crate::support::server::Server;
 
 /// The key of the entry of the pause.
 const KEY: &str = "putex.pause.web";
@@ -76,4 +82,46 @@ fn the_number_of_a_pause_that_is_lost_is_not_given_again() {
     assert!(serials[1] > serials[0], "{serials:?}");
     let resumed = site.run(&["resume", "web"]);
     assert_eq!((resumed.status, of_agent("paused")), (Some(0), false.into()), "{resumed:?}");
+}
+
+/// A user that hears of the lock alone, as if a link was down for less than R when the agents were
+/// paused.
+const DEAF: &str = r#"
+accounts {
+  A {
+    jetstream: enabled
+    users: [
+      { user: ops, password: p }
+      { user: deaf, password: p, permissions: {
+          subscribe: { deny: ["putex.hint.putex.putex.pause.>", "$SRV.>"] } } }
+    ]
+  }
+}
+"#;
+
+/// Regression: each read of the lock followed a hint of its holder, so the agent did not read the
+/// pause, and started the service in it when the holder had released the lock.
+#[test]
+fn a_pause_whose_hint_is_lost_is_observed_by_an_agent_that_hears_of_the_release() {
+    let Some(binary) = programs::nats_server() else { return };
+    let server = Server::start(&binary, DEAF);
+    let [ops, deaf] = ["ops", "deaf"].map(|user| {
+        let url = server.url("nats", &format!("{user}:p@127.0.0.1"));
+        Site { store: ["--nats".to_owned(), url], ..Site::on(&server) }
+    });
+    let start = |site: &Site, token: &str| -> Agent {
+        site.agent_of_r("2s", ["true", "true"], token, &["--key", "web"])
+    };
+    let mut first = start(&ops, "h1");
+    first.wait_for_any(&["the service runs here"]);
+    let second = start(&deaf, "h2");
+    second.wait_for_any(&["the lock is held by h1"]);
+    let paused = ops.run(&["pause", "--for", "1h", "web"]);
+    assert!(paused.status == Some(0) && paused.shown.ends_with(" agents=1\n"), "{paused:?}");
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait_end().0, Some(0));
+    second.wait_for_any(&["paused for", "the service runs here"]);
+    observe_for(Duration::from_secs(1));
+    let log = second.log.text();
+    assert!(!log.contains("the service runs here"), "{log}");
 }
