@@ -108,10 +108,9 @@ impl LockContext {
     pub fn tellable(self) -> LockContext {
         let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');
         LockContext {
-            term: self.term,
             epoch: self.epoch.filter(tellable),
             previous: self.previous.filter(tellable),
-            seat: self.seat,
+            ..self
         }
     }
 }

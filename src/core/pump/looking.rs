@@ -43,7 +43,9 @@ impl Looking {
             }
             Some(grant) if context.store.is_open() => Taking::adopt(context, grant, now),
             None if guard_known && context.store.is_open() => {
-                let standby = Standby::informed(context, now);
+                // The keys were read just now.
+                let read_at = now.after(context.config.timing.renewal());
+                let standby = Standby::new(context, read_at, now);
                 Next::Go(State::Standby(standby), Reason::Open, Level::Info)
             }
             None if over => Standby::begin(context, Reason::NotRead, now),

@@ -258,7 +258,7 @@ impl State {
     fn message_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
         match self {
             State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
-            State::Stopping(stopping) => Some(ToGuard::Stop(stopping.order().clone())),
+            State::Stopping(stopping) => Some(ToGuard::Stop(stopping.order.clone())),
             State::Taking(taking) => taking.adoption.clone().map(ToGuard::Grant),
             State::Looking(_) | State::Standby(_) | State::Confirming(_) | State::Ended => None,
         }

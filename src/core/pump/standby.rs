@@ -55,16 +55,8 @@ enum Phase {
 }
 
 impl Standby {
-    pub(super) fn new(context: &Context, now: Instant) -> Standby {
-        Standby::reading_at(context, now, now)
-    }
-
-    /// As [`Standby::new`], when the keys were read just now.
-    pub(super) fn informed(context: &Context, now: Instant) -> Standby {
-        Standby::reading_at(context, now.after(context.config.timing.renewal()), now)
-    }
-
-    fn reading_at(context: &Context, read_at: Instant, now: Instant) -> Standby {
+    /// Returns the state of an agent that reads the keys at `read_at` for the first time.
+    pub(super) fn new(context: &Context, read_at: Instant, now: Instant) -> Standby {
         Standby {
             stroke_at: now,
             reads: Reads::new(context.config.seats, read_at),
@@ -78,7 +70,7 @@ impl Standby {
 
     /// Begins to stand by.
     pub(super) fn begin(context: &Context, why: Reason, now: Instant) -> Next {
-        Next::Go(State::Standby(Standby::new(context, now)), why, Level::Info)
+        Next::Go(State::Standby(Standby::new(context, now, now)), why, Level::Info)
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {

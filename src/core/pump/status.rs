@@ -81,7 +81,7 @@ impl Pump {
     /// command is told it.
     pub fn lock_context(&self) -> LockContext {
         if let State::Stopping(stopping) = &self.state {
-            return stopping.order().context.clone();
+            return stopping.order.context.clone();
         }
         self.context.lock_context(self.state.hold())
     }

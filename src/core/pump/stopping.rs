@@ -60,8 +60,8 @@ pub(super) struct Stopping {
     release: Release,
     /// When the release is given up; `None` before the service is down.
     release_by: Option<Instant>,
-    /// The order that the guard was given.
-    order: StopOrder,
+    /// The order that the guard was given, and that a new guard has to be told.
+    pub(super) order: StopOrder,
     /// How the agent ends after the stop, if it was told to end.
     ending: Option<Ending>,
     /// When an agent that was told to end does so although the service is not known to be
@@ -167,11 +167,6 @@ impl Stopping {
     fn wait_for_an_attempt(&mut self, context: &Context, now: Instant) {
         let timing = context.config.timing;
         self.give_up_at = now.after(timing.stop_budget()).after(timing.renewal());
-    }
-
-    /// Returns the order, which a new guard has to be told.
-    pub(super) fn order(&self) -> &StopOrder {
-        &self.order
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {

@@ -102,7 +102,7 @@ impl Taking {
             Some(grant) => Stopping::begin(context, ServiceLock::Lost(grant), why, now),
             None => {
                 let level = self.level_of_end(context);
-                Next::Go(State::Standby(Standby::new(context, now)), why, level)
+                Next::Go(State::Standby(Standby::new(context, now, now)), why, level)
             }
         }
     }
