@@ -36,7 +36,7 @@ use crate::cli::{DoctorArgs, Location, connect};
 use crate::core::{AgentStatus, REACH_MAX, Timing};
 use crate::exit::{Exit, Refusal};
 use crate::nats::ServerInfo;
-use crate::status::{self, ANSWER_MAX, KeyStatus, Kind, TimingStatus};
+use crate::status::{self, ANSWER_MAX, KeyStatus, Kind, Status, TimingStatus};
 use crate::store::dir::DirStore;
 use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
@@ -175,15 +175,8 @@ fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     Ok(Opened { store, fault, met, found, findings: vec![finding] })
 }
 
-/// The records of agents, and whether they may be asked.
-struct Agents {
-    keys: Vec<KeyStatus>,
-    /// Why this user may not ask them, if so.
-    not_asked: Option<String>,
-}
-
 /// Returns what stands under the keys of agents, or why that could not be read.
-fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Agents, Finding> {
+fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding> {
     let not_read = |text: &str| format!("not asked: {text}");
     if let Some(fault) = &opened.fault {
         return Err(Finding::unknown("agents", not_read(&fault.to_string()), LATER));
@@ -197,7 +190,7 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Agents, Finding
     let (mut reader, began) = (status::Reader::new(&source), sys::now());
     loop {
         let status = reader.read(&wanted, Some(&is_enough), &mut *opened.store);
-        let read = status.map_err(|refusal| {
+        let mut read = status.map_err(|refusal| {
             let text = not_read(&refusal.text);
             if refusal.exit != Exit::Unsafe {
                 return Finding::unknown("agents", text, "measure again");
@@ -206,12 +199,11 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Agents, Finding
             let advice = "read what putex help messages says of that text";
             Finding::bad("agents", Level::Critical, text, advice)
         })?;
-        let mut keys = read.keys;
-        keys.retain(|status| status.kind == Kind::Agent);
-        if keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
+        read.keys.retain(|status| status.kind == Kind::Agent);
+        if read.keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
             || sys::now().since(began) >= reader.longest_wait()
         {
-            return Ok(Agents { keys, not_asked: reader.why_not_asked().cloned() });
+            return Ok(read);
         }
     }
 }
@@ -224,8 +216,8 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
 }
 
 /// Returns the findings about the agents. `is_missing`: the bucket does not exist.
-fn of_agents(args: &DoctorArgs, read: Result<Agents, Finding>, is_missing: bool) -> Vec<Finding> {
-    let Agents { keys, not_asked } = match (read, &args.key) {
+fn of_agents(args: &DoctorArgs, read: Result<Status, Finding>, is_missing: bool) -> Vec<Finding> {
+    let Status { keys, not_asked, .. } = match (read, &args.key) {
         (Err(finding), Some(key)) if is_missing => {
             return vec![finding.of_key(key), agents::no_bucket().of_key(key)];
         }

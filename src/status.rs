@@ -27,8 +27,9 @@ use serde::Serialize;
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
-use self::model::Status;
-pub(crate) use self::model::{Holder, HolderState, KeyStatus, Kind, PauseStatus, TimingStatus};
+pub(crate) use self::model::{
+    Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
+};
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
