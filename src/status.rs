@@ -251,10 +251,8 @@ impl<'a> Reader<'a> {
         })?;
         self.not_asked = not_asked;
         assemble::add_agents(keys, &said);
-        self.answered = said
-            .into_keys()
-            .map(|(key, incarnation)| Known::Answered { key, incarnation })
-            .collect();
+        let answered = said.into_keys().map(|(key, incarnation)| Known { key, name: incarnation });
+        self.answered = answered.collect();
         Ok(())
     }
 }

@@ -31,27 +31,15 @@ const REQUEST_AGAIN: Duration = Duration::from_millis(60);
 
 /// An agent that is known to be there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Known {
-    /// The one of this key that holds a lock, by its token.
-    Holder { key: String, token: String },
-    /// An agent of this key that has answered before, by its incarnation.
-    Answered { key: String, incarnation: String },
+pub(super) struct Known {
+    pub(super) key: String,
+    /// The token of an agent that holds a lock, or the incarnation of one that has answered before.
+    pub(super) name: String,
 }
 
 impl Known {
-    fn key(&self) -> &String {
-        match self {
-            Known::Holder { key, .. } | Known::Answered { key, .. } => key,
-        }
-    }
-
-    fn is(&self, of_key: &str, agent: &AgentStatus) -> bool {
-        match self {
-            Known::Holder { key, token } => key == of_key && *token == agent.token,
-            Known::Answered { key, incarnation } => {
-                key == of_key && *incarnation == agent.incarnation
-            }
-        }
+    fn is(&self, key: &str, agent: &AgentStatus) -> bool {
+        self.key == key && [&agent.token, &agent.incarnation].contains(&&self.name)
     }
 }
 
@@ -92,7 +80,7 @@ impl AnswerWait {
         now: Instant,
     ) -> AnswerWait {
         let last = now.after(longest(renewal));
-        let silent = known.into_iter().filter(|known| keys.contains(known.key())).collect();
+        let silent = known.into_iter().filter(|known| keys.contains(&known.key)).collect();
         AnswerWait {
             keys,
             silent,
@@ -134,7 +122,7 @@ impl AnswerWait {
         }
         let others = self.began.after((2 * self.took).max(ANSWER_MIN)).min(self.last);
         let (asked, until) = if !self.silent.is_empty() {
-            (self.silent.iter().map(Known::key).cloned().collect(), self.last)
+            (self.silent.iter().map(|known| known.key.clone()).collect(), self.last)
         } else if now < others {
             (self.keys.clone(), others)
         } else {
@@ -174,13 +162,13 @@ mod tests {
         keys.iter().map(|key| (*key).to_owned()).collect()
     }
 
-    fn holder(key: &str, token: &str) -> Known {
-        Known::Holder { key: key.to_owned(), token: token.to_owned() }
+    fn known(key: &str, name: &str) -> Known {
+        Known { key: key.to_owned(), name: name.to_owned() }
     }
 
     /// Two keys, and the holder h1 of the first.
     fn wait(read_took: Duration) -> AnswerWait {
-        let known = [holder("web", "h1")].into();
+        let known = [known("web", "h1")].into();
         AnswerWait::new(keys(&["db", "web"]), known, R, read_took, at(0))
     }
 
@@ -250,17 +238,13 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_is_not_the_one_that_is_waited_for() {
-        let answered = |key: &str, incarnation: &str| Known::Answered {
-            key: key.to_owned(),
-            incarnation: incarnation.to_owned(),
-        };
-        let known = [holder("web", "h1"), answered("web", "h2"), answered("db", "h2")].into();
+        let waited_for = [known("web", "h1"), known("web", "h2"), known("db", "h2")].into();
         let all = keys(&["db", "web"]);
-        let mut wait = AnswerWait::new(all, known, R, Duration::ZERO, at(0));
+        let mut wait = AnswerWait::new(all, waited_for, R, Duration::ZERO, at(0));
         for (key, token) in [("db", "h1"), ("web", "h3"), ("web", "h2"), ("web", "h1")] {
             wait.note(key, &AgentStatus::of_candidate(token), at(1));
         }
-        assert_eq!(wait.silent, [answered("db", "h2")].into());
+        assert_eq!(wait.silent, [known("db", "h2")].into());
         assert_eq!(end(&mut wait, 1, &[]), 3000);
     }
 
@@ -284,7 +268,7 @@ mod tests {
 
     #[test]
     fn with_a_short_r_there_is_time_for_two_requests() {
-        let (known, r) = ([holder("web", "h1")].into(), Duration::from_millis(10));
+        let (known, r) = ([known("web", "h1")].into(), Duration::from_millis(10));
         let mut wait = AnswerWait::new(keys(&["web"]), known, r, Duration::ZERO, at(0));
         assert_eq!(end(&mut wait, 0, &[]), 120);
     }

@@ -149,10 +149,7 @@ pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
     of_agents.flat_map(|status| {
         // Agents of putex 0.2.0 have no times in their records, and never answer.
         let holders = status.holders.iter().filter(|holder| holder.timing.is_some());
-        holders.map(|Holder { token, .. }| Known::Holder {
-            key: status.key.clone(),
-            token: token.clone(),
-        })
+        holders.map(|it| Known { key: status.key.clone(), name: it.token.clone() })
     })
 }
 

@@ -88,7 +88,7 @@ fn holders_of_this_version_are_known_to_answer_within_the_largest_r() {
     let entries = [entries, vec![(other, at(9000))]].concat();
     assert_eq!(largest_renewal(&entries), Some(Duration::from_millis(2500)));
     let keys = agents(entries, &["old".to_owned()]);
-    let known = |key: &str, token: &str| Known::Holder { key: key.into(), token: token.into() };
+    let known = |key: &str, token: &str| Known { key: key.into(), name: token.into() };
     let due = [known("db", "h3"), known("web", "h1")];
     assert_eq!(known_holders(&keys).collect::<Vec<_>>(), due);
 }
