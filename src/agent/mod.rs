@@ -142,6 +142,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
         None => None,
     };
+    let files = match setup.is_local {
+        true => Some(FileHandle::start(dir_path.clone(), setup.identity.clone())?),
+        false => None,
+    };
     let check = HealthCheck::new(commands, events.clone())?;
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardClient::new(dir, with_environment(setup.guard))?;
@@ -169,7 +173,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
-        files: setup.is_local.then(|| FileHandle::new(dir_path, setup.identity)),
+        files,
         agents: setup.agents,
         queued_events: VecDeque::from([Event::Tick]),
     };
