@@ -18,15 +18,18 @@ const SYSTEMD: &str = "/run/systemd/system";
 /// second before that.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
-/// Returns the directory of this process's control group if it may be divided, or
-/// why not.
+/// Returns the directory of this process's control group if it may be divided.
 ///
 /// A user who may write there was given the group: nobody but root can have done that. For root the
 /// permissions say nothing. Where systemd is, it is the one writer of the hierarchy, and it may
 /// move, limit or remove a group that it has not marked as delegated; where it is not, nobody else
 /// uses the groups below our own. The root of the whole hierarchy needs no rule of its own: systemd
 /// never marks it.
-pub(super) fn own() -> Result<PathBuf, String> {
+///
+/// # Errors
+///
+/// In words, why it may not.
+pub fn delegated() -> Result<PathBuf, String> {
     let own = find().ok_or("no cgroup v2 hierarchy with this process in it is mounted")?;
     let procs = own.join("cgroup.procs");
     // Only a process that can write here may move commands out of here. The trial writes nothing.

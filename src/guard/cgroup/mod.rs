@@ -26,17 +26,7 @@ use rustix::process::{Pid, Signal};
 
 use super::instance_dir::LOCK_EVERY;
 use crate::sys;
-pub use location::find;
-
-/// Returns the directory of this process's control group, below which an agent beside this
-/// process could make one.
-///
-/// # Errors
-///
-/// In words, why it could not.
-pub fn delegated() -> Result<PathBuf, String> {
-    location::own()
-}
+pub use location::{delegated, find};
 
 /// The beginning of the name of an agent's directory.
 pub const PREFIX: &str = "putex-";
@@ -75,7 +65,7 @@ impl ServiceCgroup {
     ///
     /// In words, why this process can have none. The reason is no fault of the host.
     pub fn make(name: &str) -> Result<ServiceCgroup, String> {
-        let own = location::own()?;
+        let own = delegated()?;
         let dir = own.join(name);
         let make = || fs::create_dir_all(&dir).and_then(|()| ServiceCgroup::open(&dir));
         // Another guard may have removed the directory before it was locked.
