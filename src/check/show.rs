@@ -67,9 +67,7 @@ fn setting(flag: &Flag, args: &CheckArgs, var: Lookup<'_>, host: &str) -> Option
 
 /// Returns whether a setting makes sense with a server only.
 fn is_for_servers(name: Name) -> bool {
-    name.is_of_access()
-        || matches!(name, Name::Nats | Name::Context | Name::Replicas)
-        || name == Name::AllowMemory
+    name.is_of_store() && !matches!(name, Name::Config | Name::Dir | Name::Bucket)
 }
 
 /// Returns the value of a setting: a list of servers without the secrets of the URLs, and the
