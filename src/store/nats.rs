@@ -41,7 +41,7 @@ use self::open::epoch_of;
 use self::read::read_request;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError, ServerInfo};
+use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError, ServerInfo};
 use crate::store::{
     AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
@@ -161,9 +161,7 @@ impl NatsStore {
     /// the body of its answer.
     fn api_request(&mut self, what: &str, body: &str, by: Instant) -> StoreResult<Vec<u8>> {
         let subject = format!("{}.{what}.{}", self.settings.api, self.stream);
-        let (payload, repeats) = (body.as_bytes(), true);
-        let request = Outgoing { subject: &subject, headers: &[], payload, repeats };
-        let reply = self.client.request(&request, self.answer_by(by));
+        let reply = self.client.request(&read_request(&subject, body), self.answer_by(by));
         let reply = reply.map_err(|error| self.request_error(&subject, &error))?;
         Ok(reply.payload)
     }

@@ -114,10 +114,13 @@ impl Tickets {
             Step::List(earlier_keys, by) => {
                 Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
             }
-            Step::Watch(keys) => match self.watch(keys.iter().map(|key| &**key)) {
-                Ok(()) => Input::Subscribed,
-                Err(error) => Input::Gone(error.text),
-            },
+            Step::Watch(keys) => {
+                let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+                match self.bucket.subscribe(&keys) {
+                    Ok(()) => Input::Subscribed,
+                    Err(error) => Input::Gone(error.text),
+                }
+            }
             Step::Remove(other, by) => Input::Written(self.remove(other, who, *by)),
             Step::WriteNotes(at, seen, by) => Input::Written(self.note(*at, seen, *by)),
             Step::Rest(_) | Step::Exit => return None,
@@ -257,15 +260,6 @@ impl Tickets {
         };
         let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
         TicketsListed { standing, ended, last, at }
-    }
-
-    /// Subscribes to the hints of tickets.
-    ///
-    /// # Errors
-    ///
-    /// When the store is not open.
-    pub fn watch<'a>(&mut self, keys: impl Iterator<Item = &'a str>) -> StoreResult<()> {
-        self.bucket.subscribe(&keys.collect::<Vec<_>>())
     }
 
     /// Waits for a hint, for `wake` to become readable, or for `until`.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::core::AgentStatus;
+use crate::nats::Outgoing;
 use crate::nats::fake::{Frame, Peer};
 use crate::nats::micro::Service;
 use crate::store::nats::micro::{BUCKET, KEY};
