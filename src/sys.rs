@@ -145,18 +145,18 @@ pub fn next_signal(descriptor: impl AsFd) -> Option<i32> {
 /// The size of the record that is read of one signal.
 const SIGNAL_BYTES: usize = 128;
 
-/// Opens a child that leads a process group and was spawned just now; the descriptor becomes
-/// readable when the child has ended.
+/// Opens a child that was spawned just now; its descriptor becomes readable when it has ended.
 ///
 /// # Errors
 ///
-/// When the process has no descriptor left. Then the group is killed: the end of the child would
-/// go unnoticed.
-pub fn open_spawned(group: Pid) -> io::Result<OwnedFd> {
-    let opened = rustix::process::pidfd_open(group, PidfdFlags::empty());
+/// When the process has no descriptor left. Then the child is killed, with the process group that
+/// it leads, if it leads one: the end of the child would go unnoticed.
+pub fn open_spawned(child: Pid) -> io::Result<OwnedFd> {
+    let opened = rustix::process::pidfd_open(child, PidfdFlags::empty());
     Ok(opened.inspect_err(|_| {
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
+        let _ = rustix::process::kill_process_group(child, Signal::KILL);
+        let _ = rustix::process::kill_process(child, Signal::KILL);
+        let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
     })?)
 }
 

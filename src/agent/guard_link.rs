@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 
 use crate::command::remove_agents_own;
 use crate::core::{Instant, ToGuard};
@@ -78,14 +78,8 @@ impl Connector {
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_agents_own(&mut command);
         command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
-        let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
-        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty());
-        let process = process.inspect_err(|_| {
-            // Without the descriptor, the agent would wait for the end of the guard in vain.
-            let _ = child.kill();
-            let _ = child.wait();
-        })?;
+        let pid = Pid::from_child(&command.spawn()?);
+        let process = sys::open_spawned(pid)?;
         Ok(Link::new(RunningGuard { socket: own, process, pid }, None))
     }
 
