@@ -15,7 +15,7 @@ use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
 use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
-use crate::store::pause::{self as stored, CurrentPause, StoredPause};
+use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Bucket, Content, Entry};
 use crate::sys;
 
@@ -81,8 +81,8 @@ pub fn run(
 /// The agents that have said something, by token and host, and what each has said last.
 type Agents = BTreeMap<(String, String), AgentStatus>;
 
-/// The serial number of a pause, and what it replaces.
-type SerialAndReplaced = (u64, Option<CurrentPause>);
+/// The serial number of a pause, and the pause that it replaces, with how long that lasts still.
+type SerialAndReplaced = (u64, Option<(StoredPause, Duration)>);
 
 struct Process<'a> {
     request: &'a Request,
@@ -119,7 +119,7 @@ impl Process<'_> {
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
         // Somebody relies on the pause before.
-        let before = replaced.and_then(|CurrentPause { pause, left }| {
+        let before = replaced.and_then(|(pause, left)| {
             let lasts = left.saturating_sub(sys::now().since(written_at));
             (!lasts.is_zero()).then_some(StoredPause { lasts, ..pause })
         });
@@ -192,7 +192,7 @@ impl Process<'_> {
         let of_key = stored::key_of(key);
         let written = write(bucket, &of_key, "the pause may be written", REACH_MAX, |found| {
             let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
-            if let Some(CurrentPause { pause: other, left, .. }) = &standing
+            if let Some((other, left)) = &standing
                 && *left > own.lasts
             {
                 return Err(format!(

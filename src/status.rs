@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         // Nothing is lost with the processes of a host that ends.
         let mut settled = Duration::MAX;
         if let Some(epoch) = epoch.as_ref().filter(|_| location.is_none()) {
-            let mark = mark::read(bucket, by)?;
+            let mark = mark::of_entry(bucket.get(name::MARK_KEY, by)?);
             settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
         }
         if epoch.is_some() {

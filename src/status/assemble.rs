@@ -19,7 +19,7 @@ use crate::core::{
     sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
-use crate::store::pause::{self, CurrentPause};
+use crate::store::pause::{self, StoredPause};
 use crate::store::tickets::entry::standing;
 use crate::store::{Entry, leases, switchover};
 
@@ -92,12 +92,12 @@ pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, t
         let Some(key) = entry.key.strip_prefix(pause::PREFIX) else { continue };
         // As the agents take it, also where the store does not tell the age.
         let standing = pause::standing(&entry, age.unwrap_or_default());
-        let Some(CurrentPause { pause, left }) = standing else { continue };
+        let Some((StoredPause { by, reason, .. }, left)) = standing else { continue };
         of_agents(keys, key).paused = Some(PauseStatus {
             until: humantime::format_rfc3339_seconds(time + left).to_string(),
             expires_in_seconds: seconds(left),
-            by: pause.by,
-            reason: pause.reason,
+            by,
+            reason,
             serial: pause::serial_of(&entry.content),
         });
     }

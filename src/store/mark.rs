@@ -10,20 +10,11 @@ use std::time::Duration;
 
 use super::lifetime::{LIFE, lifetime};
 use super::name::MARK_KEY;
-use super::{Bucket, Content, Entry, Expected, Stays, StoreResult};
+use super::{Bucket, Content, Entry, Expected, Stays};
 use crate::core::tickets::Mark;
 use crate::core::{Instant, Revision, Written};
 
 const EPOCH: &str = "Putex-Epoch";
-
-/// Reads the mark.
-///
-/// # Errors
-///
-/// When there was no answer by the deadline.
-pub fn read(bucket: &mut dyn Bucket, deadline: Instant) -> StoreResult<Mark> {
-    Ok(of_entry(bucket.get(MARK_KEY, deadline)?))
-}
 
 /// Writes a mark in the place of its revision.
 pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written {

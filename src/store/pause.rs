@@ -89,20 +89,12 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
     })
 }
 
-/// A pause that stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CurrentPause {
-    /// As it was written.
-    pub(crate) pause: StoredPause,
-    /// How long the pause lasts still.
-    pub(crate) left: Duration,
-}
-
-/// Returns the pause in an entry of this age; `None` if it is over, or none.
-pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<CurrentPause> {
+/// Returns the pause in an entry of this age, and how long it lasts still; `None` if it is over, or
+/// none.
+pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<(StoredPause, Duration)> {
     let pause = from_content(&entry.content)?;
     let left = left_of(pause.lasts, age)?;
-    Some(CurrentPause { pause, left })
+    Some((pause, left))
 }
 
 /// Reads what stands under the key of the pause, as the agents are to observe it.
@@ -119,10 +111,10 @@ pub(crate) fn read(
     let began = sys::now();
     let found = read_with_age(bucket, &key_of(key), deadline)?;
     let Some((entry, age)) = found else { return Ok(PauseEntry::default()) };
-    let pause = standing(&entry, age).map(|CurrentPause { pause, left }| Pause {
+    let pause = standing(&entry, age).map(|(StoredPause { by, reason, .. }, left)| Pause {
         until: began.after(left),
-        by: pause.by,
-        reason: pause.reason,
+        by,
+        reason,
     });
     Ok(PauseEntry { serial: serial_of(&entry.content), pause })
 }
