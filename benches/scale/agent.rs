@@ -234,5 +234,5 @@ fn store(shared: &Shared, urls: &str, key: &str, token: &str) -> Result<LockKey,
         api: API.to_owned(),
     };
     let bucket = Box::new(NatsStore::new(client, settings));
-    Ok(LockKey::new(bucket, key).with_reads_of(renewal / 2))
+    Ok(LockKey::new(bucket, key, 1, renewal / 2))
 }

@@ -191,8 +191,7 @@ pub fn agent_store(args: &AgentArgs, incarnation: Incarnation) -> Result<LockKey
     let location = usable(&args.bucket.location, is_lasting)?;
     let store = open(location, StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
-    Ok(LockKey::with_seats(store, &args.guard.commands.key, args.config.seats)
-        .with_reads_of(read_max))
+    Ok(LockKey::new(store, &args.guard.commands.key, args.config.seats, read_max))
 }
 
 fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {

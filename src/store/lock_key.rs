@@ -23,9 +23,6 @@ use crate::sys;
 /// How often the pause is read again while there is one: the message that has ended it may be lost.
 const PAUSE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a read that the caller has not requested may take, unless the caller says otherwise.
-const READ_MAX: Duration = Duration::from_millis(250);
-
 /// The lock key of an agent in a bucket, or one for each of its seats. Every call returns at its
 /// deadline at the latest.
 pub struct LockKey {
@@ -64,13 +61,10 @@ impl SeatKey {
 }
 
 impl LockKey {
-    /// Returns the key of a bucket that is not open yet.
-    pub fn new(bucket: Box<dyn Bucket>, key: &str) -> LockKey {
-        LockKey::with_seats(bucket, key, 1)
-    }
-
-    /// Returns the keys of so many seats, at least one, in a bucket that is not open yet.
-    pub fn with_seats(bucket: Box<dyn Bucket>, key: &str, seats: u32) -> LockKey {
+    /// Returns the keys of so many seats, at least one, in a bucket that is not open yet. A read
+    /// that the caller has not requested ends within `read_max`: the caller's own requests wait for
+    /// it. A hint that is not followed, or misleads a holder, delays the next one for as long.
+    pub fn new(bucket: Box<dyn Bucket>, key: &str, seats: u32, read_max: Duration) -> LockKey {
         let seats = || Seat::all(seats.max(1));
         let new_key = |seat: Seat| SeatKey {
             key: seat.key(key),
@@ -89,15 +83,8 @@ impl LockKey {
             paused_until: None,
             read_pause_at: None,
             is_new: true,
-            read_max: READ_MAX,
+            read_max,
         }
-    }
-
-    /// Has a read that the caller has not requested end so soon: the caller's own requests wait for
-    /// it. A hint that is not followed, or misleads a holder, delays the next one for as long.
-    #[must_use]
-    pub fn with_reads_of(self, read_max: Duration) -> LockKey {
-        LockKey { read_max, ..self }
     }
 
     /// Opens the bucket, subscribes to the key of each seat and reads it, and the pause.

@@ -190,7 +190,12 @@ impl Bucket {
     }
 
     fn store(&self) -> LockKey {
-        LockKey::new(Box::new(DirStore::new(self.0.clone(), "b")), "k")
+        LockKey::new(
+            Box::new(DirStore::new(self.0.clone(), "b")),
+            "k",
+            1,
+            Duration::from_millis(250),
+        )
     }
 
     fn fill(&self, data: &[u8]) {

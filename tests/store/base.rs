@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each suite uses its own part of this")]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::store::LockKey;
@@ -24,7 +25,7 @@ impl Base {
     }
 
     pub(crate) fn store_of(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key)
+        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
     }
 
     pub(crate) fn bucket(&self, bucket: &str) -> Box<DirStore> {

@@ -250,7 +250,12 @@ fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
     fs::remove_file(base.0.join("b")).expect("to remove it");
     fs::write(base.0.join("b"), "").expect("a file");
     assert!(unsafe_reason(&mut base.store("web")).contains("Not a directory"));
-    let below = &mut LockKey::new(Box::new(DirStore::new(base.0.join("b"), "b")), "web");
+    let below = &mut LockKey::new(
+        Box::new(DirStore::new(base.0.join("b"), "b")),
+        "web",
+        1,
+        Duration::from_millis(250),
+    );
     assert!(unsafe_reason(below).contains("/b"));
 }
 

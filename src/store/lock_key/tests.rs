@@ -24,7 +24,7 @@ impl Flooded {
     fn key(hints: Vec<Hint>, failures: u32) -> (LockKey, Arc<AtomicU32>) {
         let reads = Arc::new(AtomicU32::new(0));
         let bucket = Flooded { hints, next: 0, reads: Arc::clone(&reads), failures };
-        (LockKey::new(Box::new(bucket), "k"), reads)
+        (LockKey::new(Box::new(bucket), "k", 1, Duration::from_millis(250)), reads)
     }
 }
 
@@ -102,8 +102,8 @@ fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
 fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
     let read_max = Duration::from_millis(100);
     for (failures, told_in_an_interval) in [(0, 2), (u32::MAX, 1)] {
-        let (key, _) = Flooded::key(vec![hint("k")], failures);
-        let mut key = key.with_reads_of(read_max);
+        let (mut key, _) = Flooded::key(vec![hint("k")], failures);
+        key.read_max = read_max;
         let waker = Waker::new().expect("a descriptor");
         let began = sys::now();
         for _ in 0..=3 * told_in_an_interval {
@@ -145,7 +145,7 @@ fn a_pause_is_read_after_each_read_that_no_hint_has_led_to() {
         }
         let read = key.read(Seat::FIRST, sys::now());
         assert_eq!(read.is_err(), failures > 0);
-        let _ = key.watch(waker.as_fd(), Some(sys::now().after(READ_MAX)));
+        let _ = key.watch(waker.as_fd(), Some(sys::now().after(Duration::from_millis(250))));
         assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures}");
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
 
 /// Opens a store that must open.
 pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (LockKey, Opened) {
-    let mut store = LockKey::new(make(bucket), key);
+    let mut store = LockKey::new(make(bucket), key, 1, Duration::from_millis(250));
     let opened = store.open(soon()).expect("the store opens");
     (store, opened)
 }

@@ -1,6 +1,7 @@
 //! The keys of several seats, in both stores.
 
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
@@ -20,7 +21,7 @@ pub(crate) fn all(make: Make<'_>) {
 }
 
 fn open(make: Make<'_>, bucket: &str, seats: u32) -> LockKey {
-    let mut store = LockKey::with_seats(make(bucket), "web", seats);
+    let mut store = LockKey::new(make(bucket), "web", seats, Duration::from_millis(250));
     let opened = store.open(soon()).expect("it opens");
     assert_eq!(opened.key_states.len(), seats as usize);
     store
@@ -38,13 +39,13 @@ fn each_seat_has_a_record_of_its_own(make: Make<'_>) {
         assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
         revisions.push(revision);
     }
-    let mut again = LockKey::with_seats(make("seats"), "web", 4);
+    let mut again = LockKey::new(make("seats"), "web", 4, Duration::from_millis(250));
     let opened = again.open(soon()).expect("it opens");
     let told: Vec<_> = opened.key_states.iter().map(|key| key.revision).collect();
     assert_eq!(told, [&revisions[..], &[Revision(0)]].concat());
     assert_eq!(opened.key_states[3], ABSENT);
     assert_eq!(again.read(Seat(2), soon()).expect("it reads"), opened.key_states[2]);
-    let mut plain_agent = LockKey::new(make("seats"), "web");
+    let mut plain_agent = LockKey::new(make("seats"), "web", 1, Duration::from_millis(250));
     let opened = plain_agent.open(soon()).expect("it opens");
     let KeyValue::Record(record) = &opened.key_states[0].value else { panic!("{opened:?}") };
     assert_eq!(record.token, "in-0");

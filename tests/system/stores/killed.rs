@@ -71,7 +71,8 @@ fn child() {
 }
 
 fn cas(base: PathBuf) {
-    let mut store = LockKey::new(Box::new(DirStore::new(base, "b")), "web");
+    let mut store =
+        LockKey::new(Box::new(DirStore::new(base, "b")), "web", 1, Duration::from_millis(250));
     let mut at = store.open(soon()).expect("it opens").key_states[0].revision;
     say(&format!("at {at}"));
     loop {

@@ -197,8 +197,12 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         server.admin().stream("CREATE", "locks", &config.to_string());
         let mut settings = server::settings("locks");
         settings.allow_memory = true;
-        let mut store =
-            LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web");
+        let mut store = LockKey::new(
+            Box::new(NatsStore::new(server.client(None), settings)),
+            "web",
+            1,
+            Duration::from_millis(250),
+        );
         let before = store.open(soon()).expect("opened");
         write(&mut store, Revision(0), "a");
         server.kill();

@@ -40,7 +40,7 @@ fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> LockKey {
         api: api.unwrap_or("$JS.API").to_owned(),
     };
     let bucket = NatsStore::new(client(urls, access), settings);
-    LockKey::new(Box::new(bucket), "web")
+    LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250))
 }
 
 fn open(urls: &str, access: ConnectOptions) -> Result<Opened, StoreError> {

@@ -41,7 +41,7 @@ impl Cluster {
     }
 
     fn store(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key)
+        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
     }
 
     fn bucket(&self, bucket: &str) -> Box<NatsStore> {
@@ -235,7 +235,8 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         let begin = Instant::now();
         let opened = loop {
             let bucket = NatsStore::new(leaf.client(None), settings.clone());
-            match LockKey::new(Box::new(bucket), "web").open(soon()) {
+            match LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250)).open(soon())
+            {
                 Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
                     assert!(begin.elapsed() < PATIENCE, "{text}");
                     observe_for(TRY_EVERY);

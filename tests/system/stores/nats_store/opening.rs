@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Record, Revision};
@@ -167,7 +168,9 @@ fn a_domain_is_told_unless_it_is_asked_for() {
         for (api, is_told) in [("$JS.API", true), ("$JS.hub.API", false)] {
             settings.api = api.to_owned();
             let bucket = NatsStore::new(server.client(None), settings.clone());
-            let opened = LockKey::new(Box::new(bucket), "web").open(soon()).expect("opened");
+            let opened = LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250))
+                .open(soon())
+                .expect("opened");
             let text = format!("{:?}", opened.bucket.remarks);
             assert_eq!(text.contains(" is in JetStream domain hub: "), is_told, "{text}");
         }

@@ -42,7 +42,7 @@ impl Server {
 
     /// Returns a key of a bucket with the settings of [`settings`].
     pub(crate) fn store(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key)
+        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
     }
 
     /// Returns a bucket with the settings of [`settings`].
@@ -53,7 +53,12 @@ impl Server {
     /// Returns a store of the key `web` that has logged in.
     pub(crate) fn store_as(&self, user: &str, password: &str, bucket: &str) -> LockKey {
         let client = self.client(Some((user, password)));
-        LockKey::new(Box::new(NatsStore::new(client, settings(bucket))), "web")
+        LockKey::new(
+            Box::new(NatsStore::new(client, settings(bucket))),
+            "web",
+            1,
+            Duration::from_millis(250),
+        )
     }
 
     pub(crate) fn admin(&self) -> Admin {
