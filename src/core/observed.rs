@@ -6,7 +6,7 @@
 //! The next process reads the notes back. Instants are those of one clock, and revisions those of
 //! one bucket: on another clock, and in a bucket that was made anew, the notes tell nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -131,20 +131,24 @@ impl Observed {
         self.writes.get(&revision).map(|seen| seen.bounds)
     }
 
-    /// The revisions that are seen now replace all others but the bucket.
-    pub fn see(&mut self, revisions: impl IntoIterator<Item = Revision>, now: Instant) {
-        let known = std::mem::take(&mut self.writes);
+    /// Forgets all revisions but the bucket and those that stand now.
+    pub fn retain(&mut self, standing: impl Iterator<Item = Revision>) {
+        let standing: BTreeSet<Revision> = standing.chain([BUCKET]).collect();
+        self.writes.retain(|revision, _| standing.contains(revision));
+    }
+
+    /// These revisions stand now.
+    pub fn see(&mut self, revisions: impl Iterator<Item = Revision>, now: Instant) {
         let bounds = WriteBounds::of_read(None, now);
-        let new = SeenWrite { attempt: 0, bounds };
-        let kept = [BUCKET].into_iter().filter(|bucket| known.contains_key(bucket));
-        let all = kept.chain(revisions);
-        self.writes = all.map(|it| (it, known.get(&it).copied().unwrap_or(new))).collect();
+        for revision in revisions {
+            self.writes.entry(revision).or_insert(SeenWrite { attempt: 0, bounds });
+        }
     }
 
     /// Returns since when the bucket has been seen, which is now at the latest.
     pub fn see_bucket(&mut self, now: Instant) -> Instant {
-        let bounds = WriteBounds::of_read(None, now);
-        self.writes.entry(BUCKET).or_insert(SeenWrite { attempt: 0, bounds }).bounds.not_after
+        self.see([BUCKET].into_iter(), now);
+        self.since(BUCKET).unwrap_or(now)
     }
 
     /// Forgets a revision: the read that has shown it was old.
@@ -282,9 +286,11 @@ mod tests {
     fn a_revision_that_is_seen_again_keeps_its_time_and_one_that_moved_is_forgotten() {
         let mut known = Observed::nothing("boot", "8c3e");
         known.see_bucket(at(1));
-        known.see([Revision(7), Revision(8)], at(2));
-        known.see([Revision(7), Revision(9)], at(5));
+        known.see([7, 8].map(Revision).into_iter(), at(2));
+        known.retain([7, 9].map(Revision).into_iter());
+        known.see([9].map(Revision).into_iter(), at(5));
         assert_eq!(known, seen("boot", "8c3e", &[(0, 1), (7, 2), (9, 5)]));
+        known.retain([].into_iter());
         known.see((10..100).map(Revision), at(6));
         let noted = Observed::from_text(&known.to_text());
         let last = Revision(9 + NOTES_MAX as u64);

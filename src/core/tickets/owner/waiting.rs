@@ -29,6 +29,9 @@ impl TicketOwner {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         self.renews_alone = false;
+        // The notes of a host are for all its processes: a ticket that is no blocker of this one
+        // stays in them.
+        self.seen.retain(standing.iter().map(|other| other.revision));
         let element = self.key_element();
         if let Some(own) = &mut self.own {
             own.earlier_keys.learn(&element, own.number, &standing);

@@ -96,6 +96,34 @@ fn notes_of_a_holder_that_has_moved_or_of_another_clock_count_for_nothing() {
     }
 }
 
+/// Two jobs on a host, one of which waits for the other alone, dropped each other's notes, and both
+/// waited for ever for a dead holder.
+#[test]
+fn what_others_have_noted_stays_in_the_notes_while_it_stands() {
+    let (_, begin) = opened();
+    let mut noted = Observed::nothing("clock", "1");
+    noted.see([3, 4].map(Revision).into_iter(), begin);
+    let later = begin.after(Duration::from_secs(1));
+    let mark = Mark { revision: Revision(1), epoch: "1".to_owned(), lifetime: LIFETIME_DEFAULT };
+    let mut owner = attempt_with("clock", (Revision(9), noted), mark, later);
+    owner.ticket.mode = Mode::Shared;
+    let Step::WriteAndList(_, None, own, ..) = owner.next(later) else { panic!("not written") };
+    let stored = |key: String, number: u64, ticket: Ticket| {
+        let number = Revision(number);
+        StoredTicket { key, revision: number, number, stored_at: None, ticket: Ok(ticket) }
+    };
+    let other =
+        |incarnation, mode| Ticket { incarnation: Incarnation(incarnation), mode, ..own.clone() };
+    let dead = stored("lock.a.dead".to_owned(), 3, other(8, Mode::Shared));
+    let ahead = stored("lock.a.ahead".to_owned(), 5, other(9, Mode::Exclusive));
+    let own = stored(format!("lock.a.{}", owner.key_element()), 7, own.clone());
+    let listed = listing(vec![dead, ahead, own], Revision(7));
+    owner.handle(Input::WrittenAndListed(Written::Stored(Revision(7)), listed), later);
+    let Step::WriteNotes(_, seen, _) = owner.next(later) else { panic!("{:?}", owner.next(later)) };
+    let since = [3, 4, 5].map(|revision| seen.since(Revision(revision)));
+    assert_eq!(since, [Some(begin), None, Some(later)], "4 stands no more");
+}
+
 /// Every process waited for the mark from its own beginning, so it never came.
 #[test]
 fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it() {
