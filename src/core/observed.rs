@@ -137,7 +137,7 @@ impl Observed {
         self.writes.retain(|revision, _| standing.contains(revision));
     }
 
-    /// These revisions stand now.
+    /// Notes the revisions that stand now.
     pub fn see(&mut self, revisions: impl Iterator<Item = Revision>, now: Instant) {
         let bounds = WriteBounds::of_read(None, now);
         for revision in revisions {
