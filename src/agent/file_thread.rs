@@ -15,19 +15,32 @@ type Status = (Instant, Box<AgentStatus>);
 
 /// The pump's end of the thread.
 pub(super) struct FileHandle {
-    /// The statuses to write.
-    statuses: NewestSender<Status>,
+    dir: PathBuf,
+    identity: Identity,
+    /// The statuses to write. The thread begins with the first file: most agents write none.
+    statuses: Option<NewestSender<Status>>,
 }
 
 impl FileHandle {
-    /// Starts the thread, which writes into the private directory of an agent for as long as the
-    /// agent lives.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no descriptor or thread to give.
-    pub(super) fn start(dir: PathBuf, identity: Identity) -> io::Result<FileHandle> {
+    /// Makes the handle for the private directory of an agent.
+    pub(super) fn new(dir: PathBuf, identity: Identity) -> FileHandle {
+        FileHandle { dir, identity, statuses: None }
+    }
+
+    /// Has the present status written. Best effort: it is requested again.
+    pub(super) fn write_status(&mut self, now: Instant, status: AgentStatus) {
+        if self.statuses.is_none() {
+            self.statuses = self.start().ok();
+        }
+        if let Some(statuses) = &self.statuses {
+            statuses.send((now, Box::new(status)));
+        }
+    }
+
+    /// Starts the thread, which writes for as long as the agent lives.
+    fn start(&self) -> io::Result<NewestSender<Status>> {
         let (sender, statuses) = newest_inbox(1)?;
+        let (dir, identity) = (self.dir.clone(), self.identity.clone());
         let work = move || {
             loop {
                 let (at, status): Status = statuses.next();
@@ -36,11 +49,6 @@ impl FileHandle {
             }
         };
         start_thread("putex-files", work)?;
-        Ok(FileHandle { statuses: sender })
-    }
-
-    /// Has the present status written. Best effort: it is requested again.
-    pub(super) fn write_status(&self, now: Instant, status: AgentStatus) {
-        self.statuses.send((now, Box::new(status)));
+        Ok(sender)
     }
 }

@@ -142,10 +142,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
         None => None,
     };
-    let files = match setup.is_local {
-        true => Some(FileHandle::start(dir_path.clone(), setup.identity.clone())?),
-        false => None,
-    };
     let check = HealthCheck::new(commands, events.clone())?;
     let metrics = start_metrics(&setup, &dir_path)?;
     let guard = GuardClient::new(dir, with_environment(setup.guard))?;
@@ -173,7 +169,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
-        files,
+        files: setup.is_local.then(|| FileHandle::new(dir_path, setup.identity)),
         agents: setup.agents,
         queued_events: VecDeque::from([Event::Tick]),
     };

@@ -155,7 +155,7 @@ impl Performer<'_> {
     /// Sends the status of this agent to the processes that have requested it, or writes a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
         let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
-        match &self.files {
+        match &mut self.files {
             Some(files) => files.write_status(now, status),
             None => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
         }

@@ -266,7 +266,7 @@ fn a_guard_that_cannot_wait_does_not_fill_the_log() {
 fn an_agent_without_a_guard_does_not_say_that_the_guard_goes_on() {
     let host = Host::new("no-guard");
     let mut agent = host.sandbox.command("/bin/sh");
-    agent.args(["-c", "ulimit -n 27; exec \"$@\"", "sh"]);
+    agent.args(["-c", "ulimit -n 26; exec \"$@\"", "sh"]);
     agent.arg(programs::putex()).args(host.words("agent", STOP));
     agent.env("D", host.sandbox.text());
     let mut agent = Agent::start(&mut agent);
