@@ -119,7 +119,7 @@ impl Mark {
         let wait = Ms(wait);
         format!(
             "this bucket is new to locks of this length (R*F, --for): none is granted for {wait}; \
-             run putex init once, or wait"
+             run putex init once, or let one request wait as long (-w)"
         )
     }
 }
