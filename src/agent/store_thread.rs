@@ -166,18 +166,15 @@ impl StoreThread {
             }
             let event = match request {
                 StoreRequest::Read { seat, deadline } => {
-                    Event::Read(self.store.read(seat, deadline))
-                }
-                StoreRequest::Write { seat, expected, record, deadline } => {
-                    let takes = record.lease.as_ref().is_some_and(|lease| lease.term.is_none());
-                    let written = self.store.write(seat, expected, &record, deadline);
-                    // The pump may have the service started once the take is answered, and the hint
-                    // of a pause may be lost. A pause that is written after this read waits for
-                    // the acknowledgement of this agent, which has the lock by then.
-                    if takes && let Some(pause) = self.store.read_pause() {
+                    let read = self.store.read(seat, deadline);
+                    // The pump may take the lock as soon as it has the answer.
+                    if let Some(pause) = self.store.pause_before_take() {
                         self.events.tell(Event::PauseRead(pause))?;
                     }
-                    Event::Written(written)
+                    Event::Read(read)
+                }
+                StoreRequest::Write { seat, expected, record, deadline } => {
+                    Event::Written(self.store.write(seat, expected, &record, deadline))
                 }
                 StoreRequest::RequestSwitchover(request) => {
                     self.store.request_switchover(&request);

@@ -37,6 +37,8 @@ pub struct LockKey {
     /// for not before it changes.
     paused_until: Option<Instant>,
     read_pause_at: Option<Instant>,
+    /// The caller may take the lock for the last answer to a read, unless there is a pause.
+    may_be_taken: bool,
     /// No write was stored since the bucket was opened.
     is_new: bool,
     /// How long a read that the caller has not requested may take.
@@ -82,6 +84,7 @@ impl LockKey {
             operator_reads: OperatorReads::default(),
             paused_until: None,
             read_pause_at: None,
+            may_be_taken: false,
             is_new: true,
             read_max,
         }
@@ -133,12 +136,15 @@ impl LockKey {
         let (key, began) = (&mut self.keys[seat.index()], sys::now());
         let entry = self.bucket.get(&key.key, deadline);
         let now = sys::now();
-        // The renewals of a holder give hints. Where none comes, that of a pause may be lost too.
-        if !key.is_held && (entry.is_err() || !key.hints.is_followed()) {
+        if !key.is_held && entry.is_err() {
             self.operator_reads.add(OperatorKey::Pause);
         }
         let entry = entry.inspect_err(|_| key.hints.was_not_read(now, self.read_max));
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
+        // The renewals of a holder give hints. Where none comes, that of a pause may be lost too.
+        let is_renewed = key.hints.is_followed() && key_state.revision != key.known;
+        let has_holder = matches!(&key_state.value, KeyValue::Record(it) if !it.is_blank());
+        self.may_be_taken = !(key.is_held || is_renewed && has_holder);
         // A release must be noticed soon, and a take wait for reads half of the time at most. A
         // holder writes the next renewal anyway.
         let delay = match key.is_held {
@@ -148,6 +154,12 @@ impl LockKey {
         key.hints.was_read(key_state.revision, now, delay);
         key.was_read(key_state.revision);
         Ok(key_state)
+    }
+
+    /// Reads the pause if the caller may take the lock for the last answer to a read: the caller is
+    /// told of the pause before that answer. Best effort.
+    pub fn pause_before_take(&mut self) -> Option<PauseEntry> {
+        if std::mem::take(&mut self.may_be_taken) { self.read_pause() } else { None }
     }
 
     /// Stores the `record` of a seat if `expected` is the revision of its key; 0 means that the key
@@ -281,7 +293,7 @@ impl LockKey {
     }
 
     /// Reads the pause. One that cannot be read is read again later.
-    pub fn read_pause(&mut self) -> Option<PauseEntry> {
+    fn read_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
         self.read_pause_at = Some(now.after(PAUSE_EVERY));
         let by = now.after(self.read_max);

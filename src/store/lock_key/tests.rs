@@ -135,17 +135,27 @@ fn who_asks_can_have_the_requests_of_operators_read() {
 /// The link of a leaf node was down while the agents were paused: an agent behind it was connected
 /// all the time, and took the lock of a dead holder in the pause.
 #[test]
-fn a_pause_is_read_after_each_read_that_no_hint_has_led_to() {
+fn a_pause_is_read_before_a_read_that_no_hint_has_led_to_is_answered() {
     let waker = Waker::new().expect("a descriptor");
-    for (hinted, failures, due) in [(false, 0, 2), (false, 2, 2), (true, 0, 1), (true, 1, 2)] {
+    for (failures, due, later) in [(0, 2, 2), (2, 1, 2)] {
         let (mut key, reads) = Flooded::key(vec![hint("k")], failures);
-        if hinted {
-            let told = key.watch(waker.as_fd(), None);
-            assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
-        }
-        let read = key.read(Seat::FIRST, sys::now());
-        assert_eq!(read.is_err(), failures > 0);
+        assert_eq!(key.read(Seat::FIRST, sys::now()).is_err(), failures > 0);
+        let _ = key.pause_before_take();
+        assert_eq!(reads.load(Ordering::Relaxed), due, "{failures}");
         let _ = key.watch(waker.as_fd(), Some(sys::now().after(Duration::from_millis(250))));
-        assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures}");
+        assert_eq!(reads.load(Ordering::Relaxed), later, "{failures}");
     }
+}
+
+/// The link was down for less than R: the hint of the pause alone was lost, each read followed one
+/// of the holder, and the agent started the service in the pause when the holder had released.
+#[test]
+fn a_pause_is_read_before_the_answer_that_a_lock_is_free() {
+    let waker = Waker::new().expect("a descriptor");
+    let (mut key, reads) = Flooded::key(vec![hint("k")], 0);
+    let told = key.watch(waker.as_fd(), None);
+    assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
+    assert!(key.read(Seat::FIRST, sys::now()).is_ok());
+    assert!(key.pause_before_take().is_some());
+    assert_eq!(reads.load(Ordering::Relaxed), 2);
 }

@@ -120,8 +120,8 @@ fn a_pause_whose_hint_is_lost_is_observed_by_an_agent_that_hears_of_the_release(
     assert!(paused.status == Some(0) && paused.shown.ends_with(" agents=1\n"), "{paused:?}");
     first.signal(Signal::TERM);
     assert_eq!(first.wait_end().0, Some(0));
-    second.wait_for_any(&["paused for", "the service runs here"]);
+    second.wait_for_any(&["paused for", "standby -> taking"]);
     observe_for(Duration::from_secs(1));
     let log = second.log.text();
-    assert!(!log.contains("the service runs here"), "{log}");
+    assert!(!log.contains("standby -> taking"), "{log}");
 }
