@@ -370,8 +370,9 @@ impl Simulation {
 
     /// Somebody relies on a lease.
     fn rely(&mut self, holder: &str, until: Time) {
-        let claim =
-            self.changes.iter().rev().find(|(_, whose, _)| whose.as_deref() == Some(holder));
+        let claims = self.changes.iter().chain(&self.orphans);
+        let claims = claims.filter(|(_, whose, _)| whose.as_deref() == Some(holder));
+        let claim = claims.max_by_key(|(at, ..)| *at);
         let (from, epoch) = claim.map(|(at, _, epoch)| (*at, *epoch)).expect("it was claimed");
         let holder = holder.to_owned();
         self.reliances.push(Reliance { epoch, holder, from, until });
