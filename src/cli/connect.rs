@@ -140,11 +140,14 @@ impl StoreSettings {
             Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
             Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
         };
+        let for_locks = match request {
+            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_) => true,
+            Request::Init | Request::Status(_) | Request::Switchover(_) | Request::Pause(_) => {
+                false
+            }
+        };
         let mut settings = StoreSettings::new(bucket, &name, renewal);
-        settings.bucket.for_locks = matches!(
-            request,
-            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
-        );
+        settings.bucket.for_locks = for_locks;
         settings
     }
 
