@@ -139,16 +139,19 @@ impl Observed {
 
     /// Notes the revisions that stand now.
     pub fn see(&mut self, revisions: impl Iterator<Item = Revision>, now: Instant) {
-        let bounds = WriteBounds::of_read(None, now);
         for revision in revisions {
-            self.writes.entry(revision).or_insert(SeenWrite { attempt: 0, bounds });
+            self.see_one(revision, now);
         }
     }
 
     /// Returns since when the bucket has been seen, which is now at the latest.
     pub fn see_bucket(&mut self, now: Instant) -> Instant {
-        self.see([BUCKET].into_iter(), now);
-        self.since(BUCKET).unwrap_or(now)
+        self.see_one(BUCKET, now)
+    }
+
+    fn see_one(&mut self, revision: Revision, now: Instant) -> Instant {
+        let bounds = WriteBounds::of_read(None, now);
+        self.writes.entry(revision).or_insert(SeenWrite { attempt: 0, bounds }).bounds.not_after
     }
 
     /// Forgets a revision: the read that has shown it was old.
