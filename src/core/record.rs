@@ -105,6 +105,14 @@ impl KeyValue {
             KeyValue::Absent | KeyValue::Marker => None,
         }
     }
+
+    /// Returns the record of a holder, if one stands there.
+    pub fn holder(&self) -> Option<&Record> {
+        match self {
+            KeyValue::Record(record) if !record.is_blank() => Some(record),
+            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
+        }
+    }
 }
 
 /// The state of a key, as a read found it.

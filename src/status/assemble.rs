@@ -15,8 +15,7 @@ use crate::core::observed::WriteBounds;
 use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
 use crate::core::timing::lengthened;
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, KeyValue, Lease, Ms, RecordState, Seat, Timing,
-    sanitize_field,
+    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Lease, Ms, RecordState, Seat, Timing, sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::pause::{self, StoredPause};
@@ -163,10 +162,8 @@ fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Holder
 
 /// Returns the agent that holds a key; `None` if nobody does.
 fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Holder> {
-    let KeyValue::Record(record) = to_key_state(Some(entry.clone())).value else { return None };
-    if record.is_blank() {
-        return None;
-    }
+    let key_state = to_key_state(Some(entry.clone()));
+    let record = key_state.value.holder()?;
     let lease = record.lease.as_ref();
     let timing = lease.and_then(timing_of);
     let lock = timing

@@ -141,10 +141,11 @@ impl LockKey {
         }
         let entry = entry.inspect_err(|_| key.hints.was_not_read(now, self.read_max));
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
-        // The renewals of a holder give hints. Where none comes, that of a pause may be lost too.
-        let is_renewed = key.hints.is_followed() && key_state.revision != key.known;
-        let has_holder = matches!(&key_state.value, KeyValue::Record(it) if !it.is_blank());
-        self.may_be_taken = !(key.is_held || is_renewed && has_holder);
+        // Nobody takes a lock that its holder has renewed, which a hint has told. Where no hint
+        // comes, that of a pause may be lost too.
+        let has_moved = key.hints.is_followed() && key_state.revision != key.known;
+        let is_renewed = has_moved && key_state.value.holder().is_some();
+        self.may_be_taken = !(key.is_held || is_renewed);
         // A release must be noticed soon, and a take wait for reads half of the time at most. A
         // holder writes the next renewal anyway.
         let delay = match key.is_held {

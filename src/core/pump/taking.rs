@@ -16,7 +16,7 @@ use super::{Next, State};
 use crate::core::agent_status::AgentState;
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
-use crate::core::record::{KeyValue, RecordState, Revision};
+use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::{Instant, Ms};
@@ -42,10 +42,7 @@ impl Taking {
         let give_up = now.after(context.config.timing.renewal());
         // The token of the holder before, for fencing: never this agent's own one, or the agent
         // would fence itself.
-        let previous = match &key_state.value {
-            KeyValue::Record(record) if !record.is_blank() => Some(record.token.clone()),
-            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
-        };
+        let previous = key_state.value.holder().map(|record| record.token.clone());
         let previous = previous.filter(|token| *token != context.id.token);
         let confirm = takeover.confirm;
         let state = if confirm.is_some() { RecordState::Taking } else { RecordState::Active };
