@@ -3,13 +3,13 @@
 #![allow(dead_code, reason = "each suite uses its own part of this")]
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::store::LockKey;
 use putex::store::dir::DirStore;
 
 use crate::contract::open;
+use crate::support::clock::READ_MAX;
 use crate::support::folder::Folder;
 
 /// A folder with buckets in it, which is removed when this is dropped.
@@ -25,7 +25,7 @@ impl Base {
     }
 
     pub(crate) fn store_of(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
+        LockKey::new(self.bucket(bucket), key, 1, READ_MAX)
     }
 
     pub(crate) fn bucket(&self, bucket: &str) -> Box<DirStore> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::base::{Base, denied};
 use crate::contract::{leased, open, plain, soon, stored};
-use crate::support::clock::{PATIENCE, until_true};
+use crate::support::clock::{PATIENCE, READ_MAX, until_true};
 use crate::support::process::state_of;
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
@@ -250,12 +250,8 @@ fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
     fs::remove_file(base.0.join("b")).expect("to remove it");
     fs::write(base.0.join("b"), "").expect("a file");
     assert!(unsafe_reason(&mut base.store("web")).contains("Not a directory"));
-    let below = &mut LockKey::new(
-        Box::new(DirStore::new(base.0.join("b"), "b")),
-        "web",
-        1,
-        Duration::from_millis(250),
-    );
+    let below =
+        &mut LockKey::new(Box::new(DirStore::new(base.0.join("b"), "b")), "web", 1, READ_MAX);
     assert!(unsafe_reason(below).contains("/b"));
 }
 

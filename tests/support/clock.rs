@@ -9,6 +9,9 @@ use rustix::time::ClockId;
 /// An instant, as the time since boot.
 pub(crate) type At = Duration;
 
+/// How long a read of a lock key may take that its caller has not requested.
+pub(crate) const READ_MAX: Duration = Duration::from_millis(250);
+
 /// How long an event that must happen may take, on a loaded machine. Only a test that
 /// fails waits for so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -19,7 +19,7 @@ use putex::core::time::Instant;
 use putex::store::{Bucket, LockKey};
 use putex::sys::{Waker, is_ready, now};
 
-use crate::support::clock::PATIENCE;
+use crate::support::clock::{PATIENCE, READ_MAX};
 
 /// Returns a store of the bucket of this name, not yet opened. Two calls with the same
 /// name return two stores of one bucket.
@@ -81,7 +81,7 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
 
 /// Opens a store that must open.
 pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (LockKey, Opened) {
-    let mut store = LockKey::new(make(bucket), key, 1, Duration::from_millis(250));
+    let mut store = LockKey::new(make(bucket), key, 1, READ_MAX);
     let opened = store.open(soon()).expect("the store opens");
     (store, opened)
 }

@@ -1,7 +1,6 @@
 //! The keys of several seats, in both stores.
 
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
@@ -11,7 +10,7 @@ use putex::store::switchover::Switchover;
 use putex::sys::Waker;
 
 use super::{ABSENT, Make, drain, leased, plain, soon};
-use crate::support::clock::PATIENCE;
+use crate::support::clock::{PATIENCE, READ_MAX};
 
 /// Runs every story.
 pub(crate) fn all(make: Make<'_>) {
@@ -21,7 +20,7 @@ pub(crate) fn all(make: Make<'_>) {
 }
 
 fn open(make: Make<'_>, bucket: &str, seats: u32) -> LockKey {
-    let mut store = LockKey::new(make(bucket), "web", seats, Duration::from_millis(250));
+    let mut store = LockKey::new(make(bucket), "web", seats, READ_MAX);
     let opened = store.open(soon()).expect("it opens");
     assert_eq!(opened.key_states.len(), seats as usize);
     store
@@ -39,13 +38,13 @@ fn each_seat_has_a_record_of_its_own(make: Make<'_>) {
         assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
         revisions.push(revision);
     }
-    let mut again = LockKey::new(make("seats"), "web", 4, Duration::from_millis(250));
+    let mut again = LockKey::new(make("seats"), "web", 4, READ_MAX);
     let opened = again.open(soon()).expect("it opens");
     let told: Vec<_> = opened.key_states.iter().map(|key| key.revision).collect();
     assert_eq!(told, [&revisions[..], &[Revision(0)]].concat());
     assert_eq!(opened.key_states[3], ABSENT);
     assert_eq!(again.read(Seat(2), soon()).expect("it reads"), opened.key_states[2]);
-    let mut plain_agent = LockKey::new(make("seats"), "web", 1, Duration::from_millis(250));
+    let mut plain_agent = LockKey::new(make("seats"), "web", 1, READ_MAX);
     let opened = plain_agent.open(soon()).expect("it opens");
     let KeyValue::Record(record) = &opened.key_states[0].value else { panic!("{opened:?}") };
     assert_eq!(record.token, "in-0");

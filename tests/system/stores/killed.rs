@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::base::{Base, denied};
 use crate::contract::{leased, plain, soon, stored};
-use crate::support::clock::PATIENCE;
+use crate::support::clock::{PATIENCE, READ_MAX};
 
 /// Says to this program, started as a child, what to do: `cas` or `hold`.
 const CHILD: &str = "PUTEX_TEST_CHILD";
@@ -71,8 +71,7 @@ fn child() {
 }
 
 fn cas(base: PathBuf) {
-    let mut store =
-        LockKey::new(Box::new(DirStore::new(base, "b")), "web", 1, Duration::from_millis(250));
+    let mut store = LockKey::new(Box::new(DirStore::new(base, "b")), "web", 1, READ_MAX);
     let mut at = store.open(soon()).expect("it opens").key_states[0].revision;
     say(&format!("at {at}"));
     loop {

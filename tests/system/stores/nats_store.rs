@@ -18,7 +18,7 @@ use putex::store::nats::{NatsSettings, NatsStore};
 use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays, open_or_make};
 use putex::sys::{self, Waker};
 
-use crate::support::clock::until_true;
+use crate::support::clock::{READ_MAX, until_true};
 use crate::support::server::Server;
 use server::{old_config, on_servers, soon};
 
@@ -201,7 +201,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
             Box::new(NatsStore::new(server.client(None), settings)),
             "web",
             1,
-            Duration::from_millis(250),
+            READ_MAX,
         );
         let before = store.open(soon()).expect("opened");
         write(&mut store, Revision(0), "a");

@@ -17,6 +17,8 @@ use putex::store::nats::{NatsSettings, NatsStore};
 use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys;
 
+use crate::support::clock::READ_MAX;
+
 fn soon() -> Instant {
     sys::now().after(Duration::from_secs(30))
 }
@@ -40,7 +42,7 @@ fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> LockKey {
         api: api.unwrap_or("$JS.API").to_owned(),
     };
     let bucket = NatsStore::new(client(urls, access), settings);
-    LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250))
+    LockKey::new(Box::new(bucket), "web", 1, READ_MAX)
 }
 
 fn open(urls: &str, access: ConnectOptions) -> Result<Opened, StoreError> {

@@ -17,7 +17,7 @@ use putex::store::{
 use super::server::{self, on_servers, soon};
 use super::{plain, write};
 use crate::contract::entries::list;
-use crate::support::clock::{PATIENCE, observe_for, until_true};
+use crate::support::clock::{PATIENCE, READ_MAX, observe_for, until_true};
 use crate::support::programs;
 use crate::support::server::{Server, free_port};
 
@@ -41,7 +41,7 @@ impl Cluster {
     }
 
     fn store(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
+        LockKey::new(self.bucket(bucket), key, 1, READ_MAX)
     }
 
     fn bucket(&self, bucket: &str) -> Box<NatsStore> {
@@ -235,8 +235,7 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         let begin = Instant::now();
         let opened = loop {
             let bucket = NatsStore::new(leaf.client(None), settings.clone());
-            match LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250)).open(soon())
-            {
+            match LockKey::new(Box::new(bucket), "web", 1, READ_MAX).open(soon()) {
                 Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
                     assert!(begin.elapsed() < PATIENCE, "{text}");
                     observe_for(TRY_EVERY);

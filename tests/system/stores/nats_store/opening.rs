@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Record, Revision};
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use super::server::{self, old_config, on_servers, soon};
 use super::{open, plain, watch, write};
+use crate::support::clock::READ_MAX;
 use crate::support::server::{Server, free_port};
 
 fn refusal(store: &mut LockKey) -> String {
@@ -168,9 +168,8 @@ fn a_domain_is_told_unless_it_is_asked_for() {
         for (api, is_told) in [("$JS.API", true), ("$JS.hub.API", false)] {
             settings.api = api.to_owned();
             let bucket = NatsStore::new(server.client(None), settings.clone());
-            let opened = LockKey::new(Box::new(bucket), "web", 1, Duration::from_millis(250))
-                .open(soon())
-                .expect("opened");
+            let opened =
+                LockKey::new(Box::new(bucket), "web", 1, READ_MAX).open(soon()).expect("opened");
             let text = format!("{:?}", opened.bucket.remarks);
             assert_eq!(text.contains(" is in JetStream domain hub: "), is_told, "{text}");
         }

@@ -10,6 +10,7 @@ use putex::store::nats::{API, NatsSettings, NatsStore};
 use putex::sys;
 use serde_json::Value;
 
+use crate::support::clock::READ_MAX;
 use crate::support::programs;
 use crate::support::server::Server;
 
@@ -42,7 +43,7 @@ impl Server {
 
     /// Returns a key of a bucket with the settings of [`settings`].
     pub(crate) fn store(&self, bucket: &str, key: &str) -> LockKey {
-        LockKey::new(self.bucket(bucket), key, 1, Duration::from_millis(250))
+        LockKey::new(self.bucket(bucket), key, 1, READ_MAX)
     }
 
     /// Returns a bucket with the settings of [`settings`].
@@ -53,12 +54,7 @@ impl Server {
     /// Returns a store of the key `web` that has logged in.
     pub(crate) fn store_as(&self, user: &str, password: &str, bucket: &str) -> LockKey {
         let client = self.client(Some((user, password)));
-        LockKey::new(
-            Box::new(NatsStore::new(client, settings(bucket))),
-            "web",
-            1,
-            Duration::from_millis(250),
-        )
+        LockKey::new(Box::new(NatsStore::new(client, settings(bucket))), "web", 1, READ_MAX)
     }
 
     pub(crate) fn admin(&self) -> Admin {
