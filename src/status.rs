@@ -282,7 +282,7 @@ fn entries(
         "putex" => key.starts_with(switchover::PREFIX) || key.starts_with(pause::PREFIX),
         _ => !name::is_own(key) && is_of(key),
     };
-    let listing = bucket.list(Selection { prefix: "", wanted: &is_wanted }, by)?;
+    let listing = bucket.list(Selection::Below { prefix: "", wanted: &is_wanted }, by)?;
     Ok(listing.entries.into_iter().zip(listing.ages).collect())
 }
 

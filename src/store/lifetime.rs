@@ -32,10 +32,7 @@ pub(crate) fn read_with_age(
     key: &str,
     deadline: Instant,
 ) -> StoreResult<Option<(Entry, Duration)>> {
-    let prefix = key.rsplit_once('.').map_or("", |(prefix, _)| prefix);
-    let is_it = |other: &str| other == key;
-    let selection = Selection { prefix, wanted: &is_it };
-    let listing = bucket.list(selection, deadline)?;
+    let listing = bucket.list(Selection::Key(key), deadline)?;
     let found = listing.entries.into_iter().zip(listing.ages).next();
     Ok(found.map(|(entry, age)| (entry, age.unwrap_or_default())))
 }

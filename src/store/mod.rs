@@ -172,17 +172,30 @@ fn is_below(key: &str, prefix: &str) -> bool {
 
 /// Which keys are listed.
 #[derive(Clone, Copy)]
-pub struct Selection<'a> {
-    /// The keys `prefix.…`; all keys of the bucket if it is blank.
-    pub prefix: &'a str,
-    /// A condition: only the keys for which it is true are listed.
-    pub wanted: &'a dyn Fn(&str) -> bool,
+pub enum Selection<'a> {
+    /// A single key.
+    Key(&'a str),
+    /// Keys below a prefix.
+    Below {
+        /// The keys `prefix.…`; all keys of the bucket if it is blank.
+        prefix: &'a str,
+        /// A condition: only the keys for which it is true are listed.
+        wanted: &'a dyn Fn(&str) -> bool,
+    },
 }
 
 impl<'a> Selection<'a> {
     /// Returns all keys below this prefix.
     pub fn below(prefix: &'a str) -> Selection<'a> {
-        Selection { prefix, wanted: &|_| true }
+        Selection::Below { prefix, wanted: &|_| true }
+    }
+
+    /// Returns whether this key is listed.
+    fn selects(&self, key: &str) -> bool {
+        match self {
+            Selection::Key(selected) => key == *selected,
+            Selection::Below { prefix, wanted } => is_below(key, prefix) && wanted(key),
+        }
     }
 }
 

@@ -296,7 +296,7 @@ impl Bucket for NatsStore {
         deadline: Instant,
     ) -> (Written, StoreResult<Listing>) {
         let began = sys::now();
-        let (subject, body) = self.listing_request(selection.prefix);
+        let (subject, body) = self.listing_request(selection);
         let (beside, expected) = (Some(read_request(&subject, &body)), Expected::Key(expected));
         let (written, reply) =
             self.write_beside(key, expected, content, Stays::Kept, beside, deadline);

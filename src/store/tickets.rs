@@ -158,7 +158,7 @@ impl Tickets {
         let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection { prefix: &self.home, wanted: &wanted };
+            let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
         (written, listing.map(|listing| self.tickets_of(listing, &key)))
@@ -239,7 +239,7 @@ impl Tickets {
     ) -> StoreResult<TicketsListed> {
         let listing = {
             let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection { prefix: &self.home, wanted: &wanted };
+            let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
         Ok(self.tickets_of(listing, &self.key(element)))

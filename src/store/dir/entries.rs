@@ -10,7 +10,7 @@ use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision, Written};
-use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult, is_below};
+use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult};
 
 impl Folder {
     pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
@@ -38,15 +38,10 @@ impl Folder {
 
     /// Lists the selected keys, under the lock: reading the folder can miss a file that is
     /// renamed meanwhile.
-    pub(super) fn list(
-        &self,
-        Selection { prefix, wanted }: Selection<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Listing> {
+    pub(super) fn list(&self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
-        let is_selected = |key: &str| is_below(key, prefix) && wanted(key);
         let files = self.key_files()?.into_iter();
-        let files = files.filter(|(kind, key)| *kind != Kind::Question && is_selected(key));
+        let files = files.filter(|(kind, key)| *kind != Kind::Question && selection.selects(key));
         // A key has one entry, whichever of its files are there.
         let kinds: BTreeMap<String, Kind> = files.map(|(kind, key)| (key, kind)).collect();
         let entries = kinds.iter().filter_map(|(key, kind)| {

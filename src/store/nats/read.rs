@@ -71,7 +71,7 @@ impl NatsStore {
         subjects: &[String],
         deadline: Instant,
     ) -> StoreResult<Vec<Option<(Entry, SystemTime)>>> {
-        let target = format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream);
+        let target = self.get_target();
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
             let bodies: Vec<String> = subjects.iter().map(|subject| last_of(subject)).collect();
@@ -83,6 +83,11 @@ impl NatsStore {
             }
         }
         Ok(entries)
+    }
+
+    /// Returns the subject of a request to read a key.
+    fn get_target(&self) -> String {
+        format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream)
     }
 
     /// Returns the entry in the reply to a request to read its subject, if there is one, and when
@@ -107,8 +112,8 @@ impl NatsStore {
     ) -> StoreResult<Listing> {
         let mut is_first = true;
         loop {
-            let named = self.name_all(selection, deadline)?;
-            if let Some(listing) = self.read_named(named, None, selection, deadline)? {
+            let (named, known) = self.name_all(selection, deadline)?;
+            if let Some(listing) = self.read_named(named, known, selection, deadline)? {
                 return Ok(listing);
             }
             // As a rule the removal of a key is shown by the next listing.
@@ -130,19 +135,35 @@ impl NatsStore {
         let named = self.named(reply, selection)?;
         // Where others have written since, it may have ended.
         let known = Some(written).filter(|written| named.last <= written.revision);
+        let known = known.map(|written| (written, Some(Duration::ZERO)));
         match self.read_named(named, known, selection, deadline)? {
             Some(listing) => Ok(listing),
             None => self.list_now(selection, deadline),
         }
     }
 
-    /// Has the leader name the selected keys.
-    fn name_all(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Named> {
-        let (subject, body) = self.listing_request(selection.prefix);
-        let request = read_request(&subject, &body);
-        let reply = self.client.request(&request, self.answer_by(deadline));
-        let reply = reply.map_err(|error| self.request_error("listing", &error))?;
-        self.named(&reply, selection)
+    /// Has the leader name the selected keys. A single key is read beside: an agent on a slow link
+    /// has not the time for one request after the other.
+    fn name_all(
+        &mut self,
+        selection: Selection<'_>,
+        deadline: Instant,
+    ) -> StoreResult<(Named, Option<Aged>)> {
+        let (list, filter) = self.listing_request(selection);
+        let mut requests = vec![read_request(&list, &filter)];
+        let subject = match selection {
+            Selection::Key(key) => Some(self.subject_of(key)),
+            Selection::Below { .. } => None,
+        };
+        let (get, body) = (self.get_target(), subject.as_deref().map(last_of));
+        requests.extend(body.as_deref().map(|body| read_request(&get, body)));
+        let replies = self.client.requests(&requests, self.answer_by(deadline));
+        let replies = replies.map_err(|error| self.request_error("listing", &error))?;
+        let named = self.named(&replies[0], selection)?;
+        let read = subject.zip(replies.get(1));
+        let read = read.map(|(subject, reply)| self.entry_in(&subject, reply)).transpose()?;
+        let known = read.flatten().map(|(entry, stored)| (entry, age(stored, named.time)));
+        Ok((named, known))
     }
 
     /// Returns the selected ones of the keys that this reply names.
@@ -163,7 +184,7 @@ impl NatsStore {
         }
         // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
         let is_wanted = |subject: &String| {
-            let key = subject.get(home..).filter(|key| (selection.wanted)(key));
+            let key = subject.get(home..).filter(|key| selection.selects(key));
             key.is_some_and(|key| name::valid_key(key).is_ok())
         };
         let subjects = info.subjects.into_iter().filter(is_wanted).collect();
@@ -175,16 +196,15 @@ impl NatsStore {
     fn read_named(
         &mut self,
         Named { mut subjects, last, time }: Named,
-        known: Option<Entry>,
+        known: Option<Aged>,
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<Listing>> {
-        let known_subject = known.as_ref().map(|entry| self.subject_of(&entry.key));
+        let known_subject = known.as_ref().map(|(entry, _)| self.subject_of(&entry.key));
         let named = subjects.len();
         subjects.retain(|subject| Some(subject) != known_subject.as_ref());
         let is_named = subjects.len() < named;
-        let known = known.filter(|_| is_named).map(|entry| (entry, Some(Duration::ZERO)));
-        let mut entries = Vec::from_iter(known);
+        let mut entries = Vec::from_iter(known.filter(|_| is_named));
         let mut missing = Vec::new();
         let read = self.read_with_times(&subjects, deadline)?;
         for (subject, entry) in subjects.into_iter().zip(read) {
@@ -215,15 +235,17 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<bool> {
-        let named = self.name_all(selection, deadline)?;
+        let (named, _) = self.name_all(selection, deadline)?;
         Ok(named.last >= last && !subjects.iter().any(|subject| named.subjects.contains(subject)))
     }
 
-    /// Returns the subject and the body of the request that lists the keys below this prefix.
-    pub(super) fn listing_request(&self, prefix: &str) -> (String, String) {
-        let filter = match prefix.is_empty() {
-            true => self.subject_of(">"),
-            false => self.subject_of(&format!("{prefix}.>")),
+    /// Returns the subject and the body of the request that lists the selected keys, and maybe
+    /// others.
+    pub(super) fn listing_request(&self, selection: Selection<'_>) -> (String, String) {
+        let filter = match selection {
+            Selection::Key(key) => self.subject_of(key),
+            Selection::Below { prefix: "", .. } => self.subject_of(">"),
+            Selection::Below { prefix, .. } => self.subject_of(&format!("{prefix}.>")),
         };
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
         (subject, json!({ "subjects_filter": filter }).to_string())
@@ -239,6 +261,9 @@ pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duratio
         Err(ahead) => (ahead.duration() <= CLOCKS_MARGIN).then_some(Duration::ZERO),
     }
 }
+
+/// An entry, and how long ago it was written, as in a [`Listing`].
+type Aged = (Entry, Option<Duration>);
 
 /// The keys that a listing has named.
 struct Named {

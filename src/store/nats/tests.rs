@@ -172,6 +172,34 @@ fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     );
 }
 
+/// An agent on a slow link never read a pause: each of two requests took more than half of the
+/// time that a read has.
+#[test]
+fn a_single_key_and_its_age_take_one_round_trip() {
+    const READ: &str = r#"{"message":{"subject":"$KV.locks.putex.pause.web","seq":6,"data":"dg==",
+        "time":"2026-11-22T07:00:00Z"}}"#;
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let (list, read) = (peer.frame(), peer.frame());
+        assert_eq!(list.body, r#"{"subjects_filter":"$KV.locks.putex.pause.web"}"#);
+        let named = subjects(LEADER, r#""$KV.locks.putex.pause.web":1"#);
+        peer.reply_to(&list, &named.replacen('{', r#"{"ts":"2026-11-22T07:00:05Z","#, 1));
+        peer.reply_to(&read, READ);
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    store.client.connect(deadline).expect("the script accepts the client");
+    store.bucket = Ok(opened());
+    let listing = store.list(Selection::Key("putex.pause.web"), deadline).expect("a listing");
+    fake.finish();
+    assert_eq!(listing.entries.len(), 1);
+    assert_eq!(
+        (&*listing.entries[0].key, &*listing.entries[0].content.payload),
+        ("putex.pause.web", &b"v"[..])
+    );
+    assert_eq!(listing.ages, [Some(Duration::from_secs(5))]);
+}
+
 #[test]
 fn a_listing_without_a_leader_is_none() {
     let Err(StoreError { kind: Kind::Unreachable, text }) = list(&[&subjects("{}", "")]) else {

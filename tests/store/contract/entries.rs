@@ -229,7 +229,7 @@ fn a_listing_has_the_wanted_keys_only(make: Make<'_>) {
     for key in ["a.2", "b.1", "a.1", "a.1.2"] {
         created(&mut *store, key);
     }
-    let selection = Selection { prefix: "a", wanted: &|key| key != "a.2" };
+    let selection = Selection::Below { prefix: "a", wanted: &|key| key != "a.2" };
     let listing = store.list(selection, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["a.1", "a.1.2"]);

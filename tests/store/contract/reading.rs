@@ -24,7 +24,7 @@ fn a_bucket_that_is_only_looked_at_is_not_made(make: Make<'_>) {
     let info = open_existing(&mut *looker, soon()).expect("an answer").expect("a bucket");
     assert!(!info.id.epoch.is_empty() && info.last >= revision);
     let wanted = |key: &str| key != "putex.epoch";
-    let selection = Selection { prefix: "", wanted: &wanted };
+    let selection = Selection::Below { prefix: "", wanted: &wanted };
     let listing = looker.list(selection, soon()).expect("a listing");
     assert_eq!(listing.entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["web"]);
 }
@@ -35,7 +35,10 @@ fn of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make: Make<'_>) {
     let first = store.get("web", soon()).expect("an answer").expect("an entry");
     let age = |store: &mut dyn Bucket| {
         let is_web = |key: &str| key == "web";
-        store.list(Selection { prefix: "", wanted: &is_web }, soon()).expect("a listing").ages[0]
+        store
+            .list(Selection::Below { prefix: "", wanted: &is_web }, soon())
+            .expect("a listing")
+            .ages[0]
             .expect("an age")
     };
     until_true("its age", || age(&mut *store) >= QUIET);
