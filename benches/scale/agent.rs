@@ -162,7 +162,7 @@ impl Agent {
     fn perform(&mut self, effect: Effect, state: AgentState) -> Option<Event> {
         match effect {
             Effect::Read { seat, deadline } => {
-                let answer = self.store.read(seat, deadline).map(|(key_state, _)| key_state);
+                let answer = self.store.read(seat, deadline);
                 match &answer {
                     Ok(_) => self.shared.counters.read(),
                     Err(why) => self.shared.counters.not_answered(why),

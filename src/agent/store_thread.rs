@@ -168,10 +168,10 @@ impl StoreThread {
                 StoreRequest::Read { seat, deadline } => {
                     let read = self.store.read(seat, deadline);
                     // The pump may take the lock as soon as it has the answer.
-                    if let Ok((_, Some(pause))) = &read {
-                        self.events.tell(Event::PauseRead(pause.clone()))?;
+                    if let Some(pause) = self.store.pause_before_take() {
+                        self.events.tell(Event::PauseRead(pause))?;
                     }
-                    Event::Read(read.map(|(key_state, _)| key_state))
+                    Event::Read(read)
                 }
                 StoreRequest::Write { seat, expected, record, deadline } => {
                     Event::Written(self.store.write(seat, expected, &record, deadline))

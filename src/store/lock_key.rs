@@ -37,6 +37,8 @@ pub struct LockKey {
     /// for not before it changes.
     paused_until: Option<Instant>,
     read_pause_at: Option<Instant>,
+    /// The caller may take the lock for the last answer to a read, unless there is a pause.
+    may_be_taken: bool,
     /// No write was stored since the bucket was opened.
     is_new: bool,
     /// How long a read that the caller has not requested may take.
@@ -82,6 +84,7 @@ impl LockKey {
             operator_reads: OperatorReads::default(),
             paused_until: None,
             read_pause_at: None,
+            may_be_taken: false,
             is_new: true,
             read_max,
         }
@@ -120,22 +123,16 @@ impl LockKey {
         self.keys.iter().any(|key| key.is_held)
     }
 
-    /// Reads the key of a seat, and the pause if the caller may take the lock for the answer. The
-    /// answer may be older than the last write, see [`Bucket::get`].
+    /// Reads the key of a seat. The answer may be older than the last write, see [`Bucket::get`].
     ///
     /// # Errors
     ///
-    /// The reason, when the key was not read by the deadline, or the pause not within the time of a
-    /// read after that.
+    /// The reason, when there was no answer by the deadline.
     ///
     /// # Panics
     ///
     /// When there is no such seat.
-    pub fn read(
-        &mut self,
-        seat: Seat,
-        deadline: Instant,
-    ) -> Result<(KeyState, Option<PauseEntry>), String> {
+    pub fn read(&mut self, seat: Seat, deadline: Instant) -> Result<KeyState, String> {
         let (key, began) = (&mut self.keys[seat.index()], sys::now());
         let entry = self.bucket.get(&key.key, deadline);
         let now = sys::now();
@@ -148,7 +145,7 @@ impl LockKey {
         // comes, that of a pause may be lost too.
         let has_moved = key.hints.is_followed() && key_state.revision != key.known;
         let is_renewed = has_moved && key_state.value.holder().is_some();
-        let may_be_taken = !(key.is_held || is_renewed);
+        self.may_be_taken = !(key.is_held || is_renewed);
         // A release must be noticed soon, and a take wait for reads half of the time at most. A
         // holder writes the next renewal anyway.
         let delay = match key.is_held {
@@ -157,8 +154,13 @@ impl LockKey {
         };
         key.hints.was_read(key_state.revision, now, delay);
         key.was_read(key_state.revision);
-        let pause = may_be_taken.then(|| self.read_pause()).transpose();
-        Ok((key_state, pause.map_err(|error| error.to_string())?))
+        Ok(key_state)
+    }
+
+    /// Reads the pause if the caller may take the lock for the last answer to a read: the caller is
+    /// told of the pause before that answer. Best effort.
+    pub fn pause_before_take(&mut self) -> Option<PauseEntry> {
+        if std::mem::take(&mut self.may_be_taken) { self.read_pause() } else { None }
     }
 
     /// Stores the `record` of a seat if `expected` is the revision of its key; 0 means that the key
@@ -232,7 +234,7 @@ impl LockKey {
             }
             if let Some(key) = self.operator_reads.next(now) {
                 let event = match key {
-                    OperatorKey::Pause => self.read_pause().ok().map(Event::PauseRead),
+                    OperatorKey::Pause => self.read_pause().map(Event::PauseRead),
                     OperatorKey::Switchover(seat) => {
                         self.read_switchover(seat).map(Event::SwitchoverRequested)
                     }
@@ -292,13 +294,13 @@ impl LockKey {
     }
 
     /// Reads the pause. One that cannot be read is read again later.
-    fn read_pause(&mut self) -> StoreResult<PauseEntry> {
+    fn read_pause(&mut self) -> Option<PauseEntry> {
         let now = sys::now();
         self.read_pause_at = Some(now.after(PAUSE_EVERY));
         let by = now.after(self.read_max);
-        let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by)?;
+        let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by).ok()?;
         self.read_pause_again(&pause);
-        Ok(pause)
+        Some(pause)
     }
 
     /// Has the pause read again until each pause that was read is over: what was read may be older

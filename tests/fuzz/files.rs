@@ -128,8 +128,6 @@ pub fn bucket(data: &[u8]) -> bool {
     let here = Bucket::here();
     here.fill(data);
     let soon = || sys::now().after(Duration::from_secs(5));
-    let key_state_of =
-        |store: &mut LockKey| store.read(Seat::FIRST, soon()).map(|(key_state, _)| key_state);
     let mut store = here.store();
     let opened = match store.open(soon()) {
         Ok(opened) => opened,
@@ -148,12 +146,16 @@ pub fn bucket(data: &[u8]) -> bool {
     let stale = Revision(key_state.revision.0 ^ 1);
     let moved = store.write(Seat::FIRST, stale, &record, soon());
     assert_eq!(moved, Written::Moved(Some(key_state.revision)));
-    assert_eq!(key_state_of(&mut store), Ok(key_state.clone()), "moved, and yet another record");
+    assert_eq!(
+        store.read(Seat::FIRST, soon()),
+        Ok(key_state.clone()),
+        "moved, and yet another record"
+    );
     match store.write(Seat::FIRST, key_state.revision, &record, soon()) {
         Written::Stored(revision) => {
             assert_eq!(Some(revision.0), last.0.checked_add(1));
             let found = KeyValue::Record(plain(&record));
-            assert_eq!(key_state_of(&mut store), Ok(KeyState { revision, value: found }));
+            assert_eq!(store.read(Seat::FIRST, soon()), Ok(KeyState { revision, value: found }));
             let again = here.store().open(soon()).expect("it was open before");
             assert_eq!(again.bucket.id, opened.bucket.id);
             assert!(again.bucket.last >= revision);
@@ -162,7 +164,7 @@ pub fn bucket(data: &[u8]) -> bool {
         Written::Denied(text) => {
             super::assert_one_line(&text);
             assert!(last == Revision(u64::MAX) || data.len() > 4096, "{text}");
-            assert_eq!(key_state_of(&mut store), Ok(key_state));
+            assert_eq!(store.read(Seat::FIRST, soon()), Ok(key_state));
         }
         Written::Moved(revision) => panic!("moved to {revision:?} by nobody"),
         Written::Unknown(text) => panic!("unknown: {text}"),

@@ -93,7 +93,7 @@ fn a_reader_never_sees_half_a_record() {
         });
         let mut last = Revision(0);
         while !done.load(Ordering::Relaxed) {
-            let key_state = reader.read(Seat::FIRST, soon()).expect("a whole record").0;
+            let key_state = reader.read(Seat::FIRST, soon()).expect("a whole record");
             assert!(key_state.revision >= last, "{} after {last}", key_state.revision);
             last = key_state.revision;
         }
@@ -117,10 +117,7 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
         assert_eq!(denied(web.write(Seat::FIRST, Revision(0), &plain("beta"), soon())), text);
         assert_eq!(unsafe_reason(&mut base.store("web")), text);
         assert_eq!(fs::read(base.file("web.key")).expect("it is there"), damage);
-        assert_eq!(
-            db.read(Seat::FIRST, soon()).map(|(key_state, _)| key_state.revision),
-            Ok(at_db)
-        );
+        assert_eq!(db.read(Seat::FIRST, soon()).map(|key_state| key_state.revision), Ok(at_db));
     }
     stored(&mut db, at_db, &plain("beta"));
     fs::write(base.file("web.key"), &whole).expect("to mend it");
@@ -159,7 +156,7 @@ fn revisions_go_on_after_a_record_was_removed() {
     fs::remove_file(base.file("web.key")).expect("to remove it");
     // There is no revision for a hint.
     assert_eq!(web.watch(waker.as_fd(), Some(soon())), Ok(Some(Event::Hint(Seat::FIRST, None))));
-    let key_state = web.read(Seat::FIRST, soon()).expect("it reads").0;
+    let key_state = web.read(Seat::FIRST, soon()).expect("it reads");
     assert_eq!((key_state.revision, key_state.value), (Revision(0), KeyValue::Absent));
     let (_, opened) = open(&|bucket| base.bucket(bucket), "b", "web");
     assert_eq!(opened.bucket.age, None, "it may have been there");
@@ -205,7 +202,7 @@ fn fill_and_write(base: &Base) {
     while filler.write_all(&[0; 512]).is_ok() {}
     let text = denied(web.write(Seat::FIRST, at, &plain("beta"), soon()));
     assert!(text.contains("No space left"), "{text}");
-    let key_state = base.open("web").read(Seat::FIRST, soon()).expect("it reads").0;
+    let key_state = base.open("web").read(Seat::FIRST, soon()).expect("it reads");
     assert_eq!((key_state.revision, key_state.value), (at, KeyValue::Record(plain("alpha"))));
     filler.set_len(0).expect("to make room");
     stored(&mut web, at, &plain("beta"));

@@ -1,6 +1,5 @@
 //! A lock key in a bucket that sends hints without end.
 
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,13 +19,13 @@ struct Flooded {
     next: usize,
     /// How many reads there were.
     reads: Arc<AtomicU32>,
-    /// The reads that fail, counted from 0.
-    failures: Range<u32>,
+    /// How many reads fail, all if there are fewer.
+    failures: u32,
 }
 
 impl Flooded {
     /// The key `k` in such a bucket, and the number of its reads.
-    fn key(hints: Vec<Hint>, failures: Range<u32>) -> (LockKey, Arc<AtomicU32>) {
+    fn key(hints: Vec<Hint>, failures: u32) -> (LockKey, Arc<AtomicU32>) {
         Flooded::key_with(None, hints, failures)
     }
 
@@ -34,7 +33,7 @@ impl Flooded {
     fn key_with(
         entry: Option<Entry>,
         hints: Vec<Hint>,
-        failures: Range<u32>,
+        failures: u32,
     ) -> (LockKey, Arc<AtomicU32>) {
         let reads = Arc::new(AtomicU32::new(0));
         let bucket = Flooded { entry, hints, next: 0, reads: Arc::clone(&reads), failures };
@@ -44,7 +43,7 @@ impl Flooded {
 
 impl Bucket for Flooded {
     fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
-        match self.failures.contains(&self.reads.fetch_add(1, Ordering::Relaxed)) {
+        match self.reads.fetch_add(1, Ordering::Relaxed) < self.failures {
             true => Err(StoreError { kind: StoreErrorKind::Unreachable, text: "no answer".into() }),
             false => Ok(self.entry.clone()),
         }
@@ -99,7 +98,7 @@ fn hint(key: &str) -> Hint {
 fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
     let keys = [pause::key_of("k"), switchover::key_of("k", Seat::FIRST)];
     let hints: Vec<_> = keys.iter().map(|key| hint(key)).collect();
-    let (mut key, reads) = Flooded::key(hints, 0..0);
+    let (mut key, reads) = Flooded::key(hints, 0);
     let waker = Waker::new().expect("a descriptor");
     waker.wake();
     let began = sys::now();
@@ -115,7 +114,7 @@ fn a_flood_of_hints_of_the_keys_of_operators_delays_a_renewal_by_one_read() {
 #[test]
 fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
     let read_max = Duration::from_millis(100);
-    for (failures, told_in_an_interval) in [(0..0, 2), (0..u32::MAX, 1)] {
+    for (failures, told_in_an_interval) in [(0, 2), (u32::MAX, 1)] {
         let (mut key, _) = Flooded::key(vec![hint("k")], failures);
         key.read_max = read_max;
         let waker = Waker::new().expect("a descriptor");
@@ -134,7 +133,7 @@ fn a_flood_of_hints_that_name_what_never_comes_is_told_at_intervals() {
 fn who_asks_can_have_the_requests_of_operators_read() {
     let waker = Waker::new().expect("a descriptor");
     for (reads_requests, due) in [(false, 0), (true, 2)] {
-        let (mut key, reads) = Flooded::key(vec![Hint::StatusRequested { reads_requests }], 0..0);
+        let (mut key, reads) = Flooded::key(vec![Hint::StatusRequested { reads_requests }], 0);
         assert_eq!(key.watch(waker.as_fd(), None), Ok(Some(Event::StatusRequested)));
         let until = sys::now().after(sys::PATIENCE);
         while reads.load(Ordering::Relaxed) < due && sys::now() < until {
@@ -146,32 +145,31 @@ fn who_asks_can_have_the_requests_of_operators_read() {
     }
 }
 
-/// Has a key read, after a hint if it is `hinted`, and returns the pause if there is an answer.
-fn read(key: &mut LockKey, hinted: bool) -> Result<Option<PauseEntry>, String> {
+/// Has a key read, after a hint if it is `hinted`, and the pause if the lock may be taken.
+fn read(key: &mut LockKey, hinted: bool) -> (bool, Option<PauseEntry>) {
     if hinted {
         let told = key.watch(Waker::new().expect("a descriptor").as_fd(), None);
         assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
     }
-    key.read(Seat::FIRST, sys::now()).map(|(_, pause)| pause)
+    let is_read = key.read(Seat::FIRST, sys::now()).is_ok();
+    (is_read, key.pause_before_take())
 }
 
 /// The link of a leaf node was down while the agents were paused: an agent behind it was connected
 /// all the time, and took the lock of a dead holder in the pause. Where the link was down for less
-/// than R, each read followed a hint, and the agent took the lock once it was released. While the
-/// pause is not read, the lock is not either.
+/// than R, each read followed a hint, and the agent took the lock once it was released.
 #[test]
 fn a_pause_is_read_before_the_answer_for_which_a_lock_may_be_taken() {
-    for hinted in [false, true] {
-        for (failures, due, later) in [(0..0, 2, 2), (0..1, 1, 2), (1..2, 2, 2)] {
-            let (mut key, reads) = Flooded::key(vec![hint("k")], failures.clone());
-            let pause = read(&mut key, hinted).ok();
-            let expected = failures.is_empty().then_some(Some(PauseEntry::default()));
-            assert_eq!(pause, expected, "{hinted} {failures:?}");
-            assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures:?}");
-            let waker = Waker::new().expect("a descriptor");
-            let _ = key.watch(waker.as_fd(), Some(sys::now().after(READ_MAX)));
-            assert_eq!(reads.load(Ordering::Relaxed), later, "{hinted} {failures:?}");
-        }
+    for (hinted, failures, due, later) in
+        [(false, 0, 2, 2), (false, 2, 1, 2), (true, 0, 2, 2), (true, 1, 1, 2)]
+    {
+        let (mut key, reads) = Flooded::key(vec![hint("k")], failures);
+        let (is_read, pause) = read(&mut key, hinted);
+        assert_eq!((is_read, pause.is_some()), (failures == 0, failures == 0), "{hinted}");
+        assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures}");
+        let waker = Waker::new().expect("a descriptor");
+        let _ = key.watch(waker.as_fd(), Some(sys::now().after(READ_MAX)));
+        assert_eq!(reads.load(Ordering::Relaxed), later, "{hinted} {failures}");
     }
 }
 
@@ -182,10 +180,10 @@ fn no_pause_is_read_where_a_hint_has_led_to_the_renewal_of_a_holder() {
         let record = Record { token: token.to_owned(), lease: None };
         let (key, content) = ("k".to_owned(), to_content(&record));
         let entry = Entry { key, revision: Revision(7), content };
-        let (mut key, reads) = Flooded::key_with(Some(entry), vec![hint("k")], 0..0);
-        assert_eq!(read(&mut key, true), Ok((!is_held).then(PauseEntry::default)));
+        let (mut key, reads) = Flooded::key_with(Some(entry), vec![hint("k")], 0);
+        assert_eq!(read(&mut key, true), (true, (!is_held).then(PauseEntry::default)));
         assert_eq!(reads.load(Ordering::Relaxed), if is_held { 1 } else { 2 }, "{token}");
         // The record has not moved.
-        assert_eq!(read(&mut key, false), Ok(Some(PauseEntry::default())));
+        assert_eq!(read(&mut key, false), (true, Some(PauseEntry::default())));
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn stored(store: &mut LockKey, expected: Revision, record: &Record) -
 }
 
 fn read(store: &mut LockKey) -> KeyState {
-    store.read(Seat::FIRST, soon()).expect("the store reads").0
+    store.read(Seat::FIRST, soon()).expect("the store reads")
 }
 
 fn key_state(revision: Revision, record: Record) -> KeyState {
@@ -156,7 +156,7 @@ fn one_of_eight_wins_every_race(make: Make<'_>) {
                     start.wait();
                     let record = plain(&format!("{racer} {round}"));
                     answers.push(match seen {
-                        Ok((seen, _)) => store.write(Seat::FIRST, seen.revision, &record, soon()),
+                        Ok(seen) => store.write(Seat::FIRST, seen.revision, &record, soon()),
                         Err(text) => Written::Unknown(text),
                     });
                     start.wait();

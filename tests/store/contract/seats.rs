@@ -43,7 +43,7 @@ fn each_seat_has_a_record_of_its_own(make: Make<'_>) {
     let told: Vec<_> = opened.key_states.iter().map(|key| key.revision).collect();
     assert_eq!(told, [&revisions[..], &[Revision(0)]].concat());
     assert_eq!(opened.key_states[3], ABSENT);
-    assert_eq!(again.read(Seat(2), soon()).expect("it reads").0, opened.key_states[2]);
+    assert_eq!(again.read(Seat(2), soon()).expect("it reads"), opened.key_states[2]);
     let mut plain_agent = LockKey::new(make("seats"), "web", 1, READ_MAX);
     let opened = plain_agent.open(soon()).expect("it opens");
     let KeyValue::Record(record) = &opened.key_states[0].value else { panic!("{opened:?}") };

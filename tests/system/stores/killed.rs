@@ -177,7 +177,7 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
         );
     });
     assert_eq!(
-        web.read(Seat::FIRST, now().after(WAIT)).map(|(key_state, _)| key_state.revision),
+        web.read(Seat::FIRST, now().after(WAIT)).map(|key_state| key_state.revision),
         Ok(at)
     );
     drop(done);

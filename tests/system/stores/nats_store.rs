@@ -119,7 +119,7 @@ fn marks_of_deletion_are_told_from_absence() {
             &[("Nats-Marker-Reason", "MaxAge")],
         ] {
             let mark = Revision(admin.put("$KV.locks.web", header, ""));
-            let key_state = store.read(Seat::FIRST, soon()).expect("read").0;
+            let key_state = store.read(Seat::FIRST, soon()).expect("read");
             assert_eq!(
                 (key_state.revision, key_state.value),
                 (mark, KeyValue::Marker),
@@ -135,7 +135,7 @@ fn marks_of_deletion_are_told_from_absence() {
             write(&mut store, mark, "a");
         }
         admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
-        let key_state = store.read(Seat::FIRST, soon()).expect("read").0;
+        let key_state = store.read(Seat::FIRST, soon()).expect("read");
         assert_eq!((key_state.revision, key_state.value), (Revision(0), KeyValue::Absent));
     });
 }
@@ -294,7 +294,7 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         let forged = [("Nats-Sequence", "99"), ("Nats-Stream", "x"), ("Nats-Subject", "y")];
         let seq = admin.put("$KV.locks.web", &forged, "b");
         assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Seat::FIRST, Some(Revision(seq))))));
-        assert_eq!(b.read(Seat::FIRST, soon()).expect("read").0.revision, Revision(seq));
+        assert_eq!(b.read(Seat::FIRST, soon()).expect("read").revision, Revision(seq));
         for damaged in [
             &[][..],
             &forged,

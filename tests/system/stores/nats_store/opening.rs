@@ -121,7 +121,7 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         assert_eq!(opened.key_states[0].value, KeyValue::Record(plain("old-agent")));
         assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
         let revision = write(&mut store, opened.key_states[0].revision, "a");
-        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").0.revision, revision);
+        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").revision, revision);
     });
 }
 
@@ -139,7 +139,7 @@ fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
             let revision = Revision(admin.put("$KV.locks.web", headers, &value));
             let hint = watch(&mut store, soon());
             assert_eq!(hint, Ok(Some(Event::Hint(Seat::FIRST, Some(revision)))), "{size}");
-            let key_state = store.read(Seat::FIRST, soon()).expect("read").0;
+            let key_state = store.read(Seat::FIRST, soon()).expect("read");
             let KeyValue::Record(record) = key_state.value else { panic!("no record: {size}") };
             let text = format!("(too large to be read, revision {revision})");
             let large = Record { token: text, lease: None };
@@ -305,7 +305,7 @@ fn a_user_of_one_key_needs_no_more_than_that() {
         let opened = store.open(soon()).expect("opened");
         assert_eq!(opened.key_states[0].value, KeyValue::Absent);
         let revision = write(&mut store, Revision(0), "a");
-        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").0.revision, revision);
+        assert_eq!(store.read(Seat::FIRST, soon()).expect("read").revision, revision);
     });
 }
 

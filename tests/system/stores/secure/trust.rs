@@ -59,7 +59,7 @@ fn use_store(urls: &str, access: ConnectOptions) {
     let record = Record { token: "a".to_owned(), lease: None };
     let written = store.write(Seat::FIRST, opened.key_states[0].revision, &record, soon());
     assert!(matches!(written, Written::Stored(Revision(1..))), "{written:?}");
-    let key_state = store.read(Seat::FIRST, soon()).expect("read").0;
+    let key_state = store.read(Seat::FIRST, soon()).expect("read");
     assert_eq!(key_state.value, KeyValue::Record(record));
 }
 
