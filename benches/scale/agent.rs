@@ -175,6 +175,7 @@ impl Agent {
                 self.count_write(&written, sent, state == AgentState::Active);
                 Some(Event::Written(written))
             }
+            Effect::ReadPause => self.store.read_pause().ok().map(Event::PauseRead),
             Effect::RequestSwitchover { .. } => unreachable!("no lock goes back"),
             Effect::ConnectGuard(number, messages) => Some(self.guard.connect(number, messages)),
             Effect::TellGuard(message) => Some(self.guard.tell(message)),

@@ -67,6 +67,7 @@ impl Performer<'_> {
             Effect::Write { seat, expected, record, deadline } => {
                 self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
             }
+            Effect::ReadPause => self.ask_store(StoreRequest::ReadPause),
             Effect::RequestSwitchover { seat, term, from, to, lasts } => {
                 let by = to.clone();
                 let request = Switchover { seat, term, from, to, lasts, by, number: 0 };

@@ -16,9 +16,9 @@ use crate::store::reopening;
 use crate::store::switchover::Switchover;
 use crate::sys;
 
-/// The pump has at most one read or write outstanding; requests for switchover come beside it, and
-/// at most one status for all processes that have requested it.
-const REQUESTS_MAX: usize = 5;
+/// The pump has at most one read or write outstanding, and one read of the pause; requests for
+/// switchover come beside them, and at most one status for all processes that have requested it.
+const REQUESTS_MAX: usize = 6;
 
 /// Longest that one attempt to open the store may take. The thread does nothing else
 /// meanwhile. A store has shorter limits of its own: this one must not cut off a handshake
@@ -36,6 +36,7 @@ type Queued = (u64, StoreRequest);
 pub(super) enum StoreRequest {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: Revision, record: Record, deadline: Instant },
+    ReadPause,
     RequestSwitchover(Switchover),
     SendStatus(Box<AgentStatus>),
 }
@@ -92,6 +93,7 @@ impl StoreHandle {
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
             // Best effort: the switchover, or the status, is requested again.
             StoreRequest::RequestSwitchover(_) | StoreRequest::SendStatus(..) => None,
+            StoreRequest::ReadPause => unreachable!("the take before it was answered"),
         }
     }
 }
@@ -166,16 +168,18 @@ impl StoreThread {
             }
             let event = match request {
                 StoreRequest::Read { seat, deadline } => {
-                    let read = self.store.read(seat, deadline);
-                    // The pump may take the lock as soon as it has the answer.
-                    if let Some(pause) = self.store.pause_before_take() {
-                        self.events.tell(Event::PauseRead(pause))?;
-                    }
-                    Event::Read(read)
+                    Event::Read(self.store.read(seat, deadline))
                 }
                 StoreRequest::Write { seat, expected, record, deadline } => {
                     Event::Written(self.store.write(seat, expected, &record, deadline))
                 }
+                StoreRequest::ReadPause => match self.store.read_pause() {
+                    Ok(pause) => Event::PauseRead(pause),
+                    Err(error) => {
+                        log::warn!("start waits until the pause is read: {error}");
+                        continue;
+                    }
+                },
                 StoreRequest::RequestSwitchover(request) => {
                     self.store.request_switchover(&request);
                     continue;

@@ -212,6 +212,9 @@ pub enum Effect {
         /// When to answer that the outcome is unknown.
         deadline: Instant,
     },
+    /// Read the pause, and answer with [`Event::PauseRead`] as soon as it is read: start waits for
+    /// the answer. A store that is closed drops the request; it reads the pause when it is opened.
+    ReadPause,
     /// Request the lock of a seat for this agent from its holder. Best effort.
     RequestSwitchover {
         /// The seat.

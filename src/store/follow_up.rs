@@ -93,11 +93,6 @@ impl SeatHints {
         Some(named)
     }
 
-    /// Returns whether the read that comes now follows a hint.
-    pub(super) fn is_followed(&self) -> bool {
-        self.expected > Revision(0)
-    }
-
     /// Notes the revision that a read has shown. Hints are told not before `delay` has passed if
     /// that revision is lower than they named.
     pub(super) fn was_read(&mut self, revision: Revision, now: Instant, delay: Duration) {

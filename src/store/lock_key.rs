@@ -37,8 +37,6 @@ pub struct LockKey {
     /// for not before it changes.
     paused_until: Option<Instant>,
     read_pause_at: Option<Instant>,
-    /// The caller may take the lock for the last answer to a read, unless there is a pause.
-    may_be_taken: bool,
     /// No write was stored since the bucket was opened.
     is_new: bool,
     /// How long a read that the caller has not requested may take.
@@ -84,7 +82,6 @@ impl LockKey {
             operator_reads: OperatorReads::default(),
             paused_until: None,
             read_pause_at: None,
-            may_be_taken: false,
             is_new: true,
             read_max,
         }
@@ -136,16 +133,8 @@ impl LockKey {
         let (key, began) = (&mut self.keys[seat.index()], sys::now());
         let entry = self.bucket.get(&key.key, deadline);
         let now = sys::now();
-        if !key.is_held && entry.is_err() {
-            self.operator_reads.add(OperatorKey::Pause);
-        }
         let entry = entry.inspect_err(|_| key.hints.was_not_read(now, self.read_max));
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
-        // Nobody takes a lock that its holder has renewed, which a hint has told. Where no hint
-        // comes, that of a pause may be lost too.
-        let has_moved = key.hints.is_followed() && key_state.revision != key.known;
-        let is_renewed = has_moved && key_state.value.holder().is_some();
-        self.may_be_taken = !(key.is_held || is_renewed);
         // A release must be noticed soon, and a take wait for reads half of the time at most. A
         // holder writes the next renewal anyway.
         let delay = match key.is_held {
@@ -157,10 +146,17 @@ impl LockKey {
         Ok(key_state)
     }
 
-    /// Reads the pause if the caller may take the lock for the last answer to a read: the caller is
-    /// told of the pause before that answer. Best effort.
-    pub fn pause_before_take(&mut self) -> Option<PauseEntry> {
-        if std::mem::take(&mut self.may_be_taken) { self.read_pause() } else { None }
+    /// Reads the pause. One that cannot be read is read again by [`LockKey::watch`].
+    ///
+    /// # Errors
+    ///
+    /// When it was not read within the time of a read.
+    pub fn read_pause(&mut self) -> StoreResult<PauseEntry> {
+        let by = sys::now().after(self.read_max);
+        self.read_pause_at = Some(by);
+        let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by)?;
+        self.read_pause_again(&pause);
+        Ok(pause)
     }
 
     /// Stores the `record` of a seat if `expected` is the revision of its key; 0 means that the key
@@ -234,7 +230,7 @@ impl LockKey {
             }
             if let Some(key) = self.operator_reads.next(now) {
                 let event = match key {
-                    OperatorKey::Pause => self.read_pause().map(Event::PauseRead),
+                    OperatorKey::Pause => self.read_pause().ok().map(Event::PauseRead),
                     OperatorKey::Switchover(seat) => {
                         self.read_switchover(seat).map(Event::SwitchoverRequested)
                     }
@@ -291,16 +287,6 @@ impl LockKey {
         } else if let Some(seat) = self.keys.iter_mut().find(|it| it.key == key) {
             seat.hints.add(revision);
         }
-    }
-
-    /// Reads the pause. One that cannot be read is read again later.
-    fn read_pause(&mut self) -> Option<PauseEntry> {
-        let now = sys::now();
-        self.read_pause_at = Some(now.after(PAUSE_EVERY));
-        let by = now.after(self.read_max);
-        let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by).ok()?;
-        self.read_pause_again(&pause);
-        Some(pause)
     }
 
     /// Has the pause read again until each pause that was read is over: what was read may be older

@@ -48,6 +48,7 @@ struct World {
     key_state: KeyState,
     now: Instant,
     reading: bool,
+    reading_pause: bool,
     writing: Option<Record>,
     checking: bool,
     settings: Settings,
@@ -73,6 +74,7 @@ impl World {
             key_state: KeyState { revision: Revision(5), value: KeyValue::Absent },
             now: Instant::from_boot(Duration::from_secs(100)),
             reading: false,
+            reading_pause: false,
             writing: None,
             checking: false,
             settings: Settings {
@@ -130,8 +132,11 @@ impl World {
             if !effects.into_iter().all(|effect| self.can(effect)) {
                 return;
             }
-            let waits =
-                self.reading || self.writing.is_some() || self.checking || self.guard.reports;
+            let waits = self.reading
+                || self.reading_pause
+                || self.writing.is_some()
+                || self.checking
+                || self.guard.reports;
             assert!(waits || pump.deadline().is_some(), "nothing to wait for");
             event = if step == 0 { Event::Opened(self.opened()) } else { self.next(&pump) };
         }
@@ -156,6 +161,9 @@ impl World {
         if self.reading {
             self.reading = false;
             return Event::Read(Ok(self.key_state.clone()));
+        }
+        if std::mem::take(&mut self.reading_pause) {
+            return Event::PauseRead(PauseEntry::default());
         }
         if let Some(record) = self.writing.take() {
             return Event::Written(match self.noise.below(8) {
@@ -216,6 +224,7 @@ impl World {
     fn can(&mut self, effect: Effect) -> bool {
         match effect {
             Effect::RequestSwitchover { .. } => {}
+            Effect::ReadPause => self.reading_pause = true,
             Effect::Read { .. } => self.reading = true,
             Effect::Write { record, .. } => self.writing = Some(record),
             Effect::RunCheck(run) => {

@@ -47,7 +47,7 @@ enum Phase {
     Checking { began: Instant, warned: bool, beside: bool },
     /// The check has passed; the renewal is under way.
     Renewing,
-    /// The lock is renewed; start is to be asserted.
+    /// The lock is renewed; start is to be asserted once the pause is read.
     Renewed,
     /// The agent waits for the next stroke.
     Resting,
@@ -215,7 +215,7 @@ impl Active {
         if !context.guard.is_granted(self.hold.valid_until) {
             context.tell_guard(ToGuard::Grant(self.hold.grant(context)), now);
         }
-        if self.phase == Phase::Renewed {
+        if self.phase == Phase::Renewed && self.hold.pause_is_read {
             self.phase = Phase::Resting;
             if !context.pauses.is_paused() {
                 self.assert_start(context, now);
@@ -293,7 +293,8 @@ impl Active {
         self.hold.set_timers(timers, context);
         let r = context.config.timing.renewal();
         // The next stroke waits for the end of this one, and of a check that was killed.
-        if self.phase == Phase::Resting && !context.check_runs {
+        let is_renewed = matches!(self.phase, Phase::Renewed | Phase::Resting);
+        if is_renewed && !context.check_runs {
             timers.set(Timer::Stroke, self.stroke_at);
         }
         if let Phase::Checking { began, warned, beside } = self.phase {

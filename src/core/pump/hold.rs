@@ -22,6 +22,10 @@ pub(super) struct Hold {
     pub(super) valid_until: Instant,
     /// Token of the holder before.
     pub(super) previous: Option<String>,
+    /// The pause was read since this lock was taken: start may be asserted unless there is one. A
+    /// pause that is written after the read waits until this agent, which holds the lock, has
+    /// observed it.
+    pub(super) pause_is_read: bool,
     /// The renewal that is under way.
     pub(super) renewal: Option<Pending>,
 }
@@ -38,6 +42,7 @@ impl Hold {
         event: &Event,
         now: Instant,
     ) -> Result<bool, LockLoss> {
+        self.pause_is_read |= matches!(event, Event::PauseRead(_) | Event::Opened(_));
         let renewal = self.renewal.as_mut();
         let verdict = renewal.map(|renewal| renewal.receive(context, event, now));
         let renewed = match verdict {

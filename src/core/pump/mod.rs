@@ -52,7 +52,7 @@
 //! # Rules
 //!
 //! 1. The service is started only under a write of this agent that was
-//!    acknowledged, and, where the lock was not free, C·R after that.
+//!    acknowledged, and, where the lock was not free, C·R after that. The pause was read since.
 //! 2. `sent` is the instant of the turn that asked for the write: never later
 //!    than the write itself, so the computed validity is never too long.
 //! 3. Stop first, release after: a release is written only when the guard has reported

@@ -14,7 +14,7 @@ use super::store_view::Seen;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Next, State};
 use crate::core::agent_status::AgentState;
-use crate::core::event::Event;
+use crate::core::event::{Effect, Event};
 use crate::core::protocol::Grant;
 use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
@@ -149,12 +149,15 @@ impl Taking {
             term: term.unwrap_or(revision),
             valid_until,
             previous: self.previous,
+            pause_is_read: self.adoption.is_some(),
             renewal: None,
         };
         if self.adoption.is_some() {
             let active = Active::adopted(hold, now);
             return Next::Go(State::Active(active), Reason::Adopted(revision), level);
         }
+        // The messages that have told of a pause may be lost.
+        context.want(Effect::ReadPause);
         let (state, why) = match self.confirm {
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
             Some(grace) => {

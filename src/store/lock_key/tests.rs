@@ -12,9 +12,8 @@ use crate::sys::Waker;
 /// How long a read may take that the caller has not requested.
 const READ_MAX: Duration = Duration::from_millis(250);
 
-/// A bucket that has one entry at most, and always another hint.
+/// A bucket that has no entries, and always another hint.
 struct Flooded {
-    entry: Option<Entry>,
     hints: Vec<Hint>,
     next: usize,
     /// How many reads there were.
@@ -26,17 +25,8 @@ struct Flooded {
 impl Flooded {
     /// The key `k` in such a bucket, and the number of its reads.
     fn key(hints: Vec<Hint>, failures: u32) -> (LockKey, Arc<AtomicU32>) {
-        Flooded::key_with(None, hints, failures)
-    }
-
-    /// As [`Flooded::key`], with this entry.
-    fn key_with(
-        entry: Option<Entry>,
-        hints: Vec<Hint>,
-        failures: u32,
-    ) -> (LockKey, Arc<AtomicU32>) {
         let reads = Arc::new(AtomicU32::new(0));
-        let bucket = Flooded { entry, hints, next: 0, reads: Arc::clone(&reads), failures };
+        let bucket = Flooded { hints, next: 0, reads: Arc::clone(&reads), failures };
         (LockKey::new(Box::new(bucket), "k", 1, READ_MAX), reads)
     }
 }
@@ -45,7 +35,7 @@ impl Bucket for Flooded {
     fn get(&mut self, _key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
         match self.reads.fetch_add(1, Ordering::Relaxed) < self.failures {
             true => Err(StoreError { kind: StoreErrorKind::Unreachable, text: "no answer".into() }),
-            false => Ok(self.entry.clone()),
+            false => Ok(None),
         }
     }
 
@@ -145,45 +135,13 @@ fn who_asks_can_have_the_requests_of_operators_read() {
     }
 }
 
-/// Has a key read, after a hint if it is `hinted`, and the pause if the lock may be taken.
-fn read(key: &mut LockKey, hinted: bool) -> (bool, Option<PauseEntry>) {
-    if hinted {
-        let told = key.watch(Waker::new().expect("a descriptor").as_fd(), None);
-        assert!(matches!(told, Ok(Some(Event::Hint(Seat::FIRST, _)))), "{told:?}");
-    }
-    let is_read = key.read(Seat::FIRST, sys::now()).is_ok();
-    (is_read, key.pause_before_take())
-}
-
-/// The link of a leaf node was down while the agents were paused: an agent behind it was connected
-/// all the time, and took the lock of a dead holder in the pause. Where the link was down for less
-/// than R, each read followed a hint, and the agent took the lock once it was released.
+/// Start waits for the read of the pause after a take.
 #[test]
-fn a_pause_is_read_before_the_answer_for_which_a_lock_may_be_taken() {
-    for (hinted, failures, due, later) in
-        [(false, 0, 2, 2), (false, 2, 1, 2), (true, 0, 2, 2), (true, 1, 1, 2)]
-    {
-        let (mut key, reads) = Flooded::key(vec![hint("k")], failures);
-        let (is_read, pause) = read(&mut key, hinted);
-        assert_eq!((is_read, pause.is_some()), (failures == 0, failures == 0), "{hinted}");
-        assert_eq!(reads.load(Ordering::Relaxed), due, "{hinted} {failures}");
-        let waker = Waker::new().expect("a descriptor");
-        let _ = key.watch(waker.as_fd(), Some(sys::now().after(READ_MAX)));
-        assert_eq!(reads.load(Ordering::Relaxed), later, "{hinted} {failures}");
-    }
-}
-
-/// A standby would read twice for each renewal.
-#[test]
-fn no_pause_is_read_where_a_hint_has_led_to_the_renewal_of_a_holder() {
-    for (token, is_held) in [("h1", true), ("", false)] {
-        let record = Record { token: token.to_owned(), lease: None };
-        let (key, content) = ("k".to_owned(), to_content(&record));
-        let entry = Entry { key, revision: Revision(7), content };
-        let (mut key, reads) = Flooded::key_with(Some(entry), vec![hint("k")], 0);
-        assert_eq!(read(&mut key, true), (true, (!is_held).then(PauseEntry::default)));
-        assert_eq!(reads.load(Ordering::Relaxed), if is_held { 1 } else { 2 }, "{token}");
-        // The record has not moved.
-        assert_eq!(read(&mut key, false), (true, Some(PauseEntry::default())));
-    }
+fn a_pause_that_could_not_be_read_is_read_again() {
+    let (mut key, reads) = Flooded::key(vec![Hint::Elapsed], 2);
+    key.read_pause().expect_err("the first read fails");
+    let until = sys::now().after(sys::PATIENCE);
+    let told = key.watch(Waker::new().expect("a descriptor").as_fd(), Some(until));
+    assert_eq!(told, Ok(Some(Event::PauseRead(PauseEntry::default()))));
+    assert_eq!(reads.load(Ordering::Relaxed), 3);
 }

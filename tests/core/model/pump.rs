@@ -97,7 +97,13 @@ impl Pumps {
             (pump, Vec::new())
         } else {
             let event = self.event(node, input);
-            let (after, effects) = bounce(pump, &event, at(frame.now, 0));
+            let (mut after, mut effects) = bounce(pump, &event, at(frame.now, 0));
+            if effects.contains(&Effect::ReadPause) {
+                let more;
+                let pause = Event::PauseRead(PauseEntry::default());
+                (after, more) = bounce(after, &pause, at(frame.now, 0));
+                effects.extend(more);
+            }
             (after, outputs(&effects, frame))
         };
         let (new, now_in) = self.keep_pump(after, frame, instance);
@@ -323,6 +329,8 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::Exit(_) => PumpOutput::Exit,
         Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
         Effect::Report(_) => return,
+        // The pause is read at once, and there is none.
+        Effect::ReadPause => return,
         Effect::RequestSwitchover { .. } => unreachable!("no lock goes back"),
         Effect::RunCheck(_) | Effect::ExtendCheck(_) | Effect::KillCheck => {
             unreachable!("there is no health check")

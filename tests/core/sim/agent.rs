@@ -67,6 +67,10 @@ pub struct Agent {
     pub marks: Vec<(True, u64, u64)>,
     /// The entry of the highest serial number of those that it was told.
     pub pause: PauseEntry,
+    /// The pause was read since this agent has taken its lock.
+    pub pause_is_read: bool,
+    /// Its last write takes a lock.
+    pub takes: bool,
     /// When the agent was told to end.
     pub told_to_end: Option<True>,
 }
@@ -167,6 +171,7 @@ impl World<'_> {
         }
         if let Event::Opened(Opened { pause, .. }) | Event::PauseRead(pause) = event {
             self.on_pause(id, pause, &pump);
+            self.agents[id].pause_is_read = true;
         }
         let state = pump.state().name();
         self.check_deadline(&pump, event, now);
@@ -174,6 +179,7 @@ impl World<'_> {
         let old = std::mem::replace(&mut self.agents[id].state, state);
         self.hash = (self.hash ^ state.len() as u64).wrapping_mul(0x0000_0100_0000_01b3);
         if old != state {
+            self.agents[id].pause_is_read &= !(old == "taking" && self.agents[id].takes);
             self.moved(id, old, state, event, said);
         }
         for effect in effects {
@@ -250,11 +256,13 @@ impl World<'_> {
             }
             Effect::Write { seat, expected, record, deadline } => {
                 self.on_write(id, seat, &record);
+                self.agents[id].takes = record.lease.as_ref().is_some_and(|it| it.term.is_none());
                 self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
                 let operation = Operation::Write { seat, expected, record, deadline };
                 self.request_of_store(id, operation);
             }
+            Effect::ReadPause => self.request_of_store(id, Operation::ReadPause),
             Effect::RequestSwitchover { seat, term, lasts, .. } => {
                 let request = LockRequest { seat, term, to: self.agents[id].site, lasts };
                 self.judge_lock_request(id, request);
@@ -420,6 +428,10 @@ impl World<'_> {
                     self.step(Step::Ordered, site);
                 }
                 ToGuard::AssertStart => {
+                    if !self.agents[id].pause_is_read {
+                        let text = format!("{site} asserts start before it has read the pause");
+                        self.fail("pause", text);
+                    }
                     if self.is_paused(id) {
                         self.fail("pause", format!("{site} asserts start in a pause"));
                     }

@@ -66,6 +66,8 @@ impl World<'_> {
             known_key: 0,
             marks: Vec::new(),
             pause: PauseEntry::default(),
+            pause_is_read: false,
+            takes: false,
             told_to_end: None,
         });
         let wait = begin_time(&mut self.chance);

@@ -9,7 +9,8 @@
 //! * `no-lock`: start begins, and a service comes up, only under a valid lock.
 //! * `failback`: an agent requests a lock only when it has been fit for long enough.
 //! * `pause`: no agent that knows of a pause takes a lock, or asserts start; each agent observes
-//!   the pause of the highest serial number that it was told, and no other.
+//!   the pause of the highest serial number that it was told, and no other; start is asserted for
+//!   the first time after the pause was read since the take.
 //! * `term`: fencing terms strictly grow over holders; adoption keeps the term.
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
 //! * `release`: a release is written only after that.

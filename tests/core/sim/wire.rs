@@ -32,6 +32,7 @@ pub struct StoreRequest {
 pub enum Operation {
     Read { seat: Seat, deadline: Instant },
     Write { seat: Seat, expected: u64, record: Record, deadline: Instant },
+    ReadPause,
     RequestLock(LockRequest),
 }
 
@@ -54,6 +55,7 @@ pub enum What {
     Open,
     Read(Seat),
     Write(Seat, u64, Record),
+    Pause,
 }
 
 /// An answer of the store.
@@ -63,6 +65,7 @@ pub enum Reply {
     Rejected,
     Read(KeyState),
     Written(Written),
+    Pause(PauseEntry),
     /// The bucket does not exist.
     NoBucket,
 }
@@ -72,6 +75,7 @@ pub enum Waiting {
     Open,
     Read(Seat),
     Write(Seat),
+    Pause,
 }
 
 /// The store thread's end.
@@ -140,6 +144,11 @@ impl World<'_> {
                 let what = What::Write(seat, expected, record);
                 self.request(id, Waiting::Write(seat), what, deadline);
             }
+            Operation::ReadPause => {
+                let site = self.agents[id].site;
+                let deadline = self.clock(site).after(self.sites[site].timing.attempt());
+                self.request(id, Waiting::Pause, What::Pause, deadline);
+            }
             // In the end no lock goes back any more.
             Operation::RequestLock(_) if self.quiet => {}
             Operation::RequestLock(request) => {
@@ -193,7 +202,8 @@ impl World<'_> {
         let reply = match what {
             What::Open if self.sites[site].rejected > 0 => Reply::Rejected,
             What::Open => Reply::Opened(self.opened(site)),
-            What::Read(_) | What::Write(..) if self.store.gone => Reply::NoBucket,
+            What::Read(_) | What::Write(..) | What::Pause if self.store.gone => Reply::NoBucket,
+            What::Pause => Reply::Pause(self.pause_if_any(site)),
             What::Read(seat) => Reply::Read(self.read(seat, Kind::StaleRead)),
             What::Write(seat, expected, record) => {
                 Reply::Written(self.write(agent, (seat, expected), record, sent))
@@ -236,12 +246,14 @@ impl World<'_> {
         let (id, last) = (self.store.id(), last.max(seen));
         let bucket =
             BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
-        let may_be_paused = self.sc.kinds.has(Kind::Pause) && !self.quiet;
-        let pause = match may_be_paused {
+        Opened { bucket, key_states, pause: self.pause_if_any(site) }
+    }
+
+    fn pause_if_any(&mut self, site: usize) -> PauseEntry {
+        match self.sc.kinds.has(Kind::Pause) && !self.quiet {
             true => self.pause_entry(site),
             false => PauseEntry::default(),
-        };
-        Opened { bucket, key_states, pause }
+        }
     }
 
     fn read(&mut self, seat: Seat, stale: Kind) -> KeyState {
@@ -335,6 +347,7 @@ impl World<'_> {
                 }
                 self.tell(id, Event::Written(written));
             }
+            Reply::Pause(entry) => self.tell(id, Event::PauseRead(entry)),
             Reply::NoBucket => {
                 self.unanswered(id, waiting, "no bucket");
                 return self.close(id, "no bucket");
@@ -349,6 +362,12 @@ impl World<'_> {
             Waiting::Open => {}
             Waiting::Read(_) => self.tell(id, Event::Read(Err(why))),
             Waiting::Write(_) => self.tell(id, Event::Written(Written::Unknown(why))),
+            // The store thread reads the pause again.
+            Waiting::Pause => {
+                let link = &mut self.agents[id].link;
+                let (operation, generation) = (Operation::ReadPause, link.generation);
+                link.queue.push_back(StoreRequest { operation, generation });
+            }
         }
     }
 

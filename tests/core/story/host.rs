@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use putex::core::command::{Command, LockContext, Outcome};
-use putex::core::event::{Effect, Event, GuardEvent};
+use putex::core::event::{Effect, Event, GuardEvent, PauseEntry};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
@@ -39,6 +39,8 @@ pub(super) struct Host {
     slow_spawn: bool,
     device_fails: bool,
     busy_cgroup: bool,
+    /// The story tells when the pause is read; else it is read at once, and there is none.
+    pause_is_told: bool,
     timing: Timing,
 }
 
@@ -60,6 +62,7 @@ impl Host {
             slow_spawn: words.get("spawn") == Some("slow"),
             device_fails: words.get("device-fails").is_some(),
             busy_cgroup: words.get("cgroup") == Some("busy"),
+            pause_is_told: words.get("pause") == Some("told"),
             timing: config.timing,
         };
         let valid_until = words.number("inherited", 0)?;
@@ -128,6 +131,8 @@ impl Host {
                 self.events.retain(|event| !of_guard(event));
             }
             Effect::RunCheck(run) => self.begin(run.command)?,
+            Effect::ReadPause if self.pause_is_told => {}
+            Effect::ReadPause => self.events.push_back(Event::PauseRead(PauseEntry::default())),
             Effect::Read { .. }
             | Effect::Write { .. }
             | Effect::RequestSwitchover { .. }

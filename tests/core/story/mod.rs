@@ -5,7 +5,7 @@
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [start-grace=2000]
 //!       [check-failures=2] [device=required] [guard=told|down] [inherited=1485]
-//!       [start=runs] [spawn=slow] [cgroup=busy]   begins a story
+//!       [start=runs] [spawn=slow] [cgroup=busy] [pause=told]   begins a story
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
@@ -26,6 +26,8 @@
 //! not know at first whether the service runs; `guard=down` is one that knows that it does not.
 //! `inherited` is one that has run start under the lock of incarnation `b`: term 8, after beta,
 //! valid until then; with `start=runs` that start has not ended.
+//!
+//! There is no pause, as a read of it shows at once, unless the story tells it: `pause=told`.
 //!
 //! A step is one event and all that follows from it at once; the guard looks at its deadlines
 //! last. A process that freezes takes in nothing until it thaws.

@@ -36,6 +36,7 @@ pub(super) fn effect(effect: &Effect) -> String {
             let (of, what) = (of(*seat), show_record(record));
             format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
+        Effect::ReadPause => "read the pause".to_owned(),
         Effect::RequestSwitchover { seat, term, from, lasts, .. } => {
             let (of, lasts) = (of(*seat), lasts.as_millis());
             format!("request the lock{of} of {from}, term {term}, for {lasts}")
