@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::record::Revision;
 use super::time::Instant;
 
-/// Most entries in a text. The earliest come first: once they have ended, the others are noted.
-pub const NOTES_MAX: usize = 32;
+/// Most entries in a text, which is a few kilobytes long then. The earliest come first: once they
+/// have ended, the others are noted. Shared tickets that have run out may stand for ever where
+/// nobody asks for an exclusive one.
+pub const NOTES_MAX: usize = 256;
 
 /// Stands for the bucket itself, which may be too young to be believed.
 pub const BUCKET: Revision = Revision(0);
@@ -124,6 +126,11 @@ impl Observed {
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = (Revision, Instant)> {
         self.writes.iter().map(|(revision, seen)| (*revision, seen.bounds.not_after))
+    }
+
+    /// Returns the revisions above this one that were seen.
+    pub fn after(&self, revision: Revision) -> impl Iterator<Item = Revision> {
+        self.writes.keys().copied().filter(move |seen| *seen > revision)
     }
 
     /// Returns when this revision was written.
@@ -294,11 +301,11 @@ mod tests {
         known.see([9].map(Revision).into_iter(), at(5));
         assert_eq!(known, seen("boot", "8c3e", &[(0, 1), (7, 2), (9, 5)]));
         known.retain([].into_iter());
-        known.see((10..100).map(Revision), at(6));
+        known.see((10..1000).map(Revision), at(6));
         let noted = Observed::from_text(&known.to_text());
         let last = Revision(9 + NOTES_MAX as u64);
         assert_eq!(noted.writes.last_key_value().map(|(revision, _)| *revision), Some(last));
-        assert!(known.since(Revision(99)).is_some(), "this process has seen it");
+        assert!(known.since(Revision(999)).is_some(), "this process has seen it");
     }
 
     #[test]

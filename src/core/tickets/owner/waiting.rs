@@ -30,8 +30,11 @@ impl TicketOwner {
         }
         self.renews_alone = false;
         // The notes of a host are for all its processes: a ticket that is no blocker of this one
-        // stays in them.
-        self.seen.retain(standing.iter().map(|other| other.revision));
+        // stays in them, also a later one, which a listing of earlier keys does not show.
+        let restricted = self.own.as_ref().filter(|own| own.earlier_keys.0.is_some());
+        let later = restricted.map(|own| self.noted.1.after(own.number));
+        let standing_now = standing.iter().map(|other| other.revision);
+        self.seen.retain(standing_now.chain(later.into_iter().flatten()));
         let element = self.key_element();
         if let Some(own) = &mut self.own {
             own.earlier_keys.learn(&element, own.number, &standing);

@@ -213,6 +213,8 @@ impl Bucket {
                     return (Input::Written(Written::Moved(Some(current))), None);
                 }
                 self.last += 1;
+                // As they are stored: of too many, some are left out.
+                let seen = Observed::from_text(&seen.to_text());
                 self.notes.insert(element.to_owned(), (Revision(self.last), seen));
                 (Written::Stored(Revision(self.last)), None)
             }

@@ -3,8 +3,8 @@
 use super::super::simulated_bucket::{Bucket, Chances};
 use super::*;
 
-struct Environment {
-    bucket: Bucket,
+pub(super) struct Environment {
+    pub(super) bucket: Bucket,
     processes: u64,
 }
 
@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Instant {
 
 impl Environment {
     /// Returns a bucket with a mark for so many seconds.
-    fn new(marked: u32) -> Environment {
+    pub(super) fn new(marked: u32) -> Environment {
         let mut bucket = Bucket::new(1);
         let mark = Mark { epoch: "1".to_owned(), revision: Revision(0), ..mark(marked) };
         bucket.answer(Step::WriteMark(mark, at(0)), "", Chances::default());
@@ -26,7 +26,7 @@ impl Environment {
     }
 
     /// Returns a process of the host with this clock that asks for the name for so many seconds.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         (requester, name, mode): (u128, &str, Mode),
         (clock, seconds, withdraws): (&str, u32, bool),
@@ -43,7 +43,7 @@ impl Environment {
     }
 
     /// Has the server answer this step, which arrives at this instant.
-    fn answer(&mut self, step: Step, of: &TicketOwner, now: Instant) -> Input {
+    pub(super) fn answer(&mut self, step: Step, of: &TicketOwner, now: Instant) -> Input {
         self.bucket.now = now.since_boot().as_micros() as u64;
         let is_of_host = matches!(step, Step::Open(_) | Step::WriteNotes(..));
         let element = if is_of_host { of.seen.clock().to_owned() } else { of.key_element() };
@@ -64,7 +64,7 @@ impl Environment {
     }
 
     /// Has a process ask for the name for 10 s, and make one attempt; returns its last message.
-    fn grab(&mut self, asks: (u128, &str, Mode), clock: &str, now: Instant) -> ToFront {
+    pub(super) fn grab(&mut self, asks: (u128, &str, Mode), clock: &str, now: Instant) -> ToFront {
         let mut process = self.begin(asks, (clock, 10, false), now);
         self.perform(&mut process, now, |_| false);
         ended(&process).expect("an end")
@@ -75,7 +75,7 @@ fn is_write(step: &Step) -> bool {
     matches!(step, Step::Write(..) | Step::WriteAndList(..))
 }
 
-fn is_had(message: &ToFront) -> bool {
+pub(super) fn is_had(message: &ToFront) -> bool {
     matches!(message, ToFront::Granted { .. })
 }
 
