@@ -198,6 +198,8 @@ impl AgentStatus {
         let late = Some(late).filter(|_| self.service == ServiceStatus::Overdue);
         let failure = self.start_failure.as_ref().map(|how| format!("start fails: {how}"));
         let runs = self.start_runs_for().map(|_| "start still runs".to_owned());
+        let waits = self.state == AgentState::Active && self.service == ServiceStatus::Down;
+        let waits = waits.then(|| "start has not begun".to_owned());
         let why = match (&self.not_candidate_why, self.state) {
             (Some(why), AgentState::Standby) => format!("no candidate: {why}"),
             (None, AgentState::Standby) => "candidate".to_owned(),
@@ -207,7 +209,7 @@ impl AgentStatus {
         let alone = alone.then(|| "the guard does not answer".to_owned());
         let cut_off = self.state == AgentState::Active && !self.store_up;
         let cut_off = cut_off.then(|| "the store is out of reach".to_owned());
-        let all = [late, failure, runs, alone, cut_off, Some(why)].into_iter().flatten();
+        let all = [late, failure, runs, waits, alone, cut_off, Some(why)].into_iter().flatten();
         all.collect::<Vec<_>>().join("; ")
     }
 }

@@ -153,7 +153,8 @@ impl LockKey {
     /// When it was not read within the time of a read.
     pub fn read_pause(&mut self) -> StoreResult<PauseEntry> {
         let by = sys::now().after(self.read_max);
-        self.read_pause_at = Some(by);
+        // A renewal waits for a read that has no answer. The next read leaves time for it.
+        self.read_pause_at = Some(by.after(self.read_max));
         let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by)?;
         self.read_pause_again(&pause);
         Ok(pause)

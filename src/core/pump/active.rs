@@ -185,7 +185,12 @@ impl Active {
     }
 
     fn first_start_runs(&self, context: &Context) -> bool {
-        context.guard.first_start_runs(self.started != Started::No)
+        context.guard.first_start_runs(self.is_start_asserted())
+    }
+
+    /// Returns whether start was asserted in this term.
+    pub(super) fn is_start_asserted(&self) -> bool {
+        self.started != Started::No
     }
 
     /// Returns for how long the first start of this term has been running, if it runs. After the

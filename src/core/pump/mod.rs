@@ -242,7 +242,10 @@ impl State {
             State::Looking(_) => ServiceLock::inherited(context.guard.grant()),
             State::Standby(_) => ServiceLock::None,
             // The write may be stored. Such a lock is left to expire: no agent starts early.
-            State::Taking(taking) => ServiceLock::inherited(taking.adoption),
+            State::Taking(taking) => {
+                taking.report_begin(context);
+                ServiceLock::inherited(taking.adoption)
+            }
             State::Confirming(_) => {
                 context.report(Report::LeftToExpire);
                 ServiceLock::None

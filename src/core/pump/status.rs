@@ -70,8 +70,8 @@ impl Pump {
             ServiceStatus::Stopping
         } else if guard.has_started() {
             ServiceStatus::Up
-        } else if matches!(self.state, State::Active(_)) {
-            ServiceStatus::Starting
+        } else if let State::Active(active) = &self.state {
+            if active.is_start_asserted() { ServiceStatus::Starting } else { ServiceStatus::Down }
         } else {
             ServiceStatus::Unknown
         }

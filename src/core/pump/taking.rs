@@ -59,18 +59,23 @@ impl Taking {
         Next::Go(State::Taking(taking), why, level)
     }
 
-    /// Returns the level of the report of this take's end. If the log does not show that the take
-    /// began, and the store has not refused this one too, the beginning is reported now.
+    /// Returns the level of the report of this take's end. If the store has not refused this take
+    /// too, the log is to show that the take began.
     fn level_of_end(&self, context: &mut Context) -> Level {
         if self.again && context.store.refused.is_some() {
             return Level::Debug;
         }
-        let level = Level::Info;
+        self.report_begin(context);
+        Level::Info
+    }
+
+    /// Reports that the take began, if the log does not show that.
+    pub(super) fn report_begin(&self, context: &mut Context) {
         if self.again {
             let (from, to) = (AgentState::Standby, AgentState::Taking);
-            context.report(Report::Moved { from, to, why: Reason::TriedAgain, level });
+            let (why, level) = (Reason::TriedAgain, Level::Info);
+            context.report(Report::Moved { from, to, why, level });
         }
-        level
     }
 
     /// Renews the record of the previous instance of this agent, if that stands under the key of a
