@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::record::Revision;
 use super::time::Instant;
 
-/// Most entries in a text, which is a few kilobytes long then. The earliest come first: once they
-/// have ended, the others are noted. Shared tickets that have run out may stand for ever where
-/// nobody asks for an exclusive one.
-pub const NOTES_MAX: usize = 256;
+/// Most entries in a text, which has about 10 kB then. The earliest come first: once they have
+/// ended, the others are noted. Shared tickets that have run out may stand for ever where nobody
+/// asks for an exclusive one.
+pub const NOTES_MAX: usize = 100;
 
 /// Stands for the bucket itself, which may be too young to be believed.
 pub const BUCKET: Revision = Revision(0);
@@ -115,6 +115,13 @@ impl Observed {
             self.add_write(*revision, *seen);
         }
         self.exact = self.exact.or(noted.exact.filter(|(_, began)| *began <= now));
+    }
+
+    /// Returns these notes together with others, as [`Observed::learn`] adds them.
+    pub fn with(&self, noted: &Observed, now: Instant) -> Observed {
+        let mut both = self.clone();
+        both.learn(noted, now);
+        both
     }
 
     /// Returns since when this revision, or the bucket, has been seen.

@@ -28,7 +28,7 @@ use crate::core::tickets::{
     EarlierKeys, Input, Name, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
 use crate::core::{Instant, Observed, Revision, Written};
-use crate::sys::{Alarm, PollFlags};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a note stays: a week, longer than the time between two runs of most jobs.
 const NOTED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -214,15 +214,24 @@ impl Tickets {
         other.ticket.as_ref().is_ok_and(|ticket| ticket.incarnation == self.own.incarnation)
     }
 
-    /// Writes the notes of this host, in the place of this revision of them.
+    /// Writes the notes of this host, in the place of this revision of them, or in addition to what
+    /// another process of this host has noted meanwhile. Those that come often would undo the notes
+    /// of a process that has waited for long. A second write that is too late is not repeated: of
+    /// many processes that come at one time, each moves the notes of all others.
     pub fn note(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
-        self.bucket.write(
-            &self.notes_key,
-            Expected::Key(at),
-            &notes_to_content(seen),
-            Stays::For(NOTED_FOR),
-            deadline,
-        )
+        let written = self.write_notes(at, seen, deadline);
+        if let Written::Moved(_) = written
+            && let Ok(Some(entry)) = self.bucket.get(&self.notes_key, deadline)
+        {
+            let (at, noted) = to_notes(entry);
+            return self.write_notes(at, &seen.with(&noted, sys::now()), deadline);
+        }
+        written
+    }
+
+    fn write_notes(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
+        let (expected, content) = (Expected::Key(at), notes_to_content(seen));
+        self.bucket.write(&self.notes_key, expected, &content, Stays::For(NOTED_FOR), deadline)
     }
 
     /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the
@@ -339,7 +348,7 @@ mod tests {
         let ticket = Ticket::sample("a");
         let bucket = Box::new(DirStore::new(base.clone(), "putex"));
         let mut tickets = Tickets::new(bucket, &ticket, "");
-        let by = crate::sys::now().after(Duration::from_secs(60));
+        let by = sys::now().after(Duration::from_secs(60));
         tickets.open(by).expect("a bucket");
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
@@ -358,6 +367,31 @@ mod tests {
         };
         assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
         assert_eq!(of_attempt(ticket.attempt + 1), Vec::<String>::new());
+        std::fs::remove_dir_all(base).expect("it is removed");
+    }
+
+    /// A process that waited for 4 s noted what it had seen in vain: another one of its host, which
+    /// came every second, had noted meanwhile. Both waited for ever for a dead holder.
+    #[test]
+    fn what_others_have_noted_meanwhile_stays_beside_what_is_noted() {
+        let base = std::env::temp_dir().join(format!("putex-noted-{}", std::process::id()));
+        std::fs::create_dir_all(&base).expect("a folder");
+        let ticket = Ticket::sample("a");
+        let bucket = Box::new(DirStore::new(base.clone(), "putex"));
+        let mut tickets = Tickets::new(bucket, &ticket, "boot");
+        let by = sys::now().after(Duration::from_secs(60));
+        let opened = tickets.open(by).expect("a bucket");
+        let seen = |revision: u64| {
+            let mut seen = Observed::nothing("boot", &opened.info.id.epoch);
+            seen.see([Revision(revision)].into_iter(), sys::now());
+            seen
+        };
+        for revision in [7, 8] {
+            let noted = tickets.note(Revision(0), &seen(revision), by);
+            assert!(matches!(noted, Written::Stored(_)), "{noted:?}");
+        }
+        let (_, noted) = tickets.open(by).expect("a bucket").notes;
+        assert!([7, 8].into_iter().all(|it| noted.since(Revision(it)).is_some()), "{noted:?}");
         std::fs::remove_dir_all(base).expect("it is removed");
     }
 

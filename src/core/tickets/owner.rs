@@ -194,8 +194,6 @@ pub struct TicketOwner {
     seen: Observed,
     /// The notes of other processes when the bucket was opened, and the revision of these notes.
     noted: (Revision, Observed),
-    /// The notes are read again if others have written theirs since the bucket was opened.
-    may_note_again: bool,
     /// The last message to the asker.
     last_message: Option<ToFront>,
     /// Why the last renewal failed, if it did.
@@ -235,7 +233,6 @@ impl TicketOwner {
             quiet_since: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),
-            may_note_again: true,
             last_message: None,
             why_unrenewed: None,
             messages: Vec::new(),
@@ -488,6 +485,13 @@ impl TicketOwner {
             let is_listing = **then == Phase::Listing;
             self.phase = if is_listing { self.listing_or_renewal(now) } else { (**then).clone() };
         }
+    }
+
+    /// Returns the phase of a ticket that waits when something may have changed. However many hints
+    /// of changes come, the ticket is renewed in time.
+    fn listing_or_renewal(&self, now: Instant) -> Phase {
+        let is_due = self.own.as_ref().is_some_and(|own| now >= own.renew_at);
+        if is_due { Phase::Writing } else { Phase::Listing }
     }
 }
 

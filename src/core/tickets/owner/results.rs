@@ -89,13 +89,6 @@ impl TicketOwner {
                     self.failed(why, Phase::Closed, now);
                 }
             },
-            // Another process of this host has noted what it has seen, meanwhile. Those that come
-            // often would undo the notes of a process that has waited for long. The process tries
-            // once more only: of many that come at one time, each moves the notes of all others.
-            Phase::Noting(_) if self.may_note_again && matches!(written, Written::Moved(_)) => {
-                self.may_note_again = false;
-                self.phase = Phase::Closed;
-            }
             // Whether it is noted or not: the next attempt begins anew at worst.
             Phase::Noting(leaving) => self.leave(leaving, now),
             Phase::Removing(dead) => self.removed(dead, written, now),

@@ -163,13 +163,6 @@ impl TicketOwner {
         }
     }
 
-    /// Returns the phase of a ticket that waits when something may have changed. However many hints
-    /// of changes come, the ticket is renewed in time.
-    pub(super) fn listing_or_renewal(&self, now: Instant) -> Phase {
-        let is_due = self.own.as_ref().is_some_and(|own| now >= own.renew_at);
-        if is_due { Phase::Writing } else { Phase::Listing }
-    }
-
     /// The tickets of others are listed when that is due. The own one is renewed meanwhile.
     pub(super) fn rest_to_list(&mut self) {
         let renew_at = self.own.as_ref().map_or(self.list_at, |own| own.renew_at);

@@ -11,7 +11,7 @@ use crate::core::tickets::grab::is_key_of_script;
 use crate::core::tickets::{
     EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
-use crate::core::time::StoreTime;
+use crate::core::time::{Instant, StoreTime};
 
 /// How long the marker of the end of a ticket stays that nobody looks for, in microseconds.
 const MARKER_STAYS: u64 = 1_000_000;
@@ -208,13 +208,13 @@ impl Bucket {
                 return (Input::WrittenAndListed(written, Ok(listed)), changed);
             }
             Step::WriteNotes(at, seen, _) => {
-                let current = self.notes.get(element).map_or(Revision(0), |notes| notes.0);
-                if current != at {
-                    return (Input::Written(Written::Moved(Some(current))), None);
-                }
+                let noted = self.notes.get(element).filter(|(current, _)| *current != at);
+                // Notes that others have written meanwhile stay.
+                let both =
+                    noted.map(|(_, noted)| seen.with(noted, Instant::from_boot(Duration::MAX)));
                 self.last += 1;
                 // As they are stored: of too many, some are left out.
-                let seen = Observed::from_text(&seen.to_text());
+                let seen = Observed::from_text(&both.unwrap_or(seen).to_text());
                 self.notes.insert(element.to_owned(), (Revision(self.last), seen));
                 (Written::Stored(Revision(self.last)), None)
             }
