@@ -25,7 +25,7 @@ const REQUESTS_MAX: usize = 6;
 /// with a server that hashes the passwords of a herd of agents.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Most reasons that are remembered so that each is logged once. One more clears the memory.
+/// Most warnings that are remembered so that each is logged once. One more clears the memory.
 const SAID_MAX: usize = 32;
 
 /// A request with the generation of the open store that it was made for. The pump forgets
@@ -91,9 +91,10 @@ impl StoreHandle {
         match refused {
             StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
             StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
-            // Best effort: the switchover, or the status, is requested again.
-            StoreRequest::RequestSwitchover(_) | StoreRequest::SendStatus(..) => None,
-            StoreRequest::ReadPause => unreachable!("the take before it was answered"),
+            // Best effort: they are requested again.
+            StoreRequest::ReadPause
+            | StoreRequest::RequestSwitchover(_)
+            | StoreRequest::SendStatus(..) => None,
         }
     }
 }
@@ -105,7 +106,7 @@ struct StoreThread {
     generation: u64,
     /// Why the store cannot be opened, as the pump knows.
     reported: Option<Event>,
-    /// The reasons that the log has since the store was open last.
+    /// The warnings that the log has since the store was opened, or the pause read, last.
     said: Vec<String>,
     events: InboxSender<Event>,
     timing: Timing,
@@ -134,14 +135,8 @@ impl StoreThread {
         if self.reported.as_ref() == Some(&failed) {
             return Some(());
         }
-        if let Event::Closed(why) = &failed
-            && !self.said.contains(why)
-        {
-            log::warn!("store out of reach: {why}");
-            if self.said.len() == SAID_MAX {
-                self.said.clear();
-            }
-            self.said.push(why.clone());
+        if let Event::Closed(why) = &failed {
+            self.warn_once(format!("store out of reach: {why}"));
         }
         self.reported = Some(failed.clone());
         self.events.tell(failed)
@@ -161,6 +156,17 @@ impl StoreThread {
         }
     }
 
+    fn warn_once(&mut self, line: String) {
+        if self.said.contains(&line) {
+            return;
+        }
+        log::warn!("{line}");
+        if self.said.len() == SAID_MAX {
+            self.said.clear();
+        }
+        self.said.push(line);
+    }
+
     fn answer(&mut self) -> Option<()> {
         while let Some((generation, request)) = self.requests.try_next() {
             if generation != self.generation {
@@ -174,9 +180,12 @@ impl StoreThread {
                     Event::Written(self.store.write(seat, expected, &record, deadline))
                 }
                 StoreRequest::ReadPause => match self.store.read_pause() {
-                    Ok(pause) => Event::PauseRead(pause),
+                    Ok(pause) => {
+                        self.said.clear();
+                        Event::PauseRead(pause)
+                    }
                     Err(error) => {
-                        log::warn!("start waits until the pause is read: {error}");
+                        self.warn_once(format!("start waits until the pause is read: {error}"));
                         continue;
                     }
                 },

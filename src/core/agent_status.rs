@@ -180,6 +180,12 @@ impl AgentStatus {
         self.state == AgentState::Standby && self.service == ServiceStatus::Down
     }
 
+    /// Returns whether the agent holds the lock and has not asserted start yet: it waits until the
+    /// pause is read, or over.
+    pub fn start_waits(&self) -> bool {
+        self.state == AgentState::Active && self.service == ServiceStatus::Down
+    }
+
     /// Returns for how long the first start of the agent's term has been running, if it runs.
     pub fn start_runs_for(&self) -> Option<Duration> {
         let runs = self.service == ServiceStatus::Starting && self.start_failure.is_none();
@@ -198,8 +204,7 @@ impl AgentStatus {
         let late = Some(late).filter(|_| self.service == ServiceStatus::Overdue);
         let failure = self.start_failure.as_ref().map(|how| format!("start fails: {how}"));
         let runs = self.start_runs_for().map(|_| "start still runs".to_owned());
-        let waits = self.state == AgentState::Active && self.service == ServiceStatus::Down;
-        let waits = waits.then(|| "start has not begun".to_owned());
+        let waits = self.start_waits().then(|| "start has not begun".to_owned());
         let why = match (&self.not_candidate_why, self.state) {
             (Some(why), AgentState::Standby) => format!("no candidate: {why}"),
             (None, AgentState::Standby) => "candidate".to_owned(),

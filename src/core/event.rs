@@ -212,8 +212,8 @@ pub enum Effect {
         /// When to answer that the outcome is unknown.
         deadline: Instant,
     },
-    /// Read the pause, and answer with [`Event::PauseRead`] as soon as it is read: start waits for
-    /// the answer. A store that is closed drops the request; it reads the pause when it is opened.
+    /// Read the pause, and answer with [`Event::PauseRead`] once it is read: start waits for the
+    /// answer. Best effort.
     ReadPause,
     /// Request the lock of a seat for this agent from its holder. Best effort.
     RequestSwitchover {

@@ -258,8 +258,12 @@ fn trouble(agent: &AgentStatus) -> Option<(Level, String, &'static str)> {
         let text = format!("start of {token} fails: {how}");
         Some((Level::Critical, text, "see what it printed in the log of that agent"))
     } else {
-        // A start that takes longer than T hangs, as a rule.
         let lock_time = agent.renewal_seconds * f64::from(agent.failures);
+        if agent.start_waits() && !agent.paused && agent.state_seconds >= lock_time {
+            let text = format!("start of {token} has not begun, for {:.0} s", agent.state_seconds);
+            return Some((Level::Warning, text, "see the log of that agent, or run it elsewhere"));
+        }
+        // A start that takes longer than T hangs, as a rule.
         let seconds = agent.start_runs_for()?.as_secs_f64();
         let advice = "nothing ends a start that hangs while its lock is renewed: end it by hand, \
                       and give start a time-out of its own";

@@ -209,6 +209,15 @@ fn agents_that_are_silent_or_would_not_take_over_are_told() {
         let running = of(HolderState::Active, vec![running.clone(), agent("h2", "b", true)]);
         assert_eq!(level_of(&running, "service"), level);
     }
+    let mut waiting = agent("h1", "a", true);
+    (waiting.state, waiting.service) = (AgentState::Active, ServiceStatus::Down);
+    for (seconds, paused, level) in
+        [(2.9, false, Level::Ok), (3.1, false, Level::Warning), (3.1, true, Level::Ok)]
+    {
+        (waiting.state_seconds, waiting.paused) = (seconds, paused);
+        let waiting = of(HolderState::Active, vec![waiting.clone(), agent("h2", "b", true)]);
+        assert_eq!(level_of(&waiting, "service"), level, "{seconds} {paused}");
+    }
     let says = "start of h1 fails: exit status 7; the guard of h2 does not answer its agent";
     assert_eq!(failing.iter().find(|it| it.name == "service").expect("it").text, says);
 }

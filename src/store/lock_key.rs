@@ -146,15 +146,16 @@ impl LockKey {
         Ok(key_state)
     }
 
-    /// Reads the pause. One that cannot be read is read again by [`LockKey::watch`].
+    /// Reads the pause. One that cannot be read is read again by [`LockKey::watch`], but later.
     ///
     /// # Errors
     ///
     /// When it was not read within the time of a read.
     pub fn read_pause(&mut self) -> StoreResult<PauseEntry> {
-        let by = sys::now().after(self.read_max);
-        // A renewal waits for a read that has no answer. The next read leaves time for it.
-        self.read_pause_at = Some(by.after(self.read_max));
+        let now = sys::now();
+        // A renewal waits for a read that has no answer.
+        self.read_pause_at = Some(now.after(PAUSE_EVERY));
+        let by = now.after(self.read_max);
         let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by)?;
         self.read_pause_again(&pause);
         Ok(pause)

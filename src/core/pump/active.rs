@@ -207,7 +207,12 @@ impl Active {
     /// A renewal was acknowledged.
     fn renewed(&mut self, context: &mut Context) {
         match self.phase {
-            Phase::Renewing => self.phase = Phase::Renewed,
+            Phase::Renewing => {
+                self.phase = Phase::Renewed;
+                if !self.hold.pause_is_read {
+                    context.want(Effect::ReadPause);
+                }
+            }
             Phase::Checking { began, .. } => {
                 context.want(Effect::ExtendCheck(self.check_by(context, began)));
             }

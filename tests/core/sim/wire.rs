@@ -362,12 +362,8 @@ impl World<'_> {
             Waiting::Open => {}
             Waiting::Read(_) => self.tell(id, Event::Read(Err(why))),
             Waiting::Write(_) => self.tell(id, Event::Written(Written::Unknown(why))),
-            // The store thread reads the pause again.
-            Waiting::Pause => {
-                let link = &mut self.agents[id].link;
-                let (operation, generation) = (Operation::ReadPause, link.generation);
-                link.queue.push_back(StoreRequest { operation, generation });
-            }
+            // The pump requests it again.
+            Waiting::Pause => {}
         }
     }
 
