@@ -325,8 +325,9 @@ fn may_conflict(name: &Name, key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::{Path, PathBuf};
 
+    use super::*;
     use crate::store::dir::DirStore;
     use crate::store::name;
 
@@ -339,17 +340,28 @@ mod tests {
         assert_eq!(stays("lock.g.00f", 20 * second), Stays::Retired);
     }
 
+    /// Returns a folder of a test of this name.
+    fn folder(name: &str) -> PathBuf {
+        let base = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&base).expect("a folder");
+        base
+    }
+
+    /// Opens a bucket in a folder.
+    fn open_in(base: &Path, ticket: &Ticket, clock: &str, by: Instant) -> (Tickets, TicketsOpened) {
+        let bucket = Box::new(DirStore::new(base.to_owned(), "putex"));
+        let mut tickets = Tickets::new(bucket, ticket, clock);
+        let opened = tickets.open(by).expect("a bucket");
+        (tickets, opened)
+    }
+
     /// `putex release --force` ended the ticket of a living holder; a server that was killed after
     /// its marker had gone restored the ticket, and the holder renewed it beside the next one.
     #[test]
     fn the_marker_stays_of_a_ticket_that_another_has_removed() {
-        let base = std::env::temp_dir().join(format!("putex-removed-{}", std::process::id()));
-        std::fs::create_dir_all(&base).expect("a folder");
+        let (base, by) = (folder("removed"), sys::now().after(Duration::from_secs(60)));
         let ticket = Ticket::sample("a");
-        let bucket = Box::new(DirStore::new(base.clone(), "putex"));
-        let mut tickets = Tickets::new(bucket, &ticket, "");
-        let by = sys::now().after(Duration::from_secs(60));
-        tickets.open(by).expect("a bucket");
+        let (mut tickets, _) = open_in(&base, &ticket, "", by);
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
         let none = EarlierKeys::default();
@@ -360,9 +372,7 @@ mod tests {
         // The marker says which attempt has written it, also where the answer to that write was
         // lost.
         let of_attempt = |attempt: u64| {
-            let bucket = Box::new(DirStore::new(base.clone(), "putex"));
-            let mut tickets = Tickets::new(bucket, &Ticket { attempt, ..ticket.clone() }, "");
-            tickets.open(by).expect("a bucket");
+            let (mut tickets, _) = open_in(&base, &Ticket { attempt, ..ticket.clone() }, "", by);
             tickets.list(&none, "", by).expect("a listing").ended
         };
         assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
@@ -374,13 +384,8 @@ mod tests {
     /// came every second, had noted meanwhile. Both waited for ever for a dead holder.
     #[test]
     fn what_others_have_noted_meanwhile_stays_beside_what_is_noted() {
-        let base = std::env::temp_dir().join(format!("putex-noted-{}", std::process::id()));
-        std::fs::create_dir_all(&base).expect("a folder");
-        let ticket = Ticket::sample("a");
-        let bucket = Box::new(DirStore::new(base.clone(), "putex"));
-        let mut tickets = Tickets::new(bucket, &ticket, "boot");
-        let by = sys::now().after(Duration::from_secs(60));
-        let opened = tickets.open(by).expect("a bucket");
+        let (base, by) = (folder("noted"), sys::now().after(Duration::from_secs(60)));
+        let (mut tickets, opened) = open_in(&base, &Ticket::sample("a"), "boot", by);
         let seen = |revision: u64| {
             let mut seen = Observed::nothing("boot", &opened.info.id.epoch);
             seen.see([Revision(revision)].into_iter(), sys::now());
