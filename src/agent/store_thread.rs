@@ -156,6 +156,7 @@ impl StoreThread {
         }
     }
 
+    /// Logs a warning that the log does not have yet.
     fn warn_once(&mut self, line: String) {
         if self.said.contains(&line) {
             return;

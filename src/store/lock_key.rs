@@ -146,14 +146,14 @@ impl LockKey {
         Ok(key_state)
     }
 
-    /// Reads the pause. One that cannot be read is read again by [`LockKey::watch`], but later.
+    /// Reads the pause. If it cannot be read, [`LockKey::watch`] reads it again, 5 seconds later.
     ///
     /// # Errors
     ///
     /// When it was not read within the time of a read.
     pub fn read_pause(&mut self) -> StoreResult<PauseEntry> {
         let now = sys::now();
-        // A renewal waits for a read that has no answer.
+        // A renewal waits while a read has no answer: such reads must not follow one another.
         self.read_pause_at = Some(now.after(PAUSE_EVERY));
         let by = now.after(self.read_max);
         let pause = pause::read(&mut *self.bucket, &self.keys[0].key, by)?;

@@ -22,9 +22,9 @@ pub(super) struct Hold {
     pub(super) valid_until: Instant,
     /// Token of the holder before.
     pub(super) previous: Option<String>,
-    /// The pause was read since this lock was taken: start may be asserted unless there is one. A
-    /// pause that is written after the read waits until this agent, which holds the lock, has
-    /// observed it.
+    /// The pause was read since this lock was taken, or as the store was opened: start may be
+    /// asserted unless there is a pause. The writer of a later pause waits until this agent, which
+    /// holds the lock, has observed it.
     pub(super) pause_is_read: bool,
     /// The renewal that is under way.
     pub(super) renewal: Option<Pending>,

@@ -52,7 +52,8 @@
 //! # Rules
 //!
 //! 1. The service is started only under a write of this agent that was
-//!    acknowledged, and, where the lock was not free, C·R after that. The pause was read since.
+//!    acknowledged, and, where the lock was not free, C·R after that. A read of the pause that
+//!    follows that write comes first.
 //! 2. `sent` is the instant of the turn that asked for the write: never later
 //!    than the write itself, so the computed validity is never too long.
 //! 3. Stop first, release after: a release is written only when the guard has reported
