@@ -112,7 +112,8 @@ pub struct AgentStatus {
     pub priority: String,
     /// Why the agent does not take the lock when that may be had; `None` if it does, or holds it.
     pub not_candidate_why: Option<String>,
-    /// Whether the agent observes a pause.
+    /// Whether the agent observes a pause, and its guard has answered the last assertion of start:
+    /// a guard that stands still would begin start when it goes on.
     pub paused: bool,
     /// The highest serial number of a pause, or of its end, that the agent has read.
     pub pause: u64,

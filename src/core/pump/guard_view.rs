@@ -56,6 +56,8 @@ struct Present {
     since: Instant,
     /// Messages that were sent to the guard.
     sent_count: u64,
+    /// Start was asserted since the guard has answered all messages.
+    start_is_unanswered: bool,
     reply: Reply,
     report: Option<GuardReport>,
     /// V of the last grant, unless an order to stop the service has followed it.
@@ -89,7 +91,8 @@ impl Present {
                 self.granted_until = None;
                 self.order = Some((order.clone(), now));
             }
-            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+            ToGuard::AssertStart => self.start_is_unanswered = true,
+            ToGuard::Hello(_) => {}
         }
     }
 
@@ -174,6 +177,13 @@ impl GuardView {
         self.is_without || self.report().is_some()
     }
 
+    /// Returns whether no assertion of start is left that the guard may receive later. A guard that
+    /// has not reported may have one of the previous instance.
+    pub(super) fn has_received_start(&self) -> bool {
+        let has_received = |it: &Present| it.report.is_some() && !it.start_is_unanswered;
+        self.present.as_deref().is_none_or(has_received)
+    }
+
     /// Returns whether a guard has reported since it was started or connected to.
     pub(super) fn has_reported(&self) -> bool {
         self.last_report().is_some()
@@ -245,6 +255,7 @@ impl GuardView {
         };
         let complete = report.heard >= present.sent_count;
         present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
+        present.start_is_unanswered &= !complete;
         let before = present.report.replace(report.clone());
         self.silent_count = 0;
         match &report.service {
@@ -335,6 +346,7 @@ impl GuardView {
         let mut present = Present {
             since: now,
             sent_count: 0,
+            start_is_unanswered: false,
             reply: Reply::Complete,
             report: None,
             granted_until: None,

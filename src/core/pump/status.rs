@@ -42,7 +42,7 @@ impl Pump {
             term: hold.map(|hold| hold.term.0),
             priority: config.priority.to_string(),
             not_candidate_why: state.why_no_candidate(context),
-            paused: context.pauses.is_paused(),
+            paused: context.pauses.is_paused() && context.guard.has_received_start(),
             pause: context.pauses.serial(),
             epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
             store_up: context.store.is_open(),

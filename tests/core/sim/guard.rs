@@ -333,8 +333,9 @@ impl World<'_> {
         let site = self.guards[id].site;
         match action {
             GuardAction::Run(command, until) => {
-                if command != Command::Start {
-                    self.judge_end(id);
+                match command {
+                    Command::Start => self.judge_acknowledged_pause(site),
+                    _ => self.judge_end(id),
                 }
                 self.run_command(id, command, until);
             }

@@ -7,7 +7,7 @@ use putex::core::pump::{Pump, Since};
 use putex::core::record::{KeyState, RecordState, Revision};
 use putex::core::seat::Seat;
 
-use super::agent::LockRequest;
+use super::agent::{Agent, LockRequest};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::store::Entry;
@@ -85,18 +85,38 @@ impl World<'_> {
         self.count(Sometimes::Failback);
     }
 
-    /// An agent was told of a pause, or that there is none. It has to ignore what is not new.
+    /// An agent was told of a pause, or that there is none. It has to ignore what is not new. It
+    /// may acknowledge a pause later, once its guard has answered.
     pub fn on_pause(&mut self, id: usize, entry: &PauseEntry, pump: &Pump) {
         let known = &mut self.agents[id].pause;
         if entry.serial > known.serial {
             known.clone_from(entry);
         }
-        let now = self.clock(self.agents[id].site);
-        let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
-        if pump.status(&since, now).paused != self.is_paused(id) {
-            let site = self.agents[id].site;
+        let agent = &self.agents[id];
+        let (site, view) = (agent.site, &agent.view);
+        let answered = view.report.as_ref().is_some_and(|report| report.heard == view.said);
+        let (shown, known) = (self.shows_pause(site, pump), self.is_paused(id));
+        if shown && !known || known && !shown && answered {
             self.fail("pause", format!("{site} observes another pause than it was told of"));
         }
+    }
+
+    /// A guard runs start. No agent of its site may have acknowledged a pause before.
+    pub fn judge_acknowledged_pause(&mut self, site: usize) {
+        let acknowledges = |agent: &Agent| {
+            let is_idle = matches!(agent.state, "standby" | "confirming" | "active");
+            let pump = agent.pump.as_ref().filter(|_| agent.site == site && is_idle);
+            pump.is_some_and(|pump| self.shows_pause(site, pump))
+        };
+        if self.agents.iter().any(acknowledges) {
+            self.fail("pause", format!("{site} runs start after it has acknowledged a pause"));
+        }
+    }
+
+    fn shows_pause(&self, site: usize, pump: &Pump) -> bool {
+        let now = self.clock(site);
+        let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
+        pump.status(&since, now).paused
     }
 
     /// Whether an agent knows of a pause.

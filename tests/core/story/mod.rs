@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use putex::core::AgentState;
 use putex::core::event::{Effect, Event, GuardEvent};
-use putex::core::pump::{AgentId, Config, Pump, bounce};
+use putex::core::pump::{AgentId, Config, Pump, Since, bounce};
 use putex::core::record::Incarnation;
 use putex::core::time::Instant;
 
@@ -202,7 +202,9 @@ impl Story {
         self.check_stands_by(pump)?;
         let frozen = if self.agent_frozen { " (frozen)" } else { "" };
         let guard = self.host.summary(now)?;
-        Ok(format!("{}{frozen}, next {next}{guard}", pump.state()))
+        let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
+        let paused = if pump.status(&since, now).paused { " (paused)" } else { "" };
+        Ok(format!("{}{frozen}{paused}, next {next}{guard}", pump.state()))
     }
 }
 
