@@ -281,10 +281,7 @@ fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Find
     for (name, samples) in [reads, ("write", sample::writes(&mut **store, count, renewal))] {
         findings.push(match samples {
             Ok(samples) => store::round_trips(name, &samples, timing),
-            Err(why) => {
-                let advice = "see the rights that putex help doctor names";
-                Finding::unknown(name, format!("none was done: {why}"), advice)
-            }
+            Err(why) => store::none_done(name, &why, args.bucket.is_local()),
         });
     }
     findings

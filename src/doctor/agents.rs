@@ -67,7 +67,7 @@ pub(super) fn without_answers(finding: Finding, keys: &[KeyStatus], why: &str) -
     if is_of_bucket {
         return finding;
     }
-    let advice = "see the rights that putex help doctor names";
+    let advice = "see Rights in NATS in putex help theory";
     let text = format!("not asked: {why}");
     Finding { key: finding.key, ..Finding::unknown(finding.name, text, advice) }
 }

@@ -217,3 +217,16 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
     };
     Finding { figures, ..Finding::bad(name, level, text, advice) }
 }
+
+/// Returns the finding about requests of which none was done. Rights do not matter in a directory,
+/// whose owner alone opens it: no agent there could write either, as on a full disk.
+pub(super) fn none_done(name: &'static str, why: &str, is_local: bool) -> Finding {
+    let text = format!("none was done: {why}");
+    if is_local {
+        let advice = "repair that: no agent and no lock can write either";
+        return Finding::bad(name, Level::Critical, text, advice);
+    }
+    let advice = "for a missing right see Rights in NATS in putex help theory; for resources or a \
+                  limit, make room on the servers";
+    Finding::unknown(name, text, advice)
+}

@@ -350,6 +350,13 @@ fn what_agents_would_say_is_not_known_to_a_user_that_may_not_ask_them() {
     assert_eq!(level_of(&dead, "agents"), Level::Warning, "the bucket says so");
 }
 
+/// A directory on a full disk was called fit.
+#[test]
+fn a_directory_that_takes_no_write_is_unfit_and_a_server_may_deny_this_user_alone() {
+    let level = |is_local| store::none_done("write", "No space left", is_local).level;
+    assert_eq!((level(true), level(false)), (Level::Critical, Level::Unknown));
+}
+
 /// A bucket of a misspelt name was called fit.
 #[test]
 fn a_bucket_that_does_not_exist_is_not_called_fit() {
