@@ -85,8 +85,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
             Err(error) => findings.problems.push(error.into()),
         }
     }
-    let faults =
-        resolved.args.iter().flat_map(|_| commands::faults(&commands::OF_SERVICE, settings));
+    let faults = commands::faults(&commands::OF_SERVICE, settings);
     findings.problems.extend(faults.map(|why| Refusal::new(Exit::Unsafe, why)));
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));

@@ -191,6 +191,16 @@ fn no_secret_is_shown() {
     assert!(hidden.count() >= 2, "{runs:?}");
 }
 
+/// A fault of R, F and C hid those of the commands.
+#[test]
+fn check_reports_the_faults_of_commands_beside_those_of_times() {
+    let words = ["check", "-q", "--start", "/no/such", "--stop", "true", "-r", "5m"];
+    let run = Run::of(&[&words[..], &["--dir", "/x", "--key", "web"]].concat(), &[]);
+    let due = "putex: -r: 300 s is longer than the maximum of 60 s\n\
+               putex: --start: there is no program /no/such that this user can run\n";
+    assert_eq!((&*run.said, run.status), (due, Some(78)));
+}
+
 #[test]
 fn check_reports_every_fault_and_an_agent_the_first() {
     let folder = Folder::new("several");
@@ -211,6 +221,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         format!("{path}:6: nkey: {open}: has mode 0644: others can read or write this secret"),
         format!("{path}:11: tlsca: /nowhere/ca: no such file or directory"),
         "watchdog /nowhere/watchdog: there is no such device".to_owned(),
+        format!("{path}:3: stop: there is no program down that this user can run"),
     ];
     let check = Run::of(&["check", "--config", &path], &[]);
     let lines: Vec<_> = check.said.lines().collect();
