@@ -163,6 +163,9 @@ impl Credentials {
     /// Returns a likely reason why a server refused these credentials, as the end of
     /// a message; empty when none is known.
     pub(super) fn refusal_hint(&self) -> String {
+        if self.fields.iter().any(|(name, value)| *name == "pass" && value.is_empty()) {
+            return " (no password was given; write --password-file FILE)".to_owned();
+        }
         let user = self.key.as_ref().map_or("", |key| &key.public);
         match self.fields.first() {
             None => " (nothing was given to log in with)".to_owned(),

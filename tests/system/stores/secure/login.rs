@@ -85,6 +85,9 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     assert_says(&text, &["77 ", "the server says: Authorization Violation"]);
     let text = refusal(&url, nobody());
     assert_says(&text, &["77 ", "Authorization Violation (nothing was given to log in with)"]);
+    let blank = Secret::Given(String::new());
+    let text = refusal(&url, by(Login::User { name: "u".to_owned(), password: blank }));
+    assert_says(&text, &["77 ", "Violation (no password was given; write --password-file FILE)"]);
     // A URL's own user comes first.
     let own = url.replacen("127", "u:new@127", 1);
     open(&own, user("x", folder.join("none"))).expect("opened by the URL's user");
