@@ -104,7 +104,7 @@ impl NatsStore {
         if have < *wanted {
             found.remarks.push(format!(
                 "bucket {bucket}: it has {have} of the {wanted} replicas that were asked for, and \
-                 is not changed; see nats stream edit"
+                 is not changed; to change that: nats stream edit KV_{bucket} --replicas {wanted}"
             ));
         }
         found.remarks.extend(self.hazards(have, info.cluster.as_ref()));
