@@ -312,9 +312,11 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
     };
     let observes = |agent: &AgentStatus| agent.paused && agent.pause == serial && !is_busy(agent);
     let silent = agents.values().filter(|agent| !observes(agent));
-    let silent = silent.map(|AgentStatus { token, state, .. }| {
+    let silent = silent.map(|AgentStatus { token, state, guard_up, .. }| {
         let stops = *state == AgentState::Stopping;
-        format!("{token}: {}", if stops { "stops its service" } else { "has not acknowledged it" })
+        let answers =
+            if *guard_up { "has not acknowledged it" } else { "its guard does not answer" };
+        format!("{token}: {}", if stops { "stops its service" } else { answers })
     });
     let of_holder = |holder: &Holder| {
         let why = "holds the lock and does not answer: it is cut off, or of another version";

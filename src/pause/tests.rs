@@ -31,6 +31,10 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     }
     let stops = agents(&[("h1", Err(0), AgentState::Stopping), ("h2", Ok(9), AgentState::Standby)]);
     assert_eq!(lacking(Some(&held), &stops, SERIAL), ["h1: stops its service"]);
+    // The guard may receive an assertion of start yet.
+    let mut hung = agents(&[("h1", Err(9), AgentState::Active)]);
+    hung.values_mut().for_each(|agent| agent.guard_up = false);
+    assert_eq!(lacking(Some(&held), &hung, SERIAL), ["h1: its guard does not answer"]);
     let others = agents(&[("h2", Ok(9), AgentState::Standby)]);
     let silent = lacking(Some(&held), &others, SERIAL);
     assert!(silent[0].starts_with("h1: holds the lock and does not answer"), "{silent:?}");

@@ -177,11 +177,12 @@ impl GuardView {
         self.is_without || self.report().is_some()
     }
 
-    /// Returns whether no assertion of start is left that the guard may receive later. A guard that
-    /// has not reported may have one of the previous instance.
+    /// Returns whether no assertion of start is left that a guard may receive later. A guard that
+    /// has not reported may have one of the previous instance, and one that is killed may receive
+    /// it before it is dead.
     pub(super) fn has_received_start(&self) -> bool {
         let has_received = |it: &Present| it.report.is_some() && !it.start_is_unanswered;
-        self.present.as_deref().is_none_or(has_received)
+        self.is_without || self.present.as_deref().is_some_and(has_received)
     }
 
     /// Returns whether a guard has reported since it was started or connected to.

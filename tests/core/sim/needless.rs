@@ -1,5 +1,6 @@
 //! Whether an agent has a reason to stop its service, and may take a lock.
 
+use putex::core::AgentStatus;
 use putex::core::command::Outcome;
 use putex::core::event::{Event, PauseEntry, Written};
 use putex::core::protocol::{Grant, ServiceState};
@@ -95,8 +96,8 @@ impl World<'_> {
         let agent = &self.agents[id];
         let (site, view) = (agent.site, &agent.view);
         let answered = view.report.as_ref().is_some_and(|report| report.heard == view.said);
-        let (shown, known) = (self.shows_pause(site, pump), self.is_paused(id));
-        if shown && !known || known && !shown && answered {
+        let (status, known) = (self.status_of(site, pump), self.is_paused(id));
+        if status.paused && !known || known && !status.paused && status.guard_up && answered {
             self.fail("pause", format!("{site} observes another pause than it was told of"));
         }
     }
@@ -106,17 +107,17 @@ impl World<'_> {
         let acknowledges = |agent: &Agent| {
             let is_idle = matches!(agent.state, "standby" | "confirming" | "active");
             let pump = agent.pump.as_ref().filter(|_| agent.site == site && is_idle);
-            pump.is_some_and(|pump| self.shows_pause(site, pump))
+            pump.is_some_and(|pump| self.status_of(site, pump).paused)
         };
         if self.agents.iter().any(acknowledges) {
             self.fail("pause", format!("{site} runs start after it has acknowledged a pause"));
         }
     }
 
-    fn shows_pause(&self, site: usize, pump: &Pump) -> bool {
+    fn status_of(&self, site: usize, pump: &Pump) -> AgentStatus {
         let now = self.clock(site);
         let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
-        pump.status(&since, now).paused
+        pump.status(&since, now)
     }
 
     /// Whether an agent knows of a pause.
