@@ -281,7 +281,7 @@ fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Find
     for (name, samples) in [reads, ("write", sample::writes(&mut **store, count, renewal))] {
         findings.push(match samples {
             Ok(samples) => store::round_trips(name, &samples, timing),
-            Err(why) => store::none_done(name, &why, args.bucket.is_local()),
+            Err(error) => store::refused(name, &error),
         });
     }
     findings

@@ -171,7 +171,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
             let store = existing_if(request.needs_bucket())?;
             lease::run(request, store, is_local, &source.base, destination)?
         }
-        (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, is_local, destination)?,
+        (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, destination)?,
         (Request::Init, _) => (init::run(&mut *store()?, name, is_local)?, 0),
         (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {

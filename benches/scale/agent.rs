@@ -200,7 +200,7 @@ impl Agent {
             Written::Stored(_) if is_renewal => counters.renewed(sys::now().since(sent)),
             Written::Stored(_) => {}
             Written::Moved(_) => counters.note("write refused", "another revision stands there"),
-            Written::Denied(why) => counters.note("write refused", why),
+            Written::Denied(why) => counters.note("write refused", &why.text),
             Written::Unknown(why) => {
                 counters.not_answered(why);
                 return;

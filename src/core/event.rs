@@ -150,8 +150,9 @@ pub enum Written {
     Stored(Revision),
     /// Not stored: the key stands at another revision. The store may name it.
     Moved(Option<Revision>),
-    /// Not stored, for a reason other than the revision: a full disk, a limit.
-    Denied(String),
+    /// Not stored, for a reason other than the revision: a full disk, a limit; of the kind
+    /// [`StoreErrorKind::Credentials`] if this user lacks the right.
+    Denied(StoreError),
     /// Perhaps stored, perhaps not, perhaps later.
     Unknown(String),
 }

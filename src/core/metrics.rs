@@ -239,6 +239,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::event::StoreErrorKind;
     use crate::core::{GuardReport, Incarnation, Lease, Ms, Priority, Revision};
 
     fn at(ms: u64) -> Instant {
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(run(&renewal, stored(), 250).0, [1, 0, 0, 0]);
         assert_eq!(run(&renewal, stored(), 500).0, [2, 0, 0, 0]);
         assert_eq!(run(&renewal, refused, 9).0, [2, 1, 0, 0]);
-        let denied = Event::Written(Written::Denied("full".to_owned()));
+        let denied = Event::Written(Written::Denied(StoreErrorKind::Unreachable.error("full")));
         assert_eq!(run(&renewal, denied, 9).0, [2, 1, 1, 0]);
         let unknown = Event::Written(Written::Unknown("late".to_owned()));
         assert_eq!(run(&renewal, unknown, 9).0, [2, 1, 1, 1]);

@@ -70,8 +70,8 @@ impl PendingWrite {
             // The last copy may have found the record that an earlier one has stored.
             Written::Moved(_) if self.is_unknown => Outcome::Read,
             Written::Moved(_) => Outcome::Lost,
-            Written::Denied(why) if self.is_unknown => Outcome::Repeat(why),
-            Written::Denied(why) => Outcome::Refused(why),
+            Written::Denied(error) if self.is_unknown => Outcome::Repeat(error.text),
+            Written::Denied(error) => Outcome::Refused(error.text),
             Written::Unknown(why) => {
                 self.is_unknown = true;
                 Outcome::Repeat(why)
@@ -99,6 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::core::event::StoreErrorKind;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_boot(Duration::from_secs(seconds))
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_nothing_of_a_copy_without_an_answer() {
-        let denied = || Written::Denied("no permission".to_owned());
+        let denied = || Written::Denied(StoreErrorKind::Credentials.error("no permission"));
         let mut write = PendingWrite::send(Revision(6), 3, at(1));
         assert!(matches!(write.answered(denied()), Outcome::Refused(_)));
         write.answered(unknown());

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{
-    Bucket, Content, Expected, Stays, StoreError, StoreResult, name, open_existing,
-};
+use crate::store::{Bucket, Content, Expected, Stays, StoreResult, name, open_existing};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -50,15 +48,15 @@ impl Samples {
 ///
 /// # Errors
 ///
-/// When there was none: why.
+/// When the store refused all that were sent: why.
 fn measure(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
     mut request: impl FnMut(&mut dyn Bucket, Instant) -> StoreResult<Instant>,
-) -> Result<Samples, String> {
+) -> StoreResult<Samples> {
     let (mut samples, until) = (Samples::default(), sys::now().after(ALL_MAX));
-    let (mut refusals, mut last) = (0, String::new());
+    let mut refusals = 0;
     for _ in 0..count {
         let began = sys::now();
         if began >= until || refusals == REFUSALS_MAX {
@@ -70,33 +68,33 @@ fn measure(
                 samples.times.push(sys::now().since(sent));
                 refusals = 0;
             }
-            Err(StoreError { kind: StoreErrorKind::Credentials, text }) => {
-                last = text;
-                break;
-            }
-            Err(StoreError { text, .. }) => {
+            Err(error) if error.kind == StoreErrorKind::Credentials => return Err(error),
+            Err(error) => {
                 samples.unanswered += 1;
                 if sys::now() < by {
-                    (refusals, last) = (refusals + 1, text);
+                    refusals += 1;
+                    if refusals == REFUSALS_MAX && samples.times.is_empty() {
+                        return Err(error);
+                    }
                     let _ = open_existing(bucket, sys::now().after(ONE_MAX));
                 }
             }
         }
     }
     samples.times.sort_unstable();
-    if samples.count() == 0 { Err(last) } else { Ok(samples) }
+    Ok(samples)
 }
 
 /// Measures reads of the key that doctors write.
 ///
 /// # Errors
 ///
-/// When there was none: why.
+/// When the store refused all that were sent: why.
 pub(super) fn reads(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
-) -> Result<Samples, String> {
+) -> StoreResult<Samples> {
     measure(bucket, count, renewal, |bucket, by| {
         let sent = sys::now();
         bucket.get(name::DOCTOR_KEY, by)?;
@@ -108,12 +106,12 @@ pub(super) fn reads(
 ///
 /// # Errors
 ///
-/// When there was none: why.
+/// When the store refused all that were sent: why.
 pub(super) fn writes(
     bucket: &mut dyn Bucket,
     count: u32,
     renewal: Duration,
-) -> Result<Samples, String> {
+) -> StoreResult<Samples> {
     let mut at = None;
     let content = Content::new([], b"putex doctor");
     let samples = measure(bucket, count, renewal, |bucket, by| {
@@ -133,7 +131,7 @@ pub(super) fn writes(
                 }
                 // Another doctor writes the key.
                 Written::Moved(_) => continue,
-                Written::Denied(why) => Err(StoreErrorKind::Credentials.error(why)),
+                Written::Denied(error) => Err(error),
                 Written::Unknown(why) => Err(StoreErrorKind::Unreachable.error(why)),
             };
         }

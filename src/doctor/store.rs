@@ -9,6 +9,7 @@ use crate::core::{ELECTION_T_MIN, Ms, Timing};
 use crate::nats::bucket::{AGENTS_SINCE, LOCKS_SINCE, is_since};
 use crate::store::nats::cluster::{ClusterServer, SyncMode};
 use crate::store::nats::inspect::Inspection;
+use crate::store::{StoreError, StoreErrorKind};
 
 /// Above this share of R, requests that are to follow each other do not fit into R.
 const WARNING_SHARE: u32 = 4;
@@ -218,15 +219,12 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
     Finding { figures, ..Finding::bad(name, level, text, advice) }
 }
 
-/// Returns the finding about requests of which none was done. Rights do not matter in a directory,
-/// whose owner alone opens it: no agent there could write either, as on a full disk.
-pub(super) fn none_done(name: &'static str, why: &str, is_local: bool) -> Finding {
-    let text = format!("none was done: {why}");
-    if is_local {
-        let advice = "repair that: no agent and no lock can write either";
-        return Finding::bad(name, Level::Critical, text, advice);
+/// Returns the finding about requests that the store has refused.
+pub(super) fn refused(name: &'static str, error: &StoreError) -> Finding {
+    let text = format!("none was done: {error}");
+    if error.kind == StoreErrorKind::Credentials {
+        return Finding::unknown(name, text, "see Rights in NATS in putex help theory");
     }
-    let advice = "for a missing right see Rights in NATS in putex help theory; for resources or a \
-                  limit, make room on the servers";
-    Finding::unknown(name, text, advice)
+    let advice = "repair that: the store refuses agents and locks too";
+    Finding::bad(name, Level::Critical, text, advice)
 }

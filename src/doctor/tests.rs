@@ -7,6 +7,7 @@ use crate::cli::FINDINGS;
 use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, ServiceStatus};
 use crate::exit::Exit;
 use crate::status::{HolderState, PauseStatus};
+use crate::store::StoreErrorKind;
 use crate::store::nats::cluster::SyncMode;
 use crate::sys::raw::ClockRate;
 
@@ -350,11 +351,15 @@ fn what_agents_would_say_is_not_known_to_a_user_that_may_not_ask_them() {
     assert_eq!(level_of(&dead, "agents"), Level::Warning, "the bucket says so");
 }
 
-/// A directory on a full disk was called fit.
+/// A bucket on a full disk was called fit, as if this user lacked the right to write.
 #[test]
-fn a_directory_that_takes_no_write_is_unfit_and_a_server_may_deny_this_user_alone() {
-    let level = |is_local| store::none_done("write", "No space left", is_local).level;
-    assert_eq!((level(true), level(false)), (Level::Critical, Level::Unknown));
+fn a_store_that_takes_no_write_is_unfit_unless_only_this_user_may_not_write() {
+    for (kind, level) in [
+        (StoreErrorKind::Unreachable, Level::Critical),
+        (StoreErrorKind::Credentials, Level::Unknown),
+    ] {
+        assert_eq!(store::refused("write", &kind.error("no room")).level, level, "{kind:?}");
+    }
 }
 
 /// A bucket of a misspelt name was called fit.

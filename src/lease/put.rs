@@ -12,7 +12,7 @@ use crate::core::{StoreErrorKind, Written, sanitize_field};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::Leases;
-use crate::store::{Bucket, Content, Expected, Stays};
+use crate::store::{Bucket, Content, Expected, Stays, StoreError};
 use crate::sys;
 
 /// The header of the records of agents, and of no other entry.
@@ -59,17 +59,12 @@ impl Put {
     }
 }
 
-/// Writes it. `is_local`: the bucket is a directory.
+/// Writes it.
 ///
 /// # Errors
 ///
 /// Why it was not written.
-pub fn run(
-    put: &Put,
-    bucket: Box<dyn Bucket>,
-    is_local: bool,
-    destination: Destination,
-) -> Result<Ended, Refusal> {
+pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Result<Ended, Refusal> {
     let Put { lease: name, holder, key, level, .. } = put;
     let mut value = None;
     let speaker = Speaker { level: *level, destination };
@@ -120,10 +115,8 @@ pub fn run(
                 stored = leases.read(name, until)?;
             }
             Written::Moved(_) => return unreachable(format!("{name}: it does not stay as it is")),
-            // A disk may fail for now. A server would say the same again.
-            Written::Denied(why) if is_local => return unreachable(why),
-            Written::Denied(why) => {
-                return Err(StoreErrorKind::Unsafe.error(format!("{key}: {why}")).into());
+            Written::Denied(StoreError { kind, text }) => {
+                return Err(kind.error(format!("{key}: {text}")).into());
             }
             Written::Unknown(why) => {
                 return unreachable(format!("{key}: {why}; it may have been written"));

@@ -140,7 +140,10 @@ impl Bucket for Lossy {
             self.store(&content_of(number));
         }
         let written = match fate {
-            Fate::Denied => return Written::Denied("no permission".to_owned()),
+            Fate::Denied => {
+                let error = StoreErrorKind::Credentials.error("no permission");
+                return Written::Denied(error);
+            }
             Fate::WriteLost | Fate::LoginLost => None,
             Fate::Answered
             | Fate::AnswerLost

@@ -186,7 +186,7 @@ impl Bucket for DirStore {
         deadline: Instant,
     ) -> Written {
         if let Err(text) = content.check() {
-            return Written::Denied(text);
+            return Written::Denied(StoreErrorKind::Unsafe.error(text));
         }
         let folder = self.folder();
         let written =
@@ -197,7 +197,7 @@ impl Bucket for DirStore {
             // Best effort: a file that is left does no harm.
             let _ = folder.remove(key, *revision, deadline);
         }
-        written.unwrap_or_else(|error| Written::Denied(error.to_string()))
+        written.unwrap_or_else(Written::Denied)
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

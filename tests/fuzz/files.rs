@@ -161,7 +161,7 @@ pub fn bucket(data: &[u8]) -> bool {
             assert!(again.bucket.last >= revision);
         }
         // No number is left, or the record is too large for a file.
-        Written::Denied(text) => {
+        Written::Denied(StoreError { text, .. }) => {
             super::assert_one_line(&text);
             assert!(last == Revision(u64::MAX) || data.len() > 4096, "{text}");
             assert_eq!(store.read(Seat::FIRST, soon()), Ok(key_state));

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, PauseEntry, Written};
+use crate::core::event::{
+    BucketInfo, Effect, Event, GuardEvent, Opened, PauseEntry, StoreErrorKind, Written,
+};
 use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -168,7 +170,7 @@ impl World {
         if let Some(record) = self.writing.take() {
             return Event::Written(match self.noise.below(8) {
                 0 => Written::Unknown("no answer".to_owned()),
-                1 => Written::Denied("no room".to_owned()),
+                1 => Written::Denied(StoreErrorKind::Unreachable.error("no room")),
                 2 => Written::Moved(None),
                 _ => {
                     self.key_state.revision = Revision(self.key_state.revision.0 + 1);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::assert_one_line;
-use crate::core::event::Written;
+use crate::core::event::{StoreError, Written};
 use crate::core::record::Revision;
 use crate::nats::bucket;
 use crate::nats::jetstream::{self, StreamInfo, code};
@@ -99,7 +99,7 @@ fn acknowledged(data: &[u8], value: &Value) -> bool {
                 assert!(!ours, "moved to {revision:?}, and acknowledged");
             }
             // A refusal is believed only when the server named its reason.
-            Written::Denied(text) => {
+            Written::Denied(StoreError { text, .. }) => {
                 let code = ack.as_ref().map_err(|failure| failure.err_code);
                 assert!(code.is_err_and(|code| code > 0));
                 assert_one_line(&text);

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use putex::core::event::Written;
+use putex::core::event::{StoreError, Written};
 use putex::store::LockKey;
 use putex::store::dir::DirStore;
 
@@ -43,7 +43,7 @@ impl Base {
 
 /// Returns why a write was denied.
 pub(crate) fn denied(written: Written) -> String {
-    let Written::Denied(text) = &written else {
+    let Written::Denied(StoreError { text, .. }) = &written else {
         panic!("not denied but {written:?}");
     };
     text.clone()

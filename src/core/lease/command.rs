@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
 use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
-use crate::core::event::{BucketInfo, StoreErrorKind as Kind, Written};
+use crate::core::event::{BucketInfo, StoreError, StoreErrorKind as Kind, Written};
 use crate::core::observed::{Observed, WriteBounds};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
@@ -159,7 +159,9 @@ impl LeaseCommand {
                 Phase::WritingMark(_) => match written {
                     // The mark that stands counts, whatever the result of this write is.
                     Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
-                    Written::Denied(why) | Written::Unknown(why) => self.failed(why, now),
+                    Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
+                        self.failed(why, now);
+                    }
                 },
                 Phase::Closed | Phase::Reading | Phase::Resting(_) | Phase::Done(_) => {}
             },
@@ -311,7 +313,9 @@ impl LeaseCommand {
             (Written::Denied(_), Some(LeaseEnd::Checked(_, view))) => {
                 self.end(LeaseEnd::Checked(LeaseState::Unsure, view));
             }
-            (Written::Denied(why) | Written::Unknown(why), _) => self.failed(why, now),
+            (Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why), _) => {
+                self.failed(why, now);
+            }
             (Written::Moved(_), _) => {
                 let why = "the lease was read from a server that is behind".to_owned();
                 self.failed(why, now);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::store_view::Attempt;
-use crate::core::event::{Effect, Event, Written};
+use crate::core::event::{Effect, Event, StoreError, Written};
 use crate::core::record::{KeyState, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
 use crate::core::time::{Instant, Ms};
@@ -164,7 +164,7 @@ impl Pending {
                 return Verdict::Lost(LockLoss::RolledBack);
             }
             Written::Stored(_) | Written::Moved(_) => write.answered(written.clone()),
-            Written::Denied(why) => {
+            Written::Denied(StoreError { text: why, .. }) => {
                 if context.store.refused.as_ref() != Some(why) {
                     context.report(Report::NotStored(why.clone()));
                     context.store.refused = Some(why.clone());

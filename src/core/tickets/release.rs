@@ -178,7 +178,7 @@ impl Releaser {
                 self.next_target();
             }
             Written::Moved(_) => self.phase = Phase::Listing,
-            Written::Denied(why) | Written::Unknown(why) => {
+            Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
                 self.failed(why, Phase::Listing, now);
             }
         }

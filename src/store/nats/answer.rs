@@ -3,7 +3,7 @@
 use crate::core::{Revision, Written, sanitize};
 use crate::nats::jetstream::{self, Stored, code};
 use crate::nats::{Headers, RequestError};
-use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
+use crate::store::{Content, Entry, MARKER_REASON, StoreErrorKind, is_protocol_header};
 
 /// Converts the answer to a write into its outcome. `replicated`: the bucket has more than
 /// one copy.
@@ -33,7 +33,9 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
         | code::STORAGE_EXCEEDED
         | code::BAD_REQUEST
         | code::SEALED
-        | code::TOO_MANY_REQUESTS => Written::Denied(format!("write refused: {error}")),
+        | code::TOO_MANY_REQUESTS => {
+            Written::Denied(StoreErrorKind::Unreachable.error(format!("write refused: {error}")))
+        }
         _ => Written::Unknown(format!("write: {error}")),
     }
 }
@@ -42,7 +44,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
 pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     let text = format!("write to {subject}: {error}");
     match error {
-        RequestError::Forbidden(_) => Written::Denied(text),
+        RequestError::Forbidden(_) => Written::Denied(StoreErrorKind::Credentials.error(text)),
         RequestError::NoResponders => Written::Unknown(format!("{text}, nothing stored")),
         RequestError::Unanswered(_) => Written::Unknown(text),
     }

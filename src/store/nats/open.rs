@@ -264,7 +264,7 @@ impl NatsStore {
             match self.publish_expected(&subject, expected, &content, None, None, by) {
                 Ok((Written::Stored(revision), _)) => return Ok((id, revision)),
                 Ok((Written::Moved(_), _)) => lost_races += 1,
-                Ok((Written::Denied(text) | Written::Unknown(text), _)) => {
+                Ok((Written::Denied(StoreError { text, .. }) | Written::Unknown(text), _)) => {
                     return Err(Kind::Unreachable.error(format!("epoch of the bucket: {text}")));
                 }
                 // A stream that is being created has no subscription yet.

@@ -352,7 +352,7 @@ fn a_condition_that_the_servers_may_not_check_is_refused() {
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.write("lock.a", expected, &content, Stays::Kept, deadline) {
-            Written::Denied(text) if reason != "not connected" => {
+            Written::Denied(StoreError { text, .. }) if reason != "not connected" => {
                 assert!(text.contains(reason), "{text}");
             }
             Written::Unknown(text) => assert!(text.contains(reason), "{text}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{API, NatsStore, answer};
 use crate::core::{Instant, Written};
 use crate::nats::{Message, Outgoing, RequestError};
-use crate::store::{Content, Expected, Stays, name};
+use crate::store::{Content, Expected, Stays, StoreErrorKind, name};
 use crate::sys;
 
 /// How long the last entry of a key stays: as short as a server takes it, since a listing reads
@@ -84,7 +84,8 @@ impl NatsStore {
         }
         let checked = content.check().and_then(|()| self.check_expected(expected));
         if let Err(text) = checked {
-            return (Written::Denied(format!("nothing sent: {text}")), None);
+            let error = StoreErrorKind::Unsafe.error(format!("nothing sent: {text}"));
+            return (Written::Denied(error), None);
         }
         let (subject, ttl, began) = (self.subject_of(key), self.ttl_of(stays), sys::now());
         let ttl = ttl.as_deref();

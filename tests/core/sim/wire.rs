@@ -275,7 +275,7 @@ impl World<'_> {
     ) -> Written {
         let denied = self.strikes(Kind::Denied);
         if denied && self.rng(Kind::Denied).chance(700) {
-            return Written::Denied("full".to_owned());
+            return Written::Denied(StoreErrorKind::Unreachable.error("full"));
         }
         let busy = self.strikes(Kind::Busy);
         if busy && self.rng(Kind::Busy).chance(500) {
@@ -291,7 +291,7 @@ impl World<'_> {
         }
         match written {
             // The refusal is of another write, or a server that is replaced has sent it.
-            _ if denied => Written::Denied("not by this leader".to_owned()),
+            _ if denied => Written::Denied(StoreErrorKind::Unreachable.error("not by this leader")),
             _ if busy => Written::Unknown("busy".to_owned()),
             Ok(revision) => Written::Stored(Revision(revision)),
             Err(stands) => {

@@ -156,7 +156,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "read-fails" => Event::Read(Err(why)),
         "stored" => Event::Written(Written::Stored(revision()?.ok_or("no revision")?)),
         "moved" => Event::Written(Written::Moved(revision()?)),
-        "denied" => Event::Written(Written::Denied(why)),
+        "denied" => Event::Written(Written::Denied(StoreErrorKind::Unreachable.error(why))),
         "unknown" => Event::Written(Written::Unknown(why)),
         "hint" => Event::Hint(Seat(words.count("seat", 0)?), revision()?),
         "switchover" => Event::SwitchoverRequested(SwitchoverRequest {

@@ -77,7 +77,7 @@ pub(super) fn created(store: &mut dyn Bucket, key: &str) -> Revision {
 }
 
 fn denied(written: &Written) -> &str {
-    let Written::Denied(text) = written else {
+    let Written::Denied(StoreError { text, .. }) = written else {
         panic!("not denied but {written:?}");
     };
     text

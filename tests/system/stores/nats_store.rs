@@ -270,11 +270,17 @@ fn a_full_or_sealed_bucket_denies() {
         admin.stream("CREATE", "locks", &config.to_string());
         let (mut store, _) = open(&server, "locks");
         let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
-        assert!(matches!(&written, Written::Denied(text) if text.contains("10077")), "{written:?}");
+        assert!(
+            matches!(&written, Written::Denied(error) if error.text.contains("10077")),
+            "{written:?}"
+        );
         config["sealed"] = true.into();
         admin.stream("UPDATE", "locks", &config.to_string());
         let written = store.write(Seat::FIRST, Revision(0), &plain("a"), soon());
-        assert!(matches!(&written, Written::Denied(text) if text.contains("10109")), "{written:?}");
+        assert!(
+            matches!(&written, Written::Denied(error) if error.text.contains("10109")),
+            "{written:?}"
+        );
     });
 }
 

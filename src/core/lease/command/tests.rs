@@ -227,7 +227,7 @@ fn a_check_has_three_answers_and_confirms_a_no() {
             (Written::Stored(Revision(10)), Some(LeaseState::RunOut)),
             (Written::Moved(None), None),
             // A server that cannot confirm it.
-            (Written::Denied("old".to_owned()), Some(LeaseState::Unsure)),
+            (Written::Denied(Kind::Unreachable.error("old")), Some(LeaseState::Unsure)),
         ] {
             let mut command = begun(task.clone(), 3, shown.clone(), notes.clone());
             assert!(matches!(command.next(at(102)), LeaseStep::Confirm(..)), "{command:?}");

@@ -82,10 +82,10 @@ impl TicketOwner {
         match self.phase.clone() {
             Phase::WritingMark(_) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
-                Written::Denied(why) if self.tried_enough(now) => {
-                    self.refuse(Kind::Unreachable.error(why), now);
+                Written::Denied(StoreError { text, .. }) if self.tried_enough(now) => {
+                    self.refuse(Kind::Unreachable.error(text), now);
                 }
-                Written::Denied(why) | Written::Unknown(why) => {
+                Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
                     self.failed(why, Phase::Closed, now);
                 }
             },
@@ -102,7 +102,7 @@ impl TicketOwner {
                     self.quiet_since = None;
                     self.rest(now, Phase::Listing);
                 }
-                (Written::Denied(why) | Written::Unknown(why), _) => {
+                (Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why), _) => {
                     self.failed(why, Phase::Ending, now);
                 }
             },

@@ -285,7 +285,7 @@ fn the_front_is_told_of_a_loss_in_time_for_the_command_to_end() {
 /// The removal was tried again without a pause and without an end, with a line on stderr each time.
 #[test]
 fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_from_giving_up() {
-    let denied = || Written::Denied("no permission".to_owned());
+    let denied = || Written::Denied(StoreErrorKind::Credentials.error("no permission"));
     for limit in [None, Some(Duration::from_secs(60))] {
         let (mut owner, begin) = waiting();
         owner.goal = Goal::Get(limit.map(|limit| begin.after(limit)));

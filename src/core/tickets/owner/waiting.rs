@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Asker, Goal, Phase, TicketOwner};
-use crate::core::event::Written;
+use crate::core::event::{StoreError, Written};
 use crate::core::tickets::decision::{
     Decision, decide, describe, last_waits_for_all, some_of_dead,
 };
@@ -185,7 +185,7 @@ impl TicketOwner {
                 }
             }
             // Others may remove it, or this owner later: the store says the same again soon.
-            Written::Denied(why) => {
+            Written::Denied(StoreError { text: why, .. }) => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
                     true => self.leave(Leaving { ahead: blockers.len() as u64, why }, now),

@@ -158,7 +158,10 @@ fn a_process_ends_where_the_mark_may_not_be_written() {
         // A process that waits has tried for T.
         let now = if waits { begin.after(owner.timing.lifetime()) } else { begin };
         assert!(matches!(owner.next(now), Step::WriteMark(..)));
-        owner.handle(Input::Written(Written::Denied("no right".to_owned())), now);
+        owner.handle(
+            Input::Written(Written::Denied(StoreErrorKind::Credentials.error("no right"))),
+            now,
+        );
         let refused = End::Refused(StoreErrorKind::Unreachable.error("no right"));
         assert_eq!(owner.take_messages(), [ToFront::Ended(refused)]);
         assert_eq!(owner.next(now), Step::Exit);

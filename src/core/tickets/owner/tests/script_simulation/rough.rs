@@ -88,7 +88,7 @@ impl Simulation {
         chances: Chances,
     ) -> (Input, Option<(String, Input)>) {
         if self.rough.denies && !self.is_calm() && self.random.one_in(25) {
-            let denied = Written::Denied("denied".to_owned());
+            let denied = Written::Denied(StoreErrorKind::Unreachable.error("denied"));
             if let Step::WriteAndList(..) = step {
                 return (Input::WrittenAndListed(denied, Ok(self.bucket.listing())), None);
             }
