@@ -360,7 +360,15 @@ impl World<'_> {
         let said = self.sites[site].late_said_at.is_some();
         let late = process.stuck.filter(|died| said || died + 20 * MS > by);
         let turn = self.stop_turn(site);
+        // A stop that is still being spawned comes to nothing beside this start. The control group
+        // was killed before, and the excuse for its spawn ended with the service.
+        let stop_is_spawned = |guard: &usize| {
+            let stop = self.guards[*guard].tasks[Command::Stop as usize].as_ref();
+            stop.is_some_and(|stop| stop.process.is_none())
+        };
+        let stop_hangs = self.sites[site].guards.iter().any(stop_is_spawned);
         let place = &mut self.sites[site];
+        place.excuse.stop_failed |= late.is_some() && stop_hangs;
         let stopped = place.stop_began_at > process.began_at;
         place.excuse.escaped |= process.escaped && stopped;
         place.excuse.stuck |= late.is_some();
