@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::record::Revision;
 use super::time::Instant;
 
-/// Most entries in a text, which has about 10 kB then. The earliest come first: once they have
-/// ended, the others are noted. Shared tickets that have run out may stand for ever where nobody
-/// asks for an exclusive one.
+/// Most revisions in notes, which have about 10 kB then. Shared tickets that have run out may stand
+/// for ever where nobody asks for an exclusive one.
 pub const NOTES_MAX: usize = 100;
 
 /// Stands for the bucket itself, which may be too young to be believed.
@@ -117,11 +116,22 @@ impl Observed {
         self.exact = self.exact.or(noted.exact.filter(|(_, began)| *began <= now));
     }
 
-    /// Returns these notes together with others, as [`Observed::learn`] adds them.
+    /// Returns these notes together with others, as [`Observed::learn`] adds them. If they are too
+    /// many, these come first.
     pub fn with(&self, noted: &Observed, now: Instant) -> Observed {
         let mut both = self.clone();
         both.learn(noted, now);
+        both.shorten(self.writes.keys().copied());
         both
+    }
+
+    /// Keeps the bucket and [`NOTES_MAX`] revisions: the earliest of these first, and then the
+    /// earliest of the others, which are noted once those have ended.
+    pub fn shorten(&mut self, first: impl Iterator<Item = Revision>) {
+        let first: BTreeSet<Revision> = first.collect();
+        let all = self.writes.keys().copied().filter(|revision| *revision != BUCKET);
+        let (first, others): (Vec<_>, Vec<_>) = all.partition(|revision| first.contains(revision));
+        self.retain(first.into_iter().chain(others).take(NOTES_MAX));
     }
 
     /// Returns since when this revision, or the bucket, has been seen.
@@ -233,20 +243,12 @@ impl Observed {
 
     /// Returns the revisions that were seen as a text of one line, JSON.
     pub fn to_text(&self) -> String {
-        serde_json::to_string(&self.clone().shortened()).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads such a text. A damaged one tells nothing, which costs time only.
     pub fn from_text(text: &str) -> Observed {
-        serde_json::from_str(text).map(Observed::shortened).unwrap_or_default()
-    }
-
-    /// Leaves out the latest entries that are too many.
-    fn shortened(mut self) -> Observed {
-        while self.writes.len() > NOTES_MAX + 1 {
-            self.writes.pop_last();
-        }
-        self
+        serde_json::from_str(text).unwrap_or_default()
     }
 }
 
@@ -308,11 +310,22 @@ mod tests {
         known.see([9].map(Revision).into_iter(), at(5));
         assert_eq!(known, seen("boot", "8c3e", &[(0, 1), (7, 2), (9, 5)]));
         known.retain([].into_iter());
+    }
+
+    #[test]
+    fn notes_that_are_too_many_keep_the_revisions_that_are_waited_for() {
+        let mut known = Observed::nothing("boot", "8c3e");
+        known.see_bucket(at(1));
         known.see((10..1000).map(Revision), at(6));
-        let noted = Observed::from_text(&known.to_text());
-        let last = Revision(9 + NOTES_MAX as u64);
-        assert_eq!(noted.writes.last_key_value().map(|(revision, _)| *revision), Some(last));
-        assert!(known.since(Revision(999)).is_some(), "this process has seen it");
+        let mut noted = known.clone();
+        noted.shorten([998, 999].map(Revision).into_iter());
+        let most = NOTES_MAX as u64;
+        let kept: Vec<_> = [0].into_iter().chain(10..8 + most).chain([998, 999]).collect();
+        assert_eq!(noted.all().map(|(revision, _)| revision.0).collect::<Vec<_>>(), kept);
+        let mut few = seen("boot", "8c3e", &[(2000, 7)]);
+        few = few.with(&known, at(8));
+        let kept: Vec<_> = [0].into_iter().chain(10..9 + most).chain([2000]).collect();
+        assert_eq!(few.all().map(|(revision, _)| revision.0).collect::<Vec<_>>(), kept);
     }
 
     #[test]

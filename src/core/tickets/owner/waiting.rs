@@ -125,6 +125,7 @@ impl TicketOwner {
         let limit = if let Goal::Get(limit) = self.goal { limit } else { None };
         if limit.is_some_and(|limit| now >= limit) {
             let leaving = Leaving { ahead: blockers.len() as u64, why };
+            self.seen.shorten(blockers.iter().map(|other| other.revision));
             match self.seen.clock().is_empty() || self.seen == self.noted.1 {
                 true => self.leave(leaving, now),
                 false => self.phase = Phase::Noting(leaving),

@@ -3,6 +3,7 @@
 
 use super::several::{Environment, is_had};
 use super::*;
+use crate::core::observed::NOTES_MAX;
 
 /// The second half of a second: when another script asks.
 const HALF: Duration = Duration::from_millis(500);
@@ -113,4 +114,44 @@ fn who_waits_keeps_the_notes_on_tickets_after_its_own() {
     }
     assert!(ended(&process).is_some());
     assert_eq!(noted(&environment, 4), 1, "that of 9; that of 1 has moved");
+}
+
+/// The same with more tickets than there is room for: the notes of one request, which came once,
+/// leave no room for what the shared request waits for, and it waits for ever.
+#[test]
+fn what_a_request_waits_for_is_noted_beside_more_tickets_than_there_is_room_for() {
+    let mut environment = Environment::new(60);
+    for requester in 100..201 {
+        assert!(is_had(&environment.grab((requester, "a", Mode::Shared), "far", at(1))));
+    }
+    let once = (3, "a", Mode::Exclusive);
+    let mut once = environment.begin(once, ("host", 10, true), at(2));
+    assert!(wait(&mut environment, &mut once, at(2)));
+    environment.grab((9, "a", Mode::Exclusive), "far", at(3));
+    let had = (4..60).find(|second| is_had(&environment.grab(SHARED, "host", at(*second))));
+    assert!(had.is_some_and(|second| second <= 15), "{had:?}");
+    let (_, notes) = &environment.bucket.notes["host"];
+    assert!(notes.all().count() <= NOTES_MAX + 1, "{notes:?}");
+}
+
+/// A holder that renewed its lock, and died, is behind all tickets that wait in the order of
+/// revisions. Another request of the host, which came twice, noted those.
+#[test]
+fn a_dead_holder_that_has_renewed_is_noted_beside_many_dead_tickets_behind_the_own_one() {
+    let mut environment = Environment::new(60);
+    let (holder, asks) = ((8, "a", Mode::Exclusive), (1, "a", Mode::Exclusive));
+    assert!(is_had(&environment.grab(holder, "far", at(1))));
+    environment.grab(asks, "host", at(2));
+    for requester in 100..201 {
+        environment.grab((requester, "a", Mode::Exclusive), "far", at(3));
+    }
+    assert!(is_had(&environment.grab(holder, "far", at(4))));
+    for second in [5, 7] {
+        let twice = (3, "a", Mode::Exclusive);
+        let mut twice = environment.begin(twice, ("host", 10, true), at(second));
+        assert!(wait(&mut environment, &mut twice, at(second)));
+        environment.grab(asks, "host", at(second + 1));
+    }
+    let had = (9..60).find(|second| is_had(&environment.grab(asks, "host", at(*second))));
+    assert!(had.is_some_and(|second| second <= 20), "{had:?}");
 }
