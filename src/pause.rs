@@ -310,13 +310,21 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         AgentState::Looking | AgentState::Taking | AgentState::Stopping | AgentState::Ended => true,
         AgentState::Standby | AgentState::Confirming | AgentState::Active => false,
     };
-    let observes = |agent: &AgentStatus| agent.paused && agent.pause == serial && !is_busy(agent);
+    let observes = |agent: &AgentStatus| {
+        agent.paused && agent.pause == serial && !agent.start_pending && !is_busy(agent)
+    };
     let silent = agents.values().filter(|agent| !observes(agent));
-    let silent = silent.map(|AgentStatus { token, state, guard_up, .. }| {
-        let stops = *state == AgentState::Stopping;
-        let answers =
-            if *guard_up { "has not acknowledged it" } else { "its guard does not answer" };
-        format!("{token}: {}", if stops { "stops its service" } else { answers })
+    let silent = silent.map(|agent| {
+        let why = if agent.state == AgentState::Stopping {
+            "stops its service"
+        } else if !agent.guard_up {
+            "its guard does not answer"
+        } else if agent.paused && agent.start_pending {
+            "its start is about to begin"
+        } else {
+            "has not acknowledged it"
+        };
+        format!("{}: {why}", agent.token)
     });
     let of_holder = |holder: &Holder| {
         let why = "holds the lock and does not answer: it is cut off, or of another version";

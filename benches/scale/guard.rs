@@ -39,7 +39,8 @@ impl Guard {
 
     fn report(&self) -> Event {
         let (heard, service) = (self.heard, self.service.clone());
-        let report = GuardReport { heard, service, unfit: None, start_failure: None };
+        let report =
+            GuardReport { heard, service, unfit: None, start_failure: None, start_waits: false };
         Event::Guard(self.number, GuardEvent::Report(report))
     }
 }

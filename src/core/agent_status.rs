@@ -112,8 +112,7 @@ pub struct AgentStatus {
     pub priority: String,
     /// Why the agent does not take the lock when that may be had; `None` if it does, or holds it.
     pub not_candidate_why: Option<String>,
-    /// Whether the agent observes a pause, and its guard has answered the last assertion of start:
-    /// a guard that stands still would begin start when it goes on.
+    /// Whether the agent observes a pause.
     pub paused: bool,
     /// The highest serial number of a pause, or of its end, that the agent has read.
     pub pause: u64,
@@ -123,6 +122,8 @@ pub struct AgentStatus {
     pub store_up: bool,
     /// Whether the agent's guard answers. An agent that only observes needs none.
     pub guard_up: bool,
+    /// Whether start may begin although the agent asserts it no more.
+    pub start_pending: bool,
     /// How the last start of the agent's term ended, if it failed.
     pub start_failure: Option<String>,
     /// R, in seconds.

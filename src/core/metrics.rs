@@ -382,7 +382,8 @@ mod tests {
         metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, late()), at(0));
         assert_eq!(metrics.stop_margin_min, None);
         let service = ServiceState::Stopping { overdue: true };
-        let overdue = GuardReport { heard: 1, service, unfit: None, start_failure: None };
+        let overdue =
+            GuardReport { heard: 1, service, unfit: None, start_failure: None, start_waits: false };
         let overdue = Event::Guard(1, GuardEvent::Report(overdue));
         metrics.handle_event(&overdue, at(0), Duration::ZERO);
         metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, late()), at(0));

@@ -107,6 +107,9 @@ pub struct GuardReport {
     /// decided by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_failure: Option<String>,
+    /// Start is being spawned: it begins later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub start_waits: bool,
 }
 
 /// A guard's knowledge of the service.

@@ -78,6 +78,11 @@ impl Processes {
         self.processes[command as usize] != Process::None
     }
 
+    /// Returns whether a command is being spawned, and begins later.
+    pub(super) fn is_waiting(&self, command: Command) -> bool {
+        self.processes[command as usize] == Process::Waiting
+    }
+
     /// Returns whether a command has begun and not ended, killed or not.
     pub(super) fn has_begun(&self, command: Command) -> bool {
         matches!(self.processes[command as usize], Process::Released | Process::Dying)

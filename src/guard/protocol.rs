@@ -205,9 +205,14 @@ mod tests {
         ];
         for service in services {
             for why in [None, Some("no device".to_owned())] {
-                let (unfit, start_failure) = (why.clone(), why);
-                let report =
-                    GuardReport { heard: 7, service: service.clone(), unfit, start_failure };
+                let (unfit, start_waits, start_failure) = (why.clone(), why.is_some(), why);
+                let report = GuardReport {
+                    heard: 7,
+                    service: service.clone(),
+                    unfit,
+                    start_failure,
+                    start_waits,
+                };
                 let said = GuardPacket::Report(VERSION, report);
                 let packet = serde_json::to_vec(&said).expect("it has a form in JSON");
                 assert_eq!(serde_json::from_slice(&packet).ok(), Some(said));
@@ -245,7 +250,8 @@ mod tests {
             (ServiceState::Stopping { overdue: true }, r#"{"Stopping":{"overdue":true}}"#.into()),
         ] {
             let unfit = Some("why".to_owned());
-            let report = GuardReport { heard: 7, service, unfit, start_failure: None };
+            let report =
+                GuardReport { heard: 7, service, unfit, start_failure: None, start_waits: false };
             let packet = GuardPacket::Report(1, report);
             let text = format!(r#"{{"Report":[1,{{"heard":7,"service":{name},"unfit":"why"}}]}}"#);
             assert_eq!(serde_json::to_string(&packet).ok().as_ref(), Some(&text));

@@ -35,6 +35,9 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     let mut hung = agents(&[("h1", Err(9), AgentState::Active)]);
     hung.values_mut().for_each(|agent| agent.guard_up = false);
     assert_eq!(lacking(Some(&held), &hung, SERIAL), ["h1: its guard does not answer"]);
+    let mut starting = agents(&[("h1", Ok(9), AgentState::Active)]);
+    starting.values_mut().for_each(|agent| agent.start_pending = true);
+    assert_eq!(lacking(Some(&held), &starting, SERIAL), ["h1: its start is about to begin"]);
     let others = agents(&[("h2", Ok(9), AgentState::Standby)]);
     let silent = lacking(Some(&held), &others, SERIAL);
     assert!(silent[0].starts_with("h1: holds the lock and does not answer"), "{silent:?}");

@@ -209,6 +209,7 @@ impl World {
             service: guard.service.clone(),
             unfit: None,
             start_failure: None,
+            start_waits: false,
         };
         match guard.service.clone() {
             ServiceState::Stopping { .. } => guard.service = ServiceState::Down,

@@ -400,8 +400,13 @@ impl Guard {
                 ServiceState::Stopping { overdue: procedure.is_overdue() }
             }
         };
-        let unfit = self.device.unfit().map(str::to_owned);
-        let report = GuardReport { heard, service, unfit, start_failure: self.start_failure() };
+        let report = GuardReport {
+            heard,
+            service,
+            unfit: self.device.unfit().map(str::to_owned),
+            start_failure: self.start_failure(),
+            start_waits: self.processes.is_waiting(Command::Start),
+        };
         if answer || self.reported.as_ref() != Some(&report) {
             self.reported = Some(report.clone());
             self.act(GuardAction::Report(report));

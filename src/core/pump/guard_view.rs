@@ -177,12 +177,22 @@ impl GuardView {
         self.is_without || self.report().is_some()
     }
 
-    /// Returns whether no assertion of start is left that a guard may receive later. A guard that
-    /// has not reported may have one of the previous instance, and one that is killed may receive
-    /// it before it is dead.
-    pub(super) fn has_received_start(&self) -> bool {
-        let has_received = |it: &Present| it.report.is_some() && !it.start_is_unanswered;
-        self.is_without || self.present.as_deref().is_some_and(has_received)
+    /// Returns whether start may begin although the agent asserts it no more: the guard has not
+    /// answered the last assertion, or spawns start. A guard that has not reported may have an
+    /// assertion of the previous instance, and one that is killed may act before it is dead.
+    pub(super) fn start_may_begin(&self) -> bool {
+        let may_begin = |it: &Present| {
+            it.start_is_unanswered || it.report.as_ref().is_none_or(|report| report.start_waits)
+        };
+        !self.is_without && self.present.as_deref().is_none_or(may_begin)
+    }
+
+    /// Returns whether this guard has run start under its grant, or may do so yet.
+    pub(super) fn knows_of_start(&self) -> bool {
+        let is_not_run = |report: &GuardReport| {
+            matches!(report.service, ServiceState::Up(_, StartState::NotRun))
+        };
+        self.start_may_begin() || !self.last_report().is_some_and(is_not_run)
     }
 
     /// Returns whether a guard has reported since it was started or connected to.

@@ -42,11 +42,12 @@ impl Pump {
             term: hold.map(|hold| hold.term.0),
             priority: config.priority.to_string(),
             not_candidate_why: state.why_no_candidate(context),
-            paused: context.pauses.is_paused() && context.guard.has_received_start(),
+            paused: context.pauses.is_paused(),
             pause: context.pauses.serial(),
             epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
             store_up: context.store.is_open(),
             guard_up: context.guard.is_up(),
+            start_pending: context.guard.start_may_begin(),
             start_failure: context.guard.start_failure().map(str::to_owned),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),
@@ -71,7 +72,14 @@ impl Pump {
         } else if guard.has_started() {
             ServiceStatus::Up
         } else if let State::Active(active) = &self.state {
-            if active.is_start_asserted() { ServiceStatus::Starting } else { ServiceStatus::Down }
+            if !active.is_start_asserted() {
+                ServiceStatus::Down
+            } else if guard.knows_of_start() {
+                ServiceStatus::Starting
+            } else {
+                // The guard that is gone had run start, or had not.
+                ServiceStatus::Unknown
+            }
         } else {
             ServiceStatus::Unknown
         }

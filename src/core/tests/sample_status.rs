@@ -26,6 +26,7 @@ impl AgentStatus {
             epoch: "e".to_owned(),
             store_up: true,
             guard_up: true,
+            start_pending: false,
             start_failure: None,
             renewal_seconds: 1.0,
             failures: 3,

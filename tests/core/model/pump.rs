@@ -251,6 +251,7 @@ fn report(frame: Frame, report: Report) -> GuardReport {
         service,
         unfit: None,
         start_failure: None,
+        start_waits: false,
     }
 }
 

@@ -131,6 +131,7 @@ impl World<'_> {
         };
         if command == Command::Start {
             self.on_start(id, &task.context);
+            self.judge_acknowledged_pause(site);
         }
         self.alone(process);
         self.note(Some(site), || format!("{} begins", command.name()));

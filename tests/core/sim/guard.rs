@@ -333,9 +333,8 @@ impl World<'_> {
         let site = self.guards[id].site;
         match action {
             GuardAction::Run(command, until) => {
-                match command {
-                    Command::Start => self.judge_acknowledged_pause(site),
-                    _ => self.judge_end(id),
+                if command != Command::Start {
+                    self.judge_end(id);
                 }
                 self.run_command(id, command, until);
             }

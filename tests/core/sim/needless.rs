@@ -86,31 +86,30 @@ impl World<'_> {
         self.count(Sometimes::Failback);
     }
 
-    /// An agent was told of a pause, or that there is none. It has to ignore what is not new. It
-    /// may acknowledge a pause later, once its guard has answered.
+    /// An agent was told of a pause, or that there is none. It has to ignore what is not new.
     pub fn on_pause(&mut self, id: usize, entry: &PauseEntry, pump: &Pump) {
         let known = &mut self.agents[id].pause;
         if entry.serial > known.serial {
             known.clone_from(entry);
         }
-        let agent = &self.agents[id];
-        let (site, view) = (agent.site, &agent.view);
-        let answered = view.report.as_ref().is_some_and(|report| report.heard == view.said);
-        let (status, known) = (self.status_of(site, pump), self.is_paused(id));
-        if status.paused && !known || known && !status.paused && status.guard_up && answered {
+        let site = self.agents[id].site;
+        if self.status_of(site, pump).paused != self.is_paused(id) {
             self.fail("pause", format!("{site} observes another pause than it was told of"));
         }
     }
 
-    /// A guard runs start. No agent of its site may have acknowledged a pause before.
+    /// A guard lets start begin. No agent of its site may have acknowledged a pause before.
     pub fn judge_acknowledged_pause(&mut self, site: usize) {
         let acknowledges = |agent: &Agent| {
             let is_idle = matches!(agent.state, "standby" | "confirming" | "active");
             let pump = agent.pump.as_ref().filter(|_| agent.site == site && is_idle);
-            pump.is_some_and(|pump| self.status_of(site, pump).paused)
+            pump.is_some_and(|pump| {
+                let status = self.status_of(site, pump);
+                status.paused && !status.start_pending
+            })
         };
         if self.agents.iter().any(acknowledges) {
-            self.fail("pause", format!("{site} runs start after it has acknowledged a pause"));
+            self.fail("pause", format!("{site} begins start after it has acknowledged a pause"));
         }
     }
 

@@ -198,6 +198,7 @@ impl Host {
             service,
             unfit: said.unfit.clone(),
             start_failure: None,
+            start_waits: false,
         };
         let link = said.link.unwrap_or(self.link);
         if link == self.link {

@@ -203,7 +203,11 @@ impl Story {
         let frozen = if self.agent_frozen { " (frozen)" } else { "" };
         let guard = self.host.summary(now)?;
         let since = Since { state: now, why: String::new(), service: (pump.service(), now) };
-        let paused = if pump.status(&since, now).paused { " (paused)" } else { "" };
+        let status = pump.status(&since, now);
+        let paused = match status.paused && !status.start_pending {
+            true => format!(" (paused, service {:?})", status.service).to_lowercase(),
+            false => String::new(),
+        };
         Ok(format!("{}{frozen}{paused}, next {next}{guard}", pump.state()))
     }
 }

@@ -100,7 +100,13 @@ fn as_a_guard() {
 }
 
 fn report(agent: &OwnedFd, heard: u64, service: &ServiceState) {
-    let report = GuardReport { heard, service: service.clone(), unfit: None, start_failure: None };
+    let report = GuardReport {
+        heard,
+        service: service.clone(),
+        unfit: None,
+        start_failure: None,
+        start_waits: false,
+    };
     let packet = GuardPacket::Report(VERSION, report);
     let packet = serde_json::to_vec(&packet).expect("it has a form in JSON");
     send(agent.as_fd(), &packet, None).expect("it listens");
