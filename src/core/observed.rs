@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::record::Revision;
 use super::time::Instant;
 
-/// Most revisions in notes, which have about 10 kB then. Shared tickets that have run out may stand
-/// for ever where nobody asks for an exclusive one.
-pub const NOTES_MAX: usize = 100;
+/// Most revisions in notes, which have about 3 kB then: a bucket may take no larger value. Shared
+/// tickets that have run out may stand for ever where nobody asks for an exclusive one.
+pub const NOTES_MAX: usize = 32;
 
 /// Stands for the bucket itself, which may be too young to be believed.
 pub const BUCKET: Revision = Revision(0);
