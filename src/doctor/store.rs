@@ -225,6 +225,6 @@ pub(super) fn refused(name: &'static str, error: &StoreError) -> Finding {
     if error.kind == StoreErrorKind::Credentials {
         return Finding::unknown(name, text, "see Rights in NATS in putex help theory");
     }
-    let advice = "repair that: the store refuses agents and locks too";
+    let advice = "see whether the store is there and has room: it refuses agents and locks too";
     Finding::bad(name, Level::Critical, text, advice)
 }
