@@ -47,6 +47,10 @@ pub(super) struct GuardView {
     reported_loss: Option<String>,
     /// The times under which the previous instance may have left the service running.
     previous_times: Option<Timing>,
+    /// A guard has not answered the last assertion of start, or spawns start. The assertion may be
+    /// one of the previous instance, which the first answer of a guard rules out. A guard that is
+    /// killed may act before it is dead: only the answer of the next one rules that out.
+    start_may_begin: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
 }
@@ -56,8 +60,6 @@ struct Present {
     since: Instant,
     /// Messages that were sent to the guard.
     sent_count: u64,
-    /// Start was asserted since the guard has answered all messages.
-    start_is_unanswered: bool,
     reply: Reply,
     report: Option<GuardReport>,
     /// V of the last grant, unless an order to stop the service has followed it.
@@ -91,8 +93,7 @@ impl Present {
                 self.granted_until = None;
                 self.order = Some((order.clone(), now));
             }
-            ToGuard::AssertStart => self.start_is_unanswered = true,
-            ToGuard::Hello(_) => {}
+            ToGuard::Hello(_) | ToGuard::AssertStart => {}
         }
     }
 
@@ -115,6 +116,7 @@ impl GuardView {
             silent_count: 0,
             reported_loss: None,
             previous_times: None,
+            start_may_begin: !config.observes,
             predecessor_term: None,
         }
     }
@@ -177,14 +179,9 @@ impl GuardView {
         self.is_without || self.report().is_some()
     }
 
-    /// Returns whether start may begin although the agent asserts it no more: the guard has not
-    /// answered the last assertion, or spawns start. A guard that has not reported may have an
-    /// assertion of the previous instance, and one that is killed may act before it is dead.
+    /// Returns whether start may begin although the agent asserts it no more.
     pub(super) fn start_may_begin(&self) -> bool {
-        let may_begin = |it: &Present| {
-            it.start_is_unanswered || it.report.as_ref().is_none_or(|report| report.start_waits)
-        };
-        !self.is_without && self.present.as_deref().is_none_or(may_begin)
+        self.start_may_begin
     }
 
     /// Returns whether this guard has run start under its grant, or may do so yet.
@@ -192,7 +189,7 @@ impl GuardView {
         let is_not_run = |report: &GuardReport| {
             matches!(report.service, ServiceState::Up(_, StartState::NotRun))
         };
-        self.start_may_begin() || !self.last_report().is_some_and(is_not_run)
+        self.start_may_begin || !self.last_report().is_some_and(is_not_run)
     }
 
     /// Returns whether a guard has reported since it was started or connected to.
@@ -266,7 +263,9 @@ impl GuardView {
         };
         let complete = report.heard >= present.sent_count;
         present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
-        present.start_is_unanswered &= !complete;
+        if complete {
+            self.start_may_begin = report.start_waits;
+        }
         let before = present.report.replace(report.clone());
         self.silent_count = 0;
         match &report.service {
@@ -314,6 +313,7 @@ impl GuardView {
     pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Effects, now: Instant) {
         if let Some(present) = &mut self.present {
             present.count_message(&message, now);
+            self.start_may_begin |= message == ToGuard::AssertStart;
             effects.want(Effect::TellGuard(message));
         }
     }
@@ -357,7 +357,6 @@ impl GuardView {
         let mut present = Present {
             since: now,
             sent_count: 0,
-            start_is_unanswered: false,
             reply: Reply::Complete,
             report: None,
             granted_until: None,
