@@ -137,7 +137,11 @@ impl Turn<'_> {
                         Service::Unknown | Service::Down | Service::Stopping { .. } => service,
                     };
                     let complete = host.link.unheard == 0 && uncounted == 0;
-                    host.link.reports.push(Report { complete, service })?;
+                    let report = Report { complete, service };
+                    // The pump learns nothing from a report that is like the one before.
+                    if host.link.reports.iter().last() != Some(&report) {
+                        host.link.reports.push(report)?;
+                    }
                 }
                 Ok(())
             }

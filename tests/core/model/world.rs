@@ -161,7 +161,7 @@ pub(crate) struct Link {
     /// Messages that the agent has said and that the guard has not received.
     pub(crate) unheard: u8,
     pub(crate) messages: Queue<Message, 10>,
-    pub(crate) reports: Queue<Report, 24>,
+    pub(crate) reports: Queue<Report, 16>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
