@@ -330,7 +330,21 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         let why = "holds the lock and does not answer: it is cut off, or of another version";
         format!("{}: {why}", holder.token)
     };
-    silent.chain(silent_holders(status, agents).map(of_holder)).chain(twins(status)).collect()
+    let silent = silent.chain(silent_holders(status, agents).map(of_holder));
+    silent.chain(dead_holders(status, agents)).chain(twins(status)).collect()
+}
+
+/// Returns a line for each lock of an earlier instance of an agent: its guard may live, and begin
+/// start until the lock has run out.
+fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<Item = String> {
+    let holders = status.map_or(&[][..], |status| &status.holders).iter();
+    let dead = holders.filter(|holder| {
+        let mut instances = agents.values().filter(|agent| agent.token == holder.token).peekable();
+        let answers = instances.peek().is_some();
+        let holds = instances.any(|agent| agent.term == holder.term);
+        holder.state != HolderState::Overdue && answers && !holds
+    });
+    dead.map(|holder| format!("{}: the lock of its earlier instance has not run out", holder.token))
 }
 
 /// Returns a line for each token of two agents. The acknowledgement of one of them says nothing of

@@ -9,7 +9,8 @@ fn agents(of: &[(&str, Result<u64, u64>, AgentState)]) -> Agents {
     let agent = |(token, read, state): &(&str, Result<u64, u64>, AgentState)| {
         let key = ((*token).to_owned(), "h".to_owned());
         let (paused, Ok(pause) | Err(pause)) = (read.is_ok(), *read);
-        let agent = AgentStatus { paused, pause, ..AgentStatus::of_candidate(token) };
+        let agent =
+            AgentStatus { paused, pause, term: Some(4), ..AgentStatus::of_candidate(token) };
         (key, AgentStatus { state: *state, ..agent })
     };
     of.iter().map(agent).collect()
@@ -43,6 +44,27 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     assert!(silent[0].starts_with("h1: holds the lock and does not answer"), "{silent:?}");
     let dead = KeyStatus::of_agents(&[("h1", HolderState::Overdue)], Vec::new());
     assert_eq!(lacking(Some(&dead), &others, SERIAL), Vec::<String>::new(), "it is dead");
+}
+
+/// An agent was killed while its guard stood still, and started again to observe only. The new
+/// instance acknowledged the pause, and the guard of the dead one began start in it.
+#[test]
+fn the_lock_of_an_earlier_instance_is_waited_for() {
+    let mut held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
+    let of_term = |term| {
+        let mut agents = agents(&[("h1", Ok(9), AgentState::Active)]);
+        agents.values_mut().for_each(|agent| agent.term = term);
+        lacking(Some(&held), &agents, SERIAL)
+    };
+    assert_eq!(of_term(Some(4)), Vec::<String>::new());
+    for term in [None, Some(9)] {
+        assert_eq!(of_term(term), ["h1: the lock of its earlier instance has not run out"]);
+    }
+    held.holders[0].state = HolderState::Overdue;
+    assert_eq!(
+        lacking(Some(&held), &agents(&[("h1", Ok(9), AgentState::Standby)]), SERIAL),
+        [""; 0]
+    );
 }
 
 /// Both hosts of a cloned machine have one name and one token. The pause of two such agents was
