@@ -243,6 +243,8 @@ fn with_a_lock_in_a_directory_the_command_has_the_terminal_and_stops_and_goes_on
             assert_eq!(state_of(group), "T");
             terminal.put_in_foreground();
             terminal.wait_until_it_is_of(group);
+            // SIGCONT, which comes after the terminal, drops a stop that is pending.
+            rig::wait_until_so("the command to go on", || state_of(group) != "T");
         }
         terminal.press(keys);
         assert_eq!(terminal.run.status(), status);
