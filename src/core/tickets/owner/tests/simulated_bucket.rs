@@ -213,7 +213,7 @@ impl Bucket {
                 let both =
                     noted.map(|(_, noted)| seen.with(noted, Instant::from_boot(Duration::MAX)));
                 self.last += 1;
-                // As they are stored: of too many, some are left out.
+                // As they are stored.
                 let seen = Observed::from_text(&both.unwrap_or(seen).to_text());
                 self.notes.insert(element.to_owned(), (Revision(self.last), seen));
                 (Written::Stored(Revision(self.last)), None)

@@ -80,16 +80,20 @@ fn who_waits_for_the_mark_notes_the_bucket_while_another_notes_what_it_sees() {
 /// for.
 #[test]
 fn what_a_request_waits_for_is_noted_beside_many_tickets_that_stand() {
-    let mut environment = Environment::new(60);
-    for requester in 100..140 {
-        assert!(is_had(&environment.grab((requester, "a", Mode::Shared), "far", at(1))));
+    for count in [40, 101] {
+        let mut environment = Environment::new(60);
+        for requester in 100..100 + count {
+            assert!(is_had(&environment.grab((requester, "a", Mode::Shared), "far", at(1))));
+        }
+        let once = (3, "a", Mode::Exclusive);
+        let mut once = environment.begin(once, ("host", 10, true), at(2));
+        assert!(wait(&mut environment, &mut once, at(2)));
+        environment.grab((9, "a", Mode::Exclusive), "far", at(3));
+        let had = (4..60).find(|second| is_had(&environment.grab(SHARED, "host", at(*second))));
+        assert!(had.is_some_and(|second| second <= 15), "{count}: {had:?}");
+        let (_, notes) = &environment.bucket.notes["host"];
+        assert!(notes.all().count() <= NOTES_MAX + 1, "{count}: {notes:?}");
     }
-    let once = (3, "a", Mode::Exclusive);
-    let mut once = environment.begin(once, ("host", 10, true), at(2));
-    assert!(wait(&mut environment, &mut once, at(2)));
-    environment.grab((9, "a", Mode::Exclusive), "far", at(3));
-    let had = (4..60).find(|second| is_had(&environment.grab(SHARED, "host", at(*second))));
-    assert!(had.is_some_and(|second| second <= 15), "{had:?}");
 }
 
 /// A process that waits reads only the tickets before its own, from its second listing on. It took
@@ -114,24 +118,6 @@ fn who_waits_keeps_the_notes_on_tickets_after_its_own() {
     }
     assert!(ended(&process).is_some());
     assert_eq!(noted(&environment, 4), 1, "that of 9; that of 1 has moved");
-}
-
-/// The same with more tickets than there is room for: the notes of one request, which came once,
-/// leave no room for what the shared request waits for, and it waits for ever.
-#[test]
-fn what_a_request_waits_for_is_noted_beside_more_tickets_than_there_is_room_for() {
-    let mut environment = Environment::new(60);
-    for requester in 100..201 {
-        assert!(is_had(&environment.grab((requester, "a", Mode::Shared), "far", at(1))));
-    }
-    let once = (3, "a", Mode::Exclusive);
-    let mut once = environment.begin(once, ("host", 10, true), at(2));
-    assert!(wait(&mut environment, &mut once, at(2)));
-    environment.grab((9, "a", Mode::Exclusive), "far", at(3));
-    let had = (4..60).find(|second| is_had(&environment.grab(SHARED, "host", at(*second))));
-    assert!(had.is_some_and(|second| second <= 15), "{had:?}");
-    let (_, notes) = &environment.bucket.notes["host"];
-    assert!(notes.all().count() <= NOTES_MAX + 1, "{notes:?}");
 }
 
 /// A holder that renewed its lock, and died, is behind all tickets that wait in the order of
