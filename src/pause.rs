@@ -337,12 +337,10 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
 /// Returns a line for each lock of an earlier instance of an agent: its guard may live, and begin
 /// start until the lock has run out.
 fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<Item = String> {
-    let holders = status.map_or(&[][..], |status| &status.holders).iter();
-    let dead = holders.filter(|holder| {
-        let mut instances = agents.values().filter(|agent| agent.token == holder.token).peekable();
-        let answers = instances.peek().is_some();
-        let holds = instances.any(|agent| agent.term == holder.term);
-        holder.state != HolderState::Overdue && answers && !holds
+    let dead = holders_in_time(status).filter(|holder| {
+        let instances = agents.values().filter(|agent| agent.token == holder.token);
+        let terms: Vec<_> = instances.map(|agent| agent.term).collect();
+        !terms.is_empty() && !terms.contains(&holder.term)
     });
     dead.map(|holder| format!("{}: the lock of its earlier instance has not run out", holder.token))
 }
@@ -355,16 +353,19 @@ fn twins(status: Option<&KeyStatus>) -> impl Iterator<Item = String> {
     status.into_iter().flat_map(KeyStatus::twins).map(move |(token, _)| of_twins(token))
 }
 
-/// Returns the holders that say nothing of themselves. A holder that is overdue counts as dead.
+/// Returns the holders that say nothing of themselves.
 fn silent_holders<'a>(
     status: Option<&'a KeyStatus>,
     agents: &'a Agents,
 ) -> impl Iterator<Item = &'a Holder> {
+    let answers = |holder: &Holder| agents.keys().any(|(token, _)| *token == holder.token);
+    holders_in_time(status).filter(move |holder| !answers(holder))
+}
+
+/// Returns the holders but those that are overdue, which count as dead.
+fn holders_in_time(status: Option<&KeyStatus>) -> impl Iterator<Item = &Holder> {
     let holders = status.map_or(&[][..], |status| &status.holders).iter();
-    holders.filter(|holder| {
-        let answers = agents.keys().any(|(token, _)| *token == holder.token);
-        holder.state != HolderState::Overdue && !answers
-    })
+    holders.filter(|holder| holder.state != HolderState::Overdue)
 }
 
 /// Returns what is lacking until all have read the end of this serial number, or what was written

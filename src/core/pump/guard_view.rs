@@ -47,10 +47,11 @@ pub(super) struct GuardView {
     reported_loss: Option<String>,
     /// The times under which the previous instance may have left the service running.
     previous_times: Option<Timing>,
-    /// A guard has not answered the last assertion of start, or spawns start. The assertion may be
-    /// one of the previous instance, which the first answer of a guard rules out. A guard that is
-    /// killed may act before it is dead: only the answer of the next one rules that out.
-    start_may_begin: bool,
+    /// Start may begin although this agent asserts it no more: a guard has not answered the last
+    /// assertion, or spawns start. The assertion may be one of the previous instance, which the
+    /// first answer of a guard rules out. A guard that is killed may act before it is dead: only
+    /// the answer of the next one rules that out.
+    pub(super) start_may_begin: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
 }
@@ -177,11 +178,6 @@ impl GuardView {
     /// Returns whether the guard has told all that it can tell now.
     pub(super) fn is_known(&self) -> bool {
         self.is_without || self.report().is_some()
-    }
-
-    /// Returns whether start may begin although the agent asserts it no more.
-    pub(super) fn start_may_begin(&self) -> bool {
-        self.start_may_begin
     }
 
     /// Returns whether this guard has run start under its grant, or may do so yet.

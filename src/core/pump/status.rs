@@ -47,7 +47,7 @@ impl Pump {
             epoch: context.store.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default(),
             store_up: context.store.is_open(),
             guard_up: context.guard.is_up(),
-            start_pending: context.guard.start_may_begin(),
+            start_pending: context.guard.start_may_begin,
             start_failure: context.guard.start_failure().map(str::to_owned),
             renewal_seconds: seconds(config.timing.renewal()),
             failures: config.timing.failures(),

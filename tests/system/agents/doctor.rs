@@ -274,7 +274,7 @@ fn a_server_that_dies_while_it_is_measured_is_not_fit() {
         doctor.join().expect("a report")
     });
     report.assert("read", "warning", "not answered in time");
-    report.assert("write", "critical", "none was done: ");
+    report.assert("write", "critical", "none was done: the store is not open");
     assert_eq!(status, Some(2));
 }
 
