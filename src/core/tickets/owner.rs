@@ -403,12 +403,11 @@ impl TicketOwner {
         self.store_limit().map_or(until, |limit| limit.min(until))
     }
 
-    /// Returns when a request is given up: in time for the step after it, and when the command has
-    /// to be killed, which nobody does during a request.
+    /// Returns when a request is given up: in time for the step after it. For a command that runs,
+    /// sooner when V is near, since nobody kills the command during a request.
     fn answer_by(&self, now: Instant) -> Instant {
-        let step = self.step();
-        let by = self.earlier(now.after(step)).max(now.after(step / 4));
-        self.kill_times().map_or(by, |times| by.min(times.kill_at))
+        let (least, by) = (now.after(self.step() / 4), now.after(self.step()));
+        self.kill_times().map_or(by, |at| by.min(at.terminate_at).max(least).min(at.kill_at))
     }
 
     /// Takes in the result of a step, or an event.

@@ -23,6 +23,20 @@ fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
     }
 }
 
+/// On a slow link an attempt ended with 69 in the place of 75, and noted nothing: a request that
+/// began when the wait was over had a sixteenth of T.
+#[test]
+fn a_request_has_r_for_its_answer_also_when_the_wait_is_over() {
+    let (mut owner, begin) = opened();
+    owner.goal = Goal::Get(Some(begin));
+    let by = begin.after(owner.timing.renewal());
+    let Step::WriteAndList(.., until) = owner.next(begin) else { panic!("it is written") };
+    assert_eq!(until, by);
+    owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
+    let step = owner.next(begin);
+    assert!(matches!(step, Step::List(_, until) if until == by), "{step:?}");
+}
+
 /// An older server under a lock that is held was asked 2,000 times a second, until V, and the line
 /// did not say what was wrong.
 #[test]
