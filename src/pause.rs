@@ -6,6 +6,7 @@
 //! depend on it: an agent that does not know of it acts as ever.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -61,12 +62,14 @@ pub fn run(
 ) -> Result<Ended, Refusal> {
     let Request { key, level, .. } = request;
     let reader = Reader::new(source).looking();
-    let operation = Operation { key, level: *level, bucket, reader, destination };
-    let mut process = Process { request, operation, agents: BTreeMap::new() };
-    let status = process.operation.read(is_answered)?;
+    let mut operation = Operation { key, level: *level, bucket, reader, destination };
+    let status = operation.read(is_answered)?;
     let Some(status) = &status else {
-        return Ok(process.operation.refuse(&[UNKNOWN_KEY.to_owned()]));
+        return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
     };
+    // Until here there is nothing to withdraw.
+    let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
+    let mut process = Process { request, operation, agents: BTreeMap::new(), signals };
     note(&mut process.agents, status);
     match &request.action {
         Action::Pause { lasts, reason } => {
@@ -88,6 +91,8 @@ struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
+    /// Those that end this command.
+    signals: OwnedFd,
 }
 
 impl Process<'_> {
@@ -156,15 +161,18 @@ impl Process<'_> {
         self.operation.reader.why_not_asked().is_none()
     }
 
-    /// Waits until nothing is lacking, and tells the agents again and again that the pause has
-    /// changed. Returns what is lacking at the end.
+    /// Waits until nothing is lacking, or for a signal, and tells the agents again and again that
+    /// the pause has changed. Returns what is lacking at the end.
     fn wait_for(
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
     ) -> Result<Vec<String>, Refusal> {
-        let Process { request, operation, agents, .. } = self;
+        let Process { request, operation, agents, signals } = self;
         let mut waits_for = Vec::new();
         operation.read_until(request.wait, is_answered, |operation, heard| {
+            if sys::next_signal(&*signals).is_some() {
+                return Ok(Some(vec!["ended by a signal".to_owned()]));
+            }
             let lacks = match heard.status {
                 Ok(status) => {
                     status.iter().for_each(|status| note(agents, status));

@@ -1,6 +1,8 @@
-//! A pause whose write comes late, and one that the store has lost.
+//! A pause whose write comes late, one that the store has lost, and one that a signal withdraws.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 use putex::core::{Instant, Revision, Written};
@@ -12,7 +14,8 @@ use rustix::process::Signal;
 
 use super::Site;
 use crate::support::agent::Agent;
-use crate::support::clock::{PATIENCE, observe_for};
+use crate::support::clock::{PATIENCE, now, observe_for};
+use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 use crate::support::server::Server;
 
@@ -127,4 +130,28 @@ fn a_pause_whose_hint_is_lost_is_observed_by_an_agent_that_hears_of_the_release(
     observe_for(Duration::from_secs(5));
     let log = second.log.text();
     assert!(!log.contains("the service runs here"), "{log}");
+}
+
+/// The command ended without a word, and the pause was in effect later.
+#[test]
+fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
+    let site = Site::in_directory();
+    let agent = site.agent_of_r("3s", ["true", "true"], "h1", &["--key", "web"]);
+    agent.wait_for_any(&["the service runs here"]);
+    agent.signal(Signal::STOP);
+    let words = ["pause", "-v", "--for", "1h", "-w", "10m", "web"];
+    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
+    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    let mut next = || said.next().expect("a line").expect("it is text");
+    let waits = next();
+    assert!(waits.starts_with("putex: web: waiting: h1: holds the lock and does not"), "{waits}");
+    signal(pause.id(), Signal::INT);
+    assert_eq!(
+        [next(), next()],
+        ["ended by a signal", "the pause is withdrawn"].map(|why| { format!("putex: web: {why}") })
+    );
+    let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(75));
+    agent.signal(Signal::CONT);
+    assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
 }
