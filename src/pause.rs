@@ -6,6 +6,7 @@
 //! depend on it: an agent that does not know of it acts as ever.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 
@@ -108,7 +109,12 @@ impl Process<'_> {
             Err(why) => return Ok(self.operation.refuse(&[why])),
         };
         let written_at = sys::now();
-        let lacking = self.wait_for(|status, agents| lacking(status, agents, serial))?;
+        let lacking = self.wait_for(|status, agents| match serial_of(status) {
+            Some(stands) if stands == serial => {
+                ControlFlow::Continue(lacking(status, agents, serial))
+            }
+            _ => ControlFlow::Break(vec![NOT_STANDING.to_owned()]),
+        })?;
         if lacking.is_empty() {
             let count = self.agents.len();
             if count == 0 {
@@ -148,7 +154,8 @@ impl Process<'_> {
         if !stood {
             self.operation.tell(Level::Warn, "no pause stands");
         }
-        let lacking = self.wait_for(|status, agents| unended(status, agents, serial))?;
+        let lacking =
+            self.wait_for(|status, agents| ControlFlow::Continue(unended(status, agents, serial)))?;
         if lacking.is_empty() && self.may_ask() {
             return Ok((format!("agents={}\n", self.agents.len()), 0));
         }
@@ -161,11 +168,11 @@ impl Process<'_> {
         self.operation.reader.why_not_asked().is_none()
     }
 
-    /// Waits until nothing is lacking, or for a signal, and tells the agents again and again that
-    /// the pause has changed. Returns what is lacking at the end.
+    /// Waits until nothing is lacking, for a signal, or until `lacking` breaks off, and tells the
+    /// agents again and again that the pause has changed. Returns what is lacking at the end.
     fn wait_for(
         &mut self,
-        lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Vec<String>,
+        lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
     ) -> Result<Vec<String>, Refusal> {
         let Process { request, operation, agents, signals } = self;
         let mut waits_for = Vec::new();
@@ -176,7 +183,10 @@ impl Process<'_> {
             let lacks = match heard.status {
                 Ok(status) => {
                     status.iter().for_each(|status| note(agents, status));
-                    lacking(status.as_ref(), agents)
+                    match lacking(status.as_ref(), agents) {
+                        ControlFlow::Break(lacks) => return Ok(Some(lacks)),
+                        ControlFlow::Continue(lacks) => lacks,
+                    }
                 }
                 // A server may be restarted meanwhile.
                 Err(_) if !heard.is_last => return Ok(None),
@@ -310,6 +320,14 @@ fn why_not(status: &KeyStatus) -> Vec<String> {
     status.holders.iter().filter_map(of_holder).collect()
 }
 
+/// Why a pause is not waited for any longer.
+const NOT_STANDING: &str = "it stands no longer: it is over, or others have ended or replaced it";
+
+/// Returns the serial number of the pause that stands.
+fn serial_of(status: Option<&KeyStatus>) -> Option<u64> {
+    Some(status?.paused.as_ref()?.serial)
+}
+
 /// Returns what is lacking until all observe the pause of this serial number, a line for each
 /// agent.
 fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
@@ -380,7 +398,7 @@ fn holders_in_time(status: Option<&KeyStatus>) -> impl Iterator<Item = &Holder> 
 /// later, a line for each agent. One that has not may read a pause of before yet. A lost pause of a
 /// host whose clock was ahead may have a higher number.
 fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
-    let stands = status.and_then(|status| status.paused.as_ref()).map(|paused| paused.serial);
+    let stands = serial_of(status);
     let is_lost = |agent: &AgentStatus| agent.paused && stands != Some(agent.pause);
     let paused = agents.values().filter(|agent| agent.pause < serial || is_lost(agent));
     let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));

@@ -107,12 +107,12 @@ pub(crate) fn read(
     key: &str,
     deadline: Instant,
 ) -> StoreResult<PauseEntry> {
-    // The end of the pause is never too late.
-    let began = sys::now();
     let found = read_with_age(bucket, &key_of(key), deadline)?;
+    // The age is that at the server: the end of the pause is never too early.
+    let read_at = sys::now();
     let Some((entry, age)) = found else { return Ok(PauseEntry::default()) };
     let pause = standing(&entry, age).map(|(StoredPause { by, reason, .. }, left)| Pause {
-        until: began.after(left),
+        until: read_at.after(left),
         by,
         reason,
     });

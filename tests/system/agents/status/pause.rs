@@ -155,3 +155,23 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     agent.signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
 }
+
+/// The command of the first operator waited on, and said in the end that all had acknowledged the
+/// pause that another operator had ended.
+#[test]
+fn a_pause_that_another_operator_has_ended_is_not_acknowledged() {
+    let site = Site::in_directory();
+    let agent = site.agent_of_r("3s", ["true", "true"], "h1", &["--key", "web"]);
+    agent.wait_for_any(&["the service runs here"]);
+    agent.signal(Signal::KILL);
+    let words = ["pause", "-v", "--for", "1h", "-w", "10m", "web"];
+    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
+    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    let mut next = || said.next().expect("a line").expect("it is text");
+    assert!(next().starts_with("putex: web: waiting: h1: holds the lock and does not"));
+    site.run(&["resume", "-w", "1", "web"]);
+    let due = "putex: web: it stands no longer: it is over, or others have ended or replaced it";
+    assert_eq!(next(), due);
+    let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(75));
+}
