@@ -125,13 +125,15 @@ impl Observed {
         both
     }
 
-    /// Keeps the bucket and [`NOTES_MAX`] revisions: the earliest of these first, and then the
-    /// earliest of the others, which are noted once those have ended.
+    /// Keeps the bucket and [`NOTES_MAX`] revisions: the longest seen of these first, and then the
+    /// longest seen of the others. A dead ticket that one process has noted has its place, however
+    /// many tickets, which stand for longer, another one sees before it.
     pub fn shorten(&mut self, first: impl Iterator<Item = Revision>) {
         let first: BTreeSet<Revision> = first.collect();
-        let all = self.writes.keys().copied().filter(|revision| *revision != BUCKET);
-        let (first, others): (Vec<_>, Vec<_>) = all.partition(|revision| first.contains(revision));
-        self.retain(first.into_iter().chain(others).take(NOTES_MAX));
+        let mut all: Vec<_> = self.writes.iter().filter(|(it, _)| **it != BUCKET).collect();
+        all.sort_by_key(|(it, seen)| (!first.contains(it), seen.bounds.not_after, **it));
+        let kept: Vec<_> = all.into_iter().map(|(it, _)| *it).take(NOTES_MAX).collect();
+        self.retain(kept.into_iter());
     }
 
     /// Returns since when this revision, or the bucket, has been seen.

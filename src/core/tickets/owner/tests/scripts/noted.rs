@@ -96,6 +96,27 @@ fn what_a_request_waits_for_is_noted_beside_many_tickets_that_stand() {
     }
 }
 
+/// The same with an exclusive request that comes again and again, and shared tickets that stand for
+/// long. It noted as many of them as there is room for, and dropped what the shared request waits
+/// for, which waited until they had run out.
+#[test]
+fn what_a_request_waits_for_stays_noted_while_another_sees_more_tickets_than_there_is_room_for() {
+    let mut environment = Environment::new(60);
+    for requester in 100..140 {
+        let asks = (requester, "a", Mode::Shared);
+        let mut process = environment.begin(asks, ("far", 60, false), at(1));
+        assert!(wait(&mut environment, &mut process, at(1)));
+    }
+    environment.grab((9, "a", Mode::Exclusive), "far", at(3));
+    let had = (4..60).find(|second| {
+        let again = (3, "a", Mode::Exclusive);
+        let mut again = environment.begin(again, ("host", 10, true), at(*second));
+        assert!(wait(&mut environment, &mut again, at(*second)));
+        is_had(&environment.grab(SHARED, "host", at(*second).after(HALF)))
+    });
+    assert!(had.is_some_and(|second| second <= 15), "{had:?}");
+}
+
 /// A process that waits reads only the tickets before its own, from its second listing on. It took
 /// those after its own for ended, and dropped what others had noted of them.
 #[test]
