@@ -30,6 +30,7 @@ use self::assemble::Aged;
 pub(crate) use self::model::{
     Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
 };
+use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Exit, Refusal};
 use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
@@ -98,7 +99,7 @@ pub fn run(
             holders.iter().filter_map(value).map(|value| value + "\n").collect()
         }
         Form::Exit(question) => {
-            let answer = if question.answer(of_first()) { 0 } else { NO };
+            let answer = if question.answer(of_first(), &status.keys) { 0 } else { NO };
             return Ok((String::new(), answer));
         }
     };
@@ -112,6 +113,13 @@ pub fn run(
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Refusal> {
     let json = serde_json::to_string(value).map(|json| json + "\n");
     json.map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
+}
+
+/// Returns whether it is the status of a name, or of a lock above or below it.
+fn is_about(status: &KeyStatus, name: &str) -> bool {
+    let locks = [&*status.key, name].map(Name::parse);
+    let overlaps = matches!(&locks, [Ok(lock), Ok(name)] if lock.overlaps(name));
+    status.key == name || status.kind == Kind::Lock && overlaps
 }
 
 /// Returns what stands under a name: the key of agents, else the lock, else the lease.
@@ -220,7 +228,7 @@ impl<'a> Reader<'a> {
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
         keys.extend(assemble::locks(&tickets, settled, wanted));
         keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
-        keys.retain(|status| wanted.is_empty() || wanted.contains(&status.key));
+        keys.retain(|status| wanted.is_empty() || wanted.iter().any(|name| is_about(status, name)));
         if let Some(is_enough) = is_enough.filter(|_| epoch.is_some()) {
             let read_took = sys::now().since(began);
             self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;

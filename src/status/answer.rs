@@ -1,14 +1,14 @@
 //! The questions that `putex status -e` answers by its exit status, and the values that `--print`
 //! prints. Pure.
 
-use super::model::{Holder, HolderState, KeyState, KeyStatus};
+use super::model::{Holder, HolderState, KeyState, KeyStatus, Kind};
 
 /// A question about one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Whether somebody holds it.
     Held,
-    /// Whether nobody holds it.
+    /// Whether nobody holds or waits for it, or for a lock above or below it.
     Free,
     /// Whether this token holds it.
     Holder(String),
@@ -19,9 +19,11 @@ pub enum Question {
 }
 
 impl Question {
-    /// Returns the answer. Nobody holds a name of which nothing is stored.
-    pub fn answer(&self, status: Option<&KeyStatus>) -> bool {
-        let is_held = status.is_some_and(|status| status.state == KeyState::Held);
+    /// Returns the answer. `status` is that of the name; nobody holds a name of which nothing is
+    /// stored. `all` are with it those of the locks above and below the name.
+    pub fn answer(&self, status: Option<&KeyStatus>, all: &[KeyStatus]) -> bool {
+        let is_held_one = |status: &KeyStatus| status.state == KeyState::Held;
+        let is_held = status.is_some_and(is_held_one);
         let holders = status.map_or(&[][..], |status| &status.holders);
         let of = |token: &str| {
             let token = token.to_owned();
@@ -29,7 +31,8 @@ impl Question {
         };
         match self {
             Question::Held => is_held,
-            Question::Free => !is_held,
+            Question::Free if status.is_some_and(|it| it.kind != Kind::Lock) => !is_held,
+            Question::Free => !all.iter().any(|it| it.kind == Kind::Lock && is_held_one(it)),
             Question::Paused => status.is_some_and(|status| status.paused.is_some()),
             Question::Holder(token) => is_held && of(token).next().is_some(),
             Question::Active(token) => {

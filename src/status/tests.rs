@@ -205,3 +205,23 @@ fn a_bucket_that_is_lost_meanwhile_is_an_error() {
     let read = Reader::new(&source).read_agents(&KEY.to_owned(), &mut bucket, |_| true);
     assert_eq!(read.expect_err("it is lost").exit, Exit::Unreachable);
 }
+
+/// `putex status -e free jobs` said yes while jobs/mail was held, and `putex status jobs` did not
+/// show what blocks it.
+#[test]
+fn a_name_is_free_while_no_lock_above_or_below_it_is_held() {
+    let held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
+    let held = KeyStatus { key: "jobs/mail".to_owned(), kind: Kind::Lock, ..held };
+    for (name, is_free) in [
+        ("jobs", false),
+        ("jobs/mail", false),
+        ("jobs/mail/x", false),
+        ("jobs/print", true),
+        ("job", true),
+    ] {
+        let all: Vec<_> = [&held].into_iter().filter(|it| is_about(it, name)).cloned().collect();
+        let of_name = all.iter().find(|it| it.key == name);
+        assert_eq!(Question::Free.answer(of_name, &all), is_free, "{name}");
+        assert_eq!(Question::Held.answer(of_name, &all), name == "jobs/mail", "{name}");
+    }
+}
