@@ -84,7 +84,7 @@ impl Wanted {
             let last = ToFront::Granted { valid_until, term, epoch, slot: None };
             return Ok(Looked::Over(Grabbed { last, ticket: None }));
         };
-        let (why, ahead) = (describe(&blockers), blockers.len());
+        let (why, ahead) = (describe(&blockers, None), blockers.len());
         let stands = match own {
             None if self.withdraws => None,
             Some(_) if self.write_at.is_some_and(|at| now < at) => own,

@@ -120,7 +120,7 @@ impl Asked<'_> {
         let decision = decide(&self.ticket, number.unwrap_or(LAST), &found.standing);
         if let Decision::Wait { blockers, watched } = decision {
             self.free_since = None;
-            let (why, ahead) = (describe(&blockers), blockers.len());
+            let (why, ahead) = (describe(&blockers, None), blockers.len());
             if is_late {
                 return Ok(Looked::Over(Got::NotHad(why)));
             }

@@ -255,7 +255,7 @@ pub(super) fn locks(
             Decision::Granted | Decision::Slot(_) => None,
             Decision::Wait { blockers, .. } => {
                 let ahead = blockers.len() + usize::from(is_young);
-                Some((ahead, tickets::decision::describe(&blockers)))
+                Some((ahead, tickets::decision::describe(&blockers, None)))
             }
         };
         let (holders, waiters) = found.entry(ticket.name.clone()).or_default();

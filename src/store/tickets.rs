@@ -112,7 +112,7 @@ impl Tickets {
             Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
             Step::List(earlier_keys, by) => {
-                Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
+                Input::Listed(self.list(earlier_keys, *by).map_err(text))
             }
             Step::Watch(keys) => {
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -161,7 +161,7 @@ impl Tickets {
             let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
             self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
-        (written, listing.map(|listing| self.tickets_of(listing, &key)))
+        (written, listing.map(|listing| self.tickets_of(listing)))
     }
 
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
@@ -201,17 +201,14 @@ impl Tickets {
     pub fn remove(&mut self, other: &StoredTicket, by: &str, deadline: Instant) -> Written {
         let StoredTicket { key, revision, .. } = other;
         let lifetime = other.ticket.as_ref().map_or(LIFETIME_MAX, |ticket| ticket.lifetime);
-        let why = match self.is_of_requester(other) {
+        let is_own = |ticket: &Ticket| ticket.incarnation == self.own.incarnation;
+        let why = match other.ticket.as_ref().is_ok_and(is_own) {
             true => RELEASED.to_owned(),
             false => format!("removed by {by}"),
         };
         let (content, stays) =
             (tombstone(&why, self.own.attempt), Stays::For(marker_time(lifetime)));
         self.bucket.write(key, Expected::Key(*revision), &content, stays, deadline)
-    }
-
-    fn is_of_requester(&self, other: &StoredTicket) -> bool {
-        other.ticket.as_ref().is_ok_and(|ticket| ticket.incarnation == self.own.incarnation)
     }
 
     /// Writes the notes of this host, in the place of this revision of them, or in addition to what
@@ -235,7 +232,7 @@ impl Tickets {
     }
 
     /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the
-    /// listing reaches. The own ticket, if there is one, has this last element.
+    /// listing reaches.
     ///
     /// # Errors
     ///
@@ -243,7 +240,6 @@ impl Tickets {
     pub fn list(
         &mut self,
         earlier_keys: &EarlierKeys,
-        element: &str,
         deadline: Instant,
     ) -> StoreResult<TicketsListed> {
         let listing = {
@@ -251,21 +247,18 @@ impl Tickets {
             let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
             self.bucket.list(selection, deadline)?
         };
-        Ok(self.tickets_of(listing, &self.key(element)))
+        Ok(self.tickets_of(listing))
     }
 
-    /// Returns the tickets of a listing, those of the requester with their times, except the one of
-    /// the own key.
-    fn tickets_of(&self, Listing { entries, ages, at, last }: Listing, own: &str) -> TicketsListed {
+    /// Returns the tickets of a listing.
+    fn tickets_of(&self, Listing { entries, ages, at, last }: Listing) -> TicketsListed {
         let is_ended = |entry: &&Entry| {
             entry.content.is_tombstone() && entry.content.attempt() == Some(self.own.attempt)
         };
         let ended = entries.iter().filter(is_ended).map(|entry| entry.key.clone()).collect();
         let with_time = |(entry, age): (Entry, Option<Duration>)| {
-            let stored = standing(entry)?;
-            let is_looked_for = stored.key != own && self.is_of_requester(&stored);
-            let stored_at = at.zip(age).filter(|_| is_looked_for).map(|(at, age)| at.before(age));
-            Some(StoredTicket { stored_at, ..stored })
+            let stored_at = at.zip(age).map(|(at, age)| at.before(age));
+            standing(entry).map(|stored| StoredTicket { stored_at, ..stored })
         };
         let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
         TicketsListed { standing, ended, last, at }
@@ -365,7 +358,7 @@ mod tests {
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
         let none = EarlierKeys::default();
-        let standing = tickets.list(&none, "", by).expect("a listing").standing;
+        let standing = tickets.list(&none, by).expect("a listing").standing;
         let removed = tickets.remove(&standing[0], "beta", by);
         let Written::Stored(marker) = removed else { panic!("{removed:?}") };
         assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));
@@ -373,7 +366,7 @@ mod tests {
         // lost.
         let of_attempt = |attempt: u64| {
             let (mut tickets, _) = open_in(&base, &Ticket { attempt, ..ticket.clone() }, "", by);
-            tickets.list(&none, "", by).expect("a listing").ended
+            tickets.list(&none, by).expect("a listing").ended
         };
         assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
         assert_eq!(of_attempt(ticket.attempt + 1), Vec::<String>::new());

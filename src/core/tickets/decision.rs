@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use super::ticket::{Mode, StoredTicket, Ticket};
 use crate::core::record::Revision;
+use crate::core::time::StoreTime;
 
 /// The decision about a ticket, by the tickets that stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,10 +90,12 @@ pub fn some_of_dead(mut dead: Vec<StoredTicket>, number: u128) -> Option<Vec<Sto
     Some(dead)
 }
 
-/// Describes tickets for people: the first of them, and how many there are. The first one may
-/// itself wait, for tickets that do not conflict with the own one.
-pub fn describe(blockers: &[StoredTicket]) -> String {
-    let first = blockers.first().map(StoredTicket::describe).unwrap_or_default();
+/// Describes tickets for people: the first of them, at this time of the store, and how many there
+/// are. The first one may itself wait, for tickets that do not conflict with the own one.
+pub fn describe(blockers: &[StoredTicket], at: Option<StoreTime>) -> String {
+    let Some(one) = blockers.first() else { return String::new() };
+    let late = if one.is_overdue(at) { ", which has not renewed it in time" } else { "" };
+    let first = format!("{}{late}", one.describe());
     match blockers.len() {
         0 | 1 => format!("behind {first}"),
         more => format!("behind {first}, and {} more", more - 1),

@@ -224,6 +224,13 @@ impl StoredTicket {
         !is_in_time || at >= stored_at.after(ticket.lifetime)
     }
 
+    /// Returns whether the last write of the ticket is older than its lifetime at this time.
+    pub fn is_overdue(&self, at: Option<StoreTime>) -> bool {
+        let lifetime = self.ticket.as_ref().ok().map(|ticket| ticket.lifetime);
+        let until = self.stored_at.zip(lifetime).map(|(at, lifetime)| at.after(lifetime));
+        until.zip(at).is_some_and(|(until, at)| at >= until)
+    }
+
     /// Returns whether the ticket has run out by the clock of each server: of two, one may be ahead
     /// by [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN) and the lifetime of the ticket.
     pub fn has_run_out_everywhere(&self, at: Option<StoreTime>) -> bool {

@@ -102,7 +102,7 @@ impl Rig {
         let mut tickets = Tickets::new(store, self.renewer.owner.ticket(), "");
         let soon = sys::now().after(sys::PATIENCE);
         tickets.open(soon).expect("it is there");
-        tickets.list(&EarlierKeys::default(), "", soon).expect("it is there").standing.len()
+        tickets.list(&EarlierKeys::default(), soon).expect("it is there").standing.len()
     }
 }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::core::tickets::ticket::Unreadable;
 
@@ -112,4 +114,19 @@ fn tickets_with_another_number_of_slots_are_waited_for() {
     assert_eq!(decide(&of_three(None), Revision(2), &four), Decision::Slot(0));
     let elsewhere = [standing(5, ticket("b", Mode::Slots(4)))];
     assert_eq!(decide(&of_three(None), Revision(9), &elsewhere), Decision::Slot(0));
+}
+
+/// The host of a holder had died. Who came next was told that the holder has the lock.
+#[test]
+fn a_ticket_that_was_not_renewed_in_time_is_described_so() {
+    let written = StoreTime(Duration::from_secs(1000));
+    let sample = Ticket::sample("a");
+    let in_time = written.after(sample.lifetime / 2);
+    let late = written.after(sample.lifetime);
+    let mut all = vec![StoredTicket { stored_at: Some(written), ..standing(1, sample) }];
+    let told = |all: &[StoredTicket]| [None, Some(in_time), Some(late)].map(|at| describe(all, at));
+    let due = "behind alpha, which has not renewed it in time";
+    assert_eq!(told(&all), ["behind alpha", "behind alpha", due]);
+    all.push(standing(2, Ticket::sample("a")));
+    assert_eq!(told(&all)[2], format!("{due}, and 1 more"));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Asker, Goal, Phase, TicketOwner};
 use crate::core::tickets::StoredTicket;
 use crate::core::tickets::decision::describe;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, StoreTime};
 
 /// Bounds of the pause between two probes.
 const PROBE_MIN: Duration = Duration::from_millis(10);
@@ -45,7 +45,7 @@ impl TicketOwner {
     }
 
     /// There is no own ticket, and these of others stand.
-    pub(super) fn probe(&mut self, others: Vec<StoredTicket>, now: Instant) {
+    pub(super) fn probe(&mut self, others: Vec<StoredTicket>, at: Option<StoreTime>, now: Instant) {
         let conflicts = |other: &StoredTicket| {
             other.ticket.as_ref().map_or(true, |other| other.conflicts(&self.ticket))
         };
@@ -59,7 +59,7 @@ impl TicketOwner {
             "free, but not for long enough yet".to_owned()
         } else {
             self.quiet_since = None;
-            describe(&blockers)
+            describe(&blockers, at)
         };
         self.wait_for(&blockers, BTreeSet::new(), why, now);
     }

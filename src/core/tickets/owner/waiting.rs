@@ -53,7 +53,7 @@ impl TicketOwner {
         }
         let Some(own) = &self.own else {
             return match self.asker {
-                Asker::Command(_) if self.is_soft(now) => self.probe(others, now),
+                Asker::Command(_) if self.is_soft(now) => self.probe(others, at, now),
                 Asker::Command(_) => self.phase = Phase::Writing,
                 Asker::Script { .. } => self.find(mine, now),
             };
@@ -67,7 +67,7 @@ impl TicketOwner {
         match decide(&self.ticket, own.number, &others) {
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Ending,
             Decision::Wait { blockers, watched } => {
-                let why = describe(&blockers);
+                let why = describe(&blockers, at);
                 self.wait_for(&blockers, watched, why, now);
             }
             Decision::Granted | Decision::Slot(_) if self.missing_mark.is_some() => {
