@@ -92,7 +92,7 @@ struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    /// Those that end this command.
+    /// The signals that end this command.
     signals: OwnedFd,
 }
 

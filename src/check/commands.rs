@@ -34,6 +34,12 @@ fn fault(text: &str) -> Option<String> {
     if let Some(said) = shell_error(&["-n", "-c", text]) {
         return Some(format!("the shell cannot read it: {said}"));
     }
+    for quote in ['\'', '"'] {
+        let inner = text.strip_prefix(quote).and_then(|it| it.strip_suffix(quote));
+        if inner.is_some_and(|it| it.contains(char::is_whitespace) && !it.contains(quote)) {
+            return Some(format!("{text} is one word for the shell; write it without the quotes"));
+        }
+    }
     let mut words = text.split_whitespace();
     let word = words.next()?;
     // The shell becomes the program behind it.
@@ -92,6 +98,8 @@ mod tests {
             ("no-such", Some("there is no program no-such that this user can run")),
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
+            ("'a b' 'c d'", None),
+            ("'a b'", Some("'a b' is one word for the shell; write it without the quotes")),
             ("$HOME/start", None),
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");

@@ -15,7 +15,8 @@ use crate::grab::{Limits, Request, Task};
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if let [_, more, ..] = &line.words[..] {
-        return Err(unexpected(more, "a lock has one name"));
+        let why = "a lock has one name; a command is run by putex lock NAME COMMAND";
+        return Err(unexpected(more, why));
     }
     let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
     let who = line.who(Name::As)?;

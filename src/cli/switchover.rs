@@ -11,8 +11,10 @@ use crate::switchover::Request;
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;
-    if let [_, to] = &line.words[..] {
-        return Err(unexpected(to, &format!("write --to {to}")));
+    if let [one, other] = &line.words[..] {
+        let write =
+            format!("write --to {other} {one}, or --to {one} {other}: KEY is the last word");
+        return Err(unexpected(other, &write));
     }
     let key = line.agents_key("putex switchover [--to WHO] KEY")?;
     let [from, to] = [Name::From, Name::To].map(|name| settings.parse(name, valid_token));

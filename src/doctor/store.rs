@@ -213,7 +213,10 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
     let longest = if lost > 0 { p99.max(renewal) } else { p99 };
     let least = (longest * WARNING_SHARE).as_millis() + 1;
     let advice = match samples.times.is_empty() {
-        true => format!("see whether the servers run; if so, take -r {least}ms or more"),
+        true => {
+            let servers = "see whether the servers run, and whether their disks have room";
+            format!("{servers}; if so, take -r {least}ms or more")
+        }
         false => format!("take -r {least}ms or more, or make disk and links faster"),
     };
     Finding { figures, ..Finding::bad(name, level, text, advice) }

@@ -171,7 +171,8 @@ impl Local<'_> {
     fn release(&self, name: &Name) -> Result<Ended, Refusal> {
         let who = &self.speaker.request.who;
         let (ended, others) = self.end(name, who)?;
-        let other = || others.of_requester(who).next().map(|(other, _)| of_requester(other));
+        let own = others.of_requester(who).next().map(|(other, _)| other);
+        let other = || own.or(others.standing.first()).map(of_requester);
         self.speaker.released(match ended {
             Some(_) => Released::Ended,
             None => Released::Absent(other()),

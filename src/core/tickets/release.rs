@@ -234,7 +234,8 @@ impl Releaser {
         let is_its = |other: &&StoredTicket| other.ticket.as_ref().is_ok_and(|it| self.is_its(it));
         let (targets, others): (Vec<_>, Vec<_>) =
             standing.iter().filter(is_its).cloned().partition(has_name);
-        self.other = others.first().map(of_requester);
+        let of_others = standing.first().filter(|_| targets.is_empty());
+        self.other = others.first().or(of_others).map(of_requester);
         match (&self.whose, targets.is_empty(), standing.first()) {
             (Whose::OfHolder(_), true, None) => self.end(Released::Absent(None)),
             (Whose::OfHolder(_), true, Some(first)) => {

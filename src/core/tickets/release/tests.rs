@@ -110,8 +110,8 @@ fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
     let mut of_another = standing(3, 5, "two", "a");
     of_another.ticket = Ok(Ticket { incarnation: Incarnation(2), ..ticket("two", "a") });
     list(&mut never, &[of_another]);
-    for releaser in [&removed, &never] {
-        assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
+    for (releaser, other) in [(&removed, None), (&never, Some("two has a"))] {
+        assert_eq!(releaser.ended(), Some(&Released::Absent(other.map(str::to_owned))));
     }
     let mut with_others = own();
     list(&mut with_others, &[standing(3, 4, "one", "a/x"), standing(5, 5, "one", "z")]);
