@@ -185,7 +185,11 @@ impl<'a> Renewer<'a> {
             return false;
         }
         let input = self.perform(step, now);
+        let was_renewed = self.owner.why_unrenewed().is_none();
         self.owner.handle(input, sys::now());
+        if let Some(why) = self.owner.why_unrenewed().filter(|_| was_renewed) {
+            log::warn!("not renewed: {why}; it is tried again");
+        }
         self.tell_front();
         true
     }

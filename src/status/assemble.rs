@@ -334,7 +334,7 @@ fn lock_holder(
     let state = if is_over { HolderState::Overdue } else { HolderState::Active };
     let left = lock.filter(|_| is_over).map(|(_, most)| {
         let most = Ms(most);
-        format!("left by a host or a server that was killed: who comes next waits {most} for it")
+        format!("neither renewed nor released in time: who comes next waits {most} for it")
     });
     Holder {
         mode: Some(ticket.mode.name()),

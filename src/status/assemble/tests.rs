@@ -227,7 +227,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     let overdue = HolderState::Overdue;
     assert_eq!(who(&all[0].holders), [("h1", None, overdue), ("h2", None, overdue)]);
     let remark = all[0].holders[0].remark.as_deref().unwrap_or_default();
-    assert!(remark.contains("a server that was killed: who comes next waits 15.15 s"), "{remark}");
+    assert!(remark.contains("nor released in time: who comes next waits 15.15 s"), "{remark}");
     // A ticket that has come since waits for both, and is listed as the one that waits.
     let third = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     let all = locks(&tickets_of(late().into_iter().chain([third]).collect()), 15 * SECOND, &[]);

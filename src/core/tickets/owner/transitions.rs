@@ -102,6 +102,11 @@ impl TicketOwner {
         self.rest(now, then);
     }
 
+    /// Returns why a granted ticket was not renewed the last time, if so.
+    pub fn why_unrenewed(&self) -> Option<&String> {
+        self.why_unrenewed.as_ref().filter(|_| self.goal == Goal::Keep)
+    }
+
     /// The ticket is granted. That of a command is renewed from now on.
     pub(super) fn granted(&mut self) {
         let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
