@@ -2,7 +2,7 @@
 //! ends are one program, which has forked.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
@@ -51,7 +51,7 @@ pub(super) enum FromRenewer {
 /// renewal. A front that was stopped finds the last V in it, however many there were. Packets would
 /// have filled their socket with V's of the past.
 pub(super) struct Validity {
-    counter: OwnedFd,
+    pub(super) counter: OwnedFd,
     /// V, as far as this end has added or taken.
     until: Instant,
 }
@@ -82,12 +82,5 @@ impl Validity {
         rustix::io::read(&self.counter, &mut nanos).ok()?;
         self.until = self.until.after(Duration::from_nanos(u64::from_ne_bytes(nanos)));
         Some(self.until)
-    }
-}
-
-impl AsFd for Validity {
-    /// Becomes readable when V was told.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
     }
 }

@@ -110,7 +110,7 @@ impl Run {
         let (stderr, writer) = pipe().expect("a pipe");
         let Some(process) = raw::fork().expect("a process") else {
             rustix::stdio::dup2_stderr(&writer).expect("a descriptor");
-            let own = [fronts.as_raw_fd(), validity.as_fd().as_raw_fd()];
+            let own = [fronts.as_raw_fd(), validity.counter.as_raw_fd()];
             close_all_but(&[&own, kept].concat());
             std::process::exit(front((fronts, validity)).into());
         };
