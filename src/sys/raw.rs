@@ -135,13 +135,8 @@ pub fn fork() -> io::Result<Option<Pid>> {
 /// When there is no such process.
 pub fn session_of(process: Pid) -> rustix::io::Result<Option<Pid>> {
     // SAFETY: getsid(2) takes a number. rustix takes 0 for an impossible answer.
-    number_or_error(unsafe { libc::getsid(process.as_raw_pid()) })
-}
-
-fn number_or_error(answer: libc::pid_t) -> rustix::io::Result<Option<Pid>> {
-    if answer != -1 {
-        return Ok(Pid::from_raw(answer));
+    match unsafe { libc::getsid(process.as_raw_pid()) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        session => Ok(Pid::from_raw(session)),
     }
-    let error = Errno::from_io_error(&io::Error::last_os_error());
-    Err(error.unwrap_or(Errno::INVAL))
 }
