@@ -62,6 +62,9 @@ impl Refusal {
     }
 }
 
+/// The end of a command that answers: the text on stdout, and the exit status.
+pub type Ended = (String, u8);
+
 impl From<StoreError> for Refusal {
     fn from(StoreError { kind, text }: StoreError) -> Refusal {
         let exit = match kind {

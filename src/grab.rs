@@ -8,8 +8,9 @@
 
 mod local;
 
+pub use self::local::run as run_local;
+
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::Duration;
 
 use log::Level;
@@ -20,7 +21,7 @@ use crate::core::tickets::{
     ToFront, Whose,
 };
 use crate::core::{Incarnation, Instant, Written};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::check_held;
 use crate::log::Destination;
@@ -88,9 +89,6 @@ impl Request {
     }
 }
 
-/// The end of a request: the text on stdout, and the exit status.
-pub type Ended = (String, u8);
-
 /// Serves a request, in NATS. A bucket that has to exist is open.
 ///
 /// # Errors
@@ -134,20 +132,6 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
     let incarnation = incarnation(&request.who);
     let new = Ticket::new(request.name.clone(), mode, request.who.clone());
     Ticket { lifetime, incarnation, attempt, ..new }
-}
-
-/// Serves a request, in a bucket of a directory.
-///
-/// # Errors
-///
-/// Why the request was not served.
-pub fn run_local(
-    request: &Request,
-    base: &Path,
-    bucket: &str,
-    destination: Destination,
-) -> Result<Ended, Refusal> {
-    local::run(Speaker { request, destination }, base, bucket)
 }
 
 /// Returns the number that stands in all tickets of a requester.

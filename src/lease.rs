@@ -19,7 +19,7 @@ use crate::core::lease::{
 };
 use crate::core::tickets::Name;
 use crate::core::{Instant, Ms, Observed, StoreError, sanitize_field};
-use crate::exit::{LockExit, Refusal};
+use crate::exit::{Ended, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::{Leases, NotesFolder};
 use crate::store::pace::Pace;
@@ -70,9 +70,6 @@ impl Request {
         }
     }
 }
-
-/// The end of a request: the text on stdout, and the exit status.
-pub type Ended = (String, u8);
 
 /// Serves a request. `base` is the directory for files of this host. `is_local`: the bucket is a
 /// directory, which ends with the host.

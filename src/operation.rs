@@ -7,7 +7,7 @@ use log::Level;
 
 use crate::core::write::{Outcome, PendingWrite};
 use crate::core::{Instant, Revision, StoreErrorKind};
-use crate::exit::{LockExit, Refusal};
+use crate::exit::{Ended, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
@@ -19,9 +19,6 @@ use crate::sys::{self, Alarm};
 /// Why nothing is done with a key.
 pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
                                       and bucket right? putex status shows the keys of a bucket";
-
-/// The text to print, and the exit status.
-pub type Ended = (String, u8);
 
 /// The number of every write: a write is known by its content, and an end is the same by any
 /// writer.

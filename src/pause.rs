@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use log::Level;
 
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
-use crate::exit::Refusal;
+use crate::exit::{Ended, Refusal};
 use crate::log::Destination;
-use crate::operation::{Ended, Operation, UNKNOWN_KEY, WriteEnd, write};
+use crate::operation::{Operation, UNKNOWN_KEY, WriteEnd, write};
 use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Bucket, Content, Entry};

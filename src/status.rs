@@ -32,7 +32,7 @@ pub(crate) use self::model::{
 };
 use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
 use crate::sys;
 
@@ -84,7 +84,7 @@ pub fn run(
     request: &Request,
     source: &Source,
     mut bucket: Box<dyn Bucket>,
-) -> Result<(String, u8), Refusal> {
+) -> Result<Ended, Refusal> {
     // Where no agent has answered, nothing is said of a name but that nothing is known.
     let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
     let asks_agents = matches!(request.form, Form::Table | Form::Json);

@@ -20,9 +20,9 @@ use self::judge::{
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::log::Destination;
-use crate::operation::{Ended, Operation, WriteEnd, write};
+use crate::operation::{Operation, WriteEnd, write};
 use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Ended, Grabbed, Limits, Speaker, Task, ticket};
+use super::{Grabbed, Limits, Request, Speaker, Task, ticket};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
@@ -13,29 +13,39 @@ use crate::core::tickets::{
     of_requester,
 };
 use crate::core::{Instant, Revision};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::lock::check_held;
 use crate::lock::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
+use crate::log::Destination;
 use crate::store::StoreResult;
 use crate::store::dir::tickets::{Entered, LAST, Listed};
 use crate::store::name::no_such_bucket;
 use crate::sys;
 
-/// See [`super::run_local`].
-pub(super) fn run(speaker: Speaker<'_>, base: &Path, bucket: &str) -> Result<Ended, Refusal> {
-    if speaker.request.needs_bucket() && !base.join(bucket).exists() {
+/// Serves a request, in a bucket of a directory.
+///
+/// # Errors
+///
+/// Why the request was not served.
+pub fn run(
+    request: &Request,
+    base: &Path,
+    bucket: &str,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    if request.needs_bucket() && !base.join(bucket).exists() {
         return Err(Refusal::new(Exit::Unsafe, no_such_bucket(bucket)));
     }
-    let name = speaker.request.name.clone();
-    let local = Local { speaker, base, bucket };
-    match &local.speaker.request.task {
+    let Request { name, task, .. } = request;
+    let local = Local { speaker: Speaker { request, destination }, base, bucket };
+    match task {
         Task::Grab { timing, limits, busy_status, .. } => {
-            check_held(&name)?;
+            check_held(name)?;
             let grabbed = local.grab(*timing, *limits)?;
             local.speaker.grabbed(grabbed, *busy_status)
         }
-        Task::Release => local.release(&name),
-        Task::Break(holder) => local.break_lock(&name, holder),
+        Task::Release => local.release(name),
+        Task::Break(holder) => local.break_lock(name, holder),
     }
 }
 

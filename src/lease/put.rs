@@ -5,11 +5,11 @@ use std::io::{self, Read as _};
 
 use log::Level;
 
-use super::{Ended, Speaker};
+use super::Speaker;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
 use crate::core::{StoreErrorKind, Written, sanitize_field};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::Leases;
 use crate::store::{Bucket, Content, Expected, Stays, StoreError};
