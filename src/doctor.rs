@@ -40,7 +40,7 @@ use crate::status::{self, ANSWER_MAX, KeyStatus, Kind, Status, TimingStatus};
 use crate::store::dir::DirStore;
 use crate::store::nats::cluster::ClusterServer;
 use crate::store::nats::inspect::Inspection;
-use crate::store::{Bucket, StoreError, StoreErrorKind, StoreResult, open_existing};
+use crate::store::{Bucket, StoreError, StoreErrorKind, open_existing};
 use crate::sys;
 
 /// How long the servers of a cluster are waited for, which are asked for their versions.
@@ -134,9 +134,11 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
     let opened = open_existing(&mut store, sys::now().after(within));
-    let (found, fault) = match merged {
-        Ok(found) => (found, not_readable(opened.map(|info| info.is_some()))),
-        Err(error) => (Inspection::default(), Some(Fault::Unreadable(error.text))),
+    let (found, fault) = match (merged, opened) {
+        (Ok(found), Ok(Some(_))) => (found, None),
+        (Ok(found), Ok(None)) => (found, Some(Fault::Missing)),
+        (Ok(found), Err(error)) => (found, Some(Fault::Unreadable(error.text))),
+        (Err(error), _) => (Inspection::default(), Some(Fault::Unreadable(error.text))),
     };
     let answered = store.cluster_servers(SERVERS_WAIT);
     if answered.len() >= met.len() {
@@ -152,20 +154,11 @@ fn met_of(info: &ServerInfo) -> ClusterServer {
     ClusterServer { name: name.clone(), version: version.clone(), sync: None }
 }
 
-/// Returns why a bucket cannot be read.
-fn not_readable(opened: StoreResult<bool>) -> Option<Fault> {
-    match opened {
-        Ok(true) => None,
-        Ok(false) => Some(Fault::Missing),
-        Err(error) => Some(Fault::Unreadable(error.text)),
-    }
-}
-
 /// Opens a bucket in a directory, if it exists.
 fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     let mut store = DirStore::new(dir.to_owned(), &args.bucket.name);
-    let fault =
-        not_readable(Ok(open_existing(&mut store, sys::now().after(ANSWER_MAX))?.is_some()));
+    let opened = open_existing(&mut store, sys::now().after(ANSWER_MAX))?;
+    let fault = opened.is_none().then_some(Fault::Missing);
     let text = format!("{}: for agents of this host only", dir.display());
     let finding = match &fault {
         None => Finding::ok("bucket", text),

@@ -19,18 +19,6 @@ pub(super) enum Level {
     Critical,
 }
 
-impl Level {
-    /// Returns the exit status of a plugin of Nagios for it.
-    pub(super) fn status(self) -> u8 {
-        match self {
-            Level::Ok => 0,
-            Level::Warning => 1,
-            Level::Critical => 2,
-            Level::Unknown => 3,
-        }
-    }
-}
-
 display_as_json! { Level }
 
 /// How long requests took.

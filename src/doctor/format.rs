@@ -22,10 +22,15 @@ pub fn not_measured(refusal: &Refusal) -> String {
 }
 
 impl Report {
-    /// Returns the exit status: 0 for fit, 2 for something critical; 1 for a warning if that was
-    /// asked for.
+    /// Returns the exit status of a plugin of Nagios: 0 for fit, 2 for something critical; 1 for a
+    /// warning if that was asked for.
     pub fn status(&self) -> u8 {
-        self.judged().status()
+        match self.judged() {
+            Level::Ok => 0,
+            Level::Warning => 1,
+            Level::Critical => 2,
+            Level::Unknown => NOT_MEASURED,
+        }
     }
 
     /// Returns the level by which the exit status goes.

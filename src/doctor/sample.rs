@@ -136,17 +136,12 @@ pub(super) fn writes(
             };
         }
     });
-    end(bucket, at);
-    samples
-}
-
-/// Has a tombstone follow the last write. Best effort: the next doctor goes on from what is there.
-fn end(bucket: &mut dyn Bucket, at: Option<Revision>) {
-    let by = sys::now().after(ONE_MAX);
     if let Some(at) = at {
-        let content = Content::tombstone();
-        let _ = bucket.write(name::DOCTOR_KEY, Expected::Key(at), &content, Stays::Retired, by);
+        let (end, by) = (Content::tombstone(), sys::now().after(ONE_MAX));
+        // Best effort: the next doctor goes on from what is there.
+        let _ = bucket.write(name::DOCTOR_KEY, Expected::Key(at), &end, Stays::Retired, by);
     }
+    samples
 }
 
 pub(super) fn describe(samples: &Samples) -> String {
