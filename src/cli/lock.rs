@@ -50,10 +50,11 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let limit = settings.parse(Name::Wait, seconds)?;
     let hold = settings.parse(Name::Hold, seconds)?.unwrap_or_default();
     let timing = timing(line)?;
-    let (name, command) = match &line.words[..] {
-        [text] => name_and_command(line, text)?,
-        _ => return Err(usage(NO_NAME.to_owned())),
-    };
+    let [text] = &line.words[..] else { return Err(usage(NO_NAME.to_owned())) };
+    if line.rest.is_empty() && is_number(text) {
+        return Err(usage(format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}")));
+    }
+    let (name, command) = (name(text)?, command(line)?);
     let of_host = || {
         let host = line.environment.host;
         valid_token(host).map_err(|why| settings.usage(Name::Token, &format!("{host:?}: {why}")))
@@ -72,17 +73,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         command,
         level: line.level(),
     })
-}
-
-fn name_and_command(
-    line: &Line<'_>,
-    text: &str,
-) -> Result<(tickets::Name, Vec<OsString>), Refusal> {
-    if line.rest.is_empty() && is_number(text) {
-        let why = format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}");
-        return Err(usage(why));
-    }
-    Ok((name(text)?, command(line)?))
 }
 
 pub(super) fn name(text: &str) -> Result<tickets::Name, Refusal> {
