@@ -27,6 +27,7 @@ use serde::Serialize;
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
+use self::model::SCHEMA;
 pub(crate) use self::model::{
     Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
 };
@@ -233,7 +234,8 @@ impl<'a> Reader<'a> {
             let read_took = sys::now().since(began);
             self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;
         }
-        Ok(Status::new(bucket_name, epoch, self.not_asked.clone(), keys))
+        let (bucket, not_asked) = (bucket_name.clone(), self.not_asked.clone());
+        Ok(Status { schema: SCHEMA, bucket, epoch, not_asked, keys })
     }
 
     /// Asks the agents of these keys, and of those that are named, and adds what they say.

@@ -11,11 +11,11 @@ use crate::core::text::display_as_json;
 use crate::core::{AgentState, AgentStatus, DRIFT_PPM_DEFAULT, Timing};
 
 /// The number of this form. A form that is not an extension of it has another number.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Status {
-    schema: u32,
+    pub(super) schema: u32,
     /// The bucket.
     pub bucket: String,
     /// Its random id; `None` if it does not exist, or nothing has written to it.
@@ -24,18 +24,6 @@ pub(crate) struct Status {
     pub not_asked: Option<String>,
     /// The locks of agents, the locks of commands and scripts, and the leases, in this order.
     pub keys: Vec<KeyStatus>,
-}
-
-impl Status {
-    /// Returns the status of a bucket with these keys.
-    pub(super) fn new(
-        bucket: &str,
-        epoch: Option<String>,
-        not_asked: Option<String>,
-        keys: Vec<KeyStatus>,
-    ) -> Status {
-        Status { schema: SCHEMA, bucket: bucket.to_owned(), epoch, not_asked, keys }
-    }
 }
 
 /// The kind of the users of a name.
