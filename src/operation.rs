@@ -57,8 +57,8 @@ impl Operation<'_> {
     /// Tells why nothing has come of it, and returns that end.
     pub(crate) fn refuse(&self, reasons: &[String]) -> Ended {
         reasons.iter().for_each(|why| self.tell(Level::Warn, why));
-        let not_asked = self.reader.why_not_asked();
-        not_asked.iter().for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));
+        let not_asked = self.reader.not_asked.iter();
+        not_asked.for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));
         (String::new(), LockExit::NotHad as u8)
     }
 

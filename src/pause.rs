@@ -165,7 +165,7 @@ impl Process<'_> {
 
     /// Returns whether this user may ask agents: what they do is not known otherwise.
     fn may_ask(&self) -> bool {
-        self.operation.reader.why_not_asked().is_none()
+        self.operation.reader.not_asked.is_none()
     }
 
     /// Waits until nothing is lacking, for a signal, or until `lacking` breaks off, and tells the

@@ -142,8 +142,8 @@ pub(crate) struct Reader<'a> {
     answered: BTreeSet<Known>,
     /// The largest R of the records that were read last.
     renewal: Duration,
-    /// Why this user may not ask agents, if so.
-    not_asked: Option<String>,
+    /// Why this user may not ask agents what they do, if so.
+    pub(crate) not_asked: Option<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -151,11 +151,6 @@ impl<'a> Reader<'a> {
         let answered = BTreeSet::new();
         let renewal = RENEWAL_UNKNOWN;
         Reader { source, looks: false, answered, renewal, not_asked: None }
-    }
-
-    /// Returns why this user may not ask agents what they do, if so.
-    pub(crate) fn why_not_asked(&self) -> Option<&String> {
-        self.not_asked.as_ref()
     }
 
     /// Returns how long a known agent had to answer the last time.

@@ -207,7 +207,7 @@ impl Process<'_> {
                         false => self.still_runs(chosen)?,
                     };
                     match still_runs {
-                        None => return self.follow_start(chosen, *new, release.held_at()),
+                        None => return self.follow_start(chosen, *new, release.held_at),
                         why => why,
                     }
                 }

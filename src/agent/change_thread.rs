@@ -120,7 +120,7 @@ impl ChangeThread {
         let within = if ends { LAST_RUN_WITHIN } else { self.within };
         let until = sys::now().after(within);
         let prepared = self.commands.prepare_on_change(change, within);
-        let outcome = match Process::spawn(prepared, self.output.writer()) {
+        let outcome = match Process::spawn(prepared, &self.output.writer) {
             Ok(process) => self.wait_for_end(process, until),
             Err(error) => not_run(&error),
         };

@@ -64,7 +64,7 @@ impl HealthCheck {
         let (deadline, killed) = (AtomicU64::default(), Waker::new()?);
         let shared = Arc::new(Shared { deadline, waker: Arc::clone(&waker), killed });
         let (runs, ordered) = bounded(1);
-        let runner = Runner::start(Command::Check, output.writer(), waker, |_process| Ok(()))?;
+        let runner = Runner::start(Command::Check, &output.writer, waker, |_process| Ok(()))?;
         let mut watchdog = Watchdog {
             runner,
             ordered,

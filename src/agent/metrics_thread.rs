@@ -32,7 +32,8 @@ pub(super) struct MetricsHandle {
     orders: NewestSender<Order>,
     /// How often the file is written at least.
     every: Duration,
-    due: Instant,
+    /// When [`MetricsHandle::update`] has something to do.
+    pub(super) due: Instant,
 }
 
 impl MetricsHandle {
@@ -73,11 +74,6 @@ impl MetricsHandle {
             self.due = now.after(self.every);
             self.orders.send(Order::Write(Box::new(self.metrics.clone())));
         }
-    }
-
-    /// Returns when [`MetricsHandle::update`] has something to do.
-    pub(super) fn due(&self) -> Instant {
-        self.due
     }
 
     /// Has the file removed, and waits for the removal, but not for long.

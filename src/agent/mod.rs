@@ -355,7 +355,7 @@ fn wait_for_events(
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
-        let metrics_due = metrics.as_ref().map(MetricsHandle::due);
+        let metrics_due = metrics.as_ref().map(|metrics| metrics.due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
         let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), program.fd()];
@@ -388,7 +388,7 @@ fn wait_for_events(
             return arrived;
         }
         service_manager.keepalive(now);
-        if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due()) {
+        if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due) {
             metrics.update(pump, since, now);
         }
         // The new program is executed after a turn.

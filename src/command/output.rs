@@ -22,8 +22,8 @@ pub struct OutputPipe {
     /// The command.
     pub command: Command,
     reader: PipeReader,
-    /// Kept open, so that the pipe never ends.
-    writer: PipeWriter,
+    /// The writing end, kept open, so that the pipe never ends.
+    pub writer: PipeWriter,
     partial: Vec<u8>,
 }
 
@@ -44,11 +44,6 @@ impl OutputPipe {
         };
         rustix::io::ioctl_fionbio(&reader, true)?;
         Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
-    }
-
-    /// Returns the writing end.
-    pub fn writer(&self) -> &PipeWriter {
-        &self.writer
     }
 
     /// Passes on the output that is there, whole lines of it, but at most `READ_MAX` bytes. Returns

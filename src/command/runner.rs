@@ -188,7 +188,7 @@ mod tests {
         let now = sys::now();
         let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
         let mut output = OutputPipe::new(command, None).expect("a descriptor");
-        let mut process = Process::spawn(commands.prepare(&run, None, now), output.writer())
+        let mut process = Process::spawn(commands.prepare(&run, None, now), &output.writer)
             .expect("it can be run");
         process.release();
         wait(output.as_fd());
@@ -210,7 +210,7 @@ mod tests {
         let waker = Arc::new(Waker::new().expect("a descriptor"));
         let output = OutputPipe::new(Command::Start, None).expect("a descriptor");
         let prepare = |_process: &_| Ok(());
-        let runner = Runner::start(Command::Start, output.writer(), Arc::clone(&waker), prepare);
+        let runner = Runner::start(Command::Start, &output.writer, Arc::clone(&waker), prepare);
         let mut runner = runner.expect("a thread");
         begin(&mut runner);
         wait(waker.as_fd());

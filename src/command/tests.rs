@@ -47,7 +47,7 @@ fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
     let run = Run { command, role: Role::Active, deadline, starting: false, context };
     let mut output = OutputPipe::new(command, None).expect("a descriptor");
     let prepared = commands.prepare(&run, None, deadline);
-    let mut process = Process::spawn(prepared, output.writer()).expect("it can be run");
+    let mut process = Process::spawn(prepared, &output.writer).expect("it can be run");
     process.release();
     sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
     let leads = session_of(process.group) == process.group.to_string();
@@ -103,7 +103,7 @@ fn start_is_killed_with_the_groups_that_it_has_made() {
     let run = Run { command, role: Role::Active, deadline: now, starting: true, context };
     let mut output = OutputPipe::new(command, None).expect("a descriptor");
     let prepared = commands.prepare(&run, None, now);
-    let mut process = Process::spawn(prepared, output.writer()).expect("it can be run");
+    let mut process = Process::spawn(prepared, &output.writer).expect("it can be run");
     process.release();
     let (alarm, until) = (Alarm::new().expect("a descriptor"), Some(now.after(sys::PATIENCE)));
     assert_eq!(alarm.wait([(output.as_fd(), PollFlags::IN)], until).expect("it waits"), [true]);

@@ -47,7 +47,7 @@ impl ServiceCommand {
             // The next guard has to know of a start.
             own_notes.write(fact(command, process))
         };
-        let runner = Runner::start(command, output.writer(), waker, prepare)?;
+        let runner = Runner::start(command, &output.writer, waker, prepare)?;
         Ok(ServiceCommand { output, runner, notes })
     }
 

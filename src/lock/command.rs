@@ -123,8 +123,8 @@ pub(super) struct Children {
     /// The list of them, open from the start: it is needed when the system may have no descriptor
     /// left. None where the kernel has no such list.
     list: Option<File>,
-    /// No child is left but for older ones.
-    are_none: bool,
+    /// No child was left but for older ones when they were reaped last.
+    pub(super) are_none: bool,
     /// All children are sent SIGTERM, also those that come to this process later: the children that
     /// were sent it.
     sent_term: Option<Vec<Pid>>,
@@ -185,11 +185,6 @@ impl Children {
 
     fn has_only_older(&mut self) -> bool {
         !self.older.is_empty() && self.listed().is_some_and(|children| children.is_empty())
-    }
-
-    /// Returns whether none was left when they were reaped last.
-    pub(super) fn are_none(&self) -> bool {
-        self.are_none
     }
 
     /// Sends each SIGTERM, and SIGCONT, without which a stopped one would not get it.

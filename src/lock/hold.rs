@@ -153,7 +153,7 @@ impl<'a> Hold<'a> {
                 return Err(Refusal::system("cannot wait for the command: ")(error));
             }
             self.take_signals();
-            if let Some(signal) = self.job.take_stop() {
+            if let Some(signal) = self.job.stopped_by.take() {
                 self.stop(signal);
             }
             if self.has_ended() {
@@ -170,7 +170,7 @@ impl<'a> Hold<'a> {
     /// Returns when something is due.
     fn next_at(&self) -> Option<Instant> {
         let due = self.lease.as_ref().map(|lease| lease.end.next_at());
-        due.into_iter().chain(self.inspection.at()).min()
+        due.into_iter().chain(self.inspection.at).min()
     }
 
     fn is_lost(&self) -> bool {
@@ -205,7 +205,7 @@ impl<'a> Hold<'a> {
             let group = self.job.group;
             let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();
             events.into_iter().for_each(|event| self.job.note(event));
-            self.nothing_left |= self.front.children.are_none();
+            self.nothing_left |= self.front.children.are_none;
         }
     }
 

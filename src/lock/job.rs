@@ -35,7 +35,7 @@ pub(super) struct Job {
     /// How the leader has ended.
     pub(super) ended: Option<Ending>,
     /// The signal by which the leader was stopped last.
-    stopped_by: Option<i32>,
+    pub(super) stopped_by: Option<i32>,
     terminal: Option<Terminal>,
     /// The command is to have the terminal when this process's group has it.
     wants_terminal: bool,
@@ -86,11 +86,6 @@ impl Job {
             }
             Event::NotStarted(_) | Event::LessLeft | Event::NothingLeft => {}
         }
-    }
-
-    /// Returns the signal by which the leader was stopped, once.
-    pub(super) fn take_stop(&mut self) -> Option<i32> {
-        self.stopped_by.take()
     }
 
     /// Returns whether the leader has ended and nobody is in the group any more.
@@ -211,7 +206,8 @@ impl Job {
 /// When a group is inspected, after the end of its leader.
 #[derive(Default)]
 pub(super) struct Inspection {
-    at: Option<Instant>,
+    /// When it is due; `None` if it was not begun.
+    pub(super) at: Option<Instant>,
     pause: Duration,
     /// The warning that the group is left was logged.
     is_said: bool,
@@ -221,11 +217,6 @@ pub(super) struct Inspection {
 const SAID_AFTER: Duration = Duration::from_millis(500);
 
 impl Inspection {
-    /// Returns when it is due; `None` if it was not begun.
-    pub(super) fn at(&self) -> Option<Instant> {
-        self.at
-    }
-
     /// Returns, once, whether it is to be said now that the group is left.
     pub(super) fn take_is_to_be_said(&mut self) -> bool {
         let is_long = self.pause >= SAID_AFTER;

@@ -266,7 +266,7 @@ impl<'a> Renewer<'a> {
         command.has_led |= events.iter().any(|event| matches!(event, Event::Ended(_)));
         // Before, its group is not empty.
         events.retain(|event| has_led || *event != Event::LessLeft);
-        if self.children.are_none() {
+        if self.children.are_none {
             events.push(Event::NothingLeft);
         }
         for event in events {
@@ -334,7 +334,7 @@ impl<'a> Renewer<'a> {
                 loop {
                     command::send(group, SIGKILL);
                     self.children.reap();
-                    if self.children.are_none() {
+                    if self.children.are_none {
                         return self.stays();
                     }
                     if sys::now() >= until {

@@ -51,7 +51,7 @@ pub struct Client {
     /// The reason why there is no connection.
     reason: String,
     /// The logged refusals that belonged to no request.
-    warned: Vec<String>,
+    pub(crate) warned: Vec<String>,
 }
 
 impl Client {
@@ -94,11 +94,6 @@ impl Client {
     /// Returns the last INFO of the connected server.
     pub fn server(&self) -> Option<&ServerInfo> {
         self.link.as_ref().map(|link| &link.info)
-    }
-
-    /// Returns the logged refusals that belonged to no request.
-    pub fn warned(&self) -> &[String] {
-        &self.warned
     }
 
     /// Subscribes until this connection ends, and ends the subscriptions of these numbers after

@@ -63,7 +63,7 @@ pub(super) fn request(
             }
         };
         for AgentAnswer { key, status } in heard {
-            if !wait.keys().contains(&key) {
+            if !wait.keys.contains(&key) {
                 continue;
             }
             wait.note(&key, &status, sys::now());

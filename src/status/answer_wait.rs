@@ -56,7 +56,8 @@ pub(super) enum Step {
 /// The wait for the answers of the agents of some keys.
 #[derive(Debug)]
 pub(super) struct AnswerWait {
-    keys: BTreeSet<String>,
+    /// The keys whose agents are asked.
+    pub(super) keys: BTreeSet<String>,
     /// Known agents that have not answered.
     silent: BTreeSet<Known>,
     began: Instant,
@@ -91,11 +92,6 @@ impl AnswerWait {
             request_again: REQUEST_AGAIN,
             due: None,
         }
-    }
-
-    /// Returns the keys whose agents are asked.
-    pub(super) fn keys(&self) -> &BTreeSet<String> {
-        &self.keys
     }
 
     pub(super) fn note(&mut self, key: &str, agent: &AgentStatus, now: Instant) {

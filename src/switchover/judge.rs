@@ -74,8 +74,8 @@ impl Renewals {
 /// released is replaced within milliseconds, as a rule before it is read.
 #[derive(Debug)]
 pub(super) struct Release {
-    /// When a read was begun that showed the holder's record.
-    held_at: Instant,
+    /// When a read was begun that showed the holder's record last.
+    pub(super) held_at: Instant,
     /// The released record was read.
     was_read: bool,
     /// The record was not the holder's, and not that of an agent that has taken the lock: what has
@@ -87,11 +87,6 @@ impl Release {
     /// Begins with a read at this instant, which showed the holder's record.
     pub(super) fn new(held_at: Instant) -> Release {
         Release { held_at, was_read: false, was_away: false }
-    }
-
-    /// Returns when a read was begun that showed the holder's record last.
-    pub(super) fn held_at(&self) -> Instant {
-        self.held_at
     }
 
     /// Notes what a read shows that was begun at this instant.

@@ -36,11 +36,11 @@ fn it_is_heard_when_the_leader_stops_and_ends_and_when_nothing_is_left() {
         wait_until("the end of all", || {
             let new = events(&children.reap(), group);
             if matches!(new[..], [Event::Stopped(_)]) {
-                assert!(!children.are_none());
+                assert!(!children.are_none);
                 send(group, libc::SIGCONT);
             }
             heard.extend(new);
-            children.are_none()
+            children.are_none
         });
         let stop = Event::Stopped(libc::SIGSTOP);
         assert_eq!(heard, [stop, Event::Ended(Ending::Status(7)), Event::LessLeft]);
@@ -60,14 +60,14 @@ fn children_from_before_are_neither_waited_for_nor_ended() {
         wait_until("the end of all", || {
             send(group, libc::SIGKILL);
             children.reap();
-            children.are_none()
+            children.are_none
         });
         assert!(is_child(older) && !is_empty(older));
         // A number in a list of another PID namespace is that of a stranger.
         assert!(!is_child(rustix::process::getppid().expect("a parent")));
         send(older, libc::SIGKILL);
         wait_until("its end", || !children.reap().is_empty());
-        assert!(children.are_none());
+        assert!(children.are_none);
     });
 }
 
@@ -80,11 +80,11 @@ fn a_list_that_cannot_be_read_does_not_tell_that_there_are_none() {
         children.older.pop();
         children.list = Some(File::open("/proc").expect("it is there"));
         assert!(children.reap().is_empty());
-        assert!(!children.are_none());
+        assert!(!children.are_none);
         all.into_iter().for_each(|child| send(child, libc::SIGKILL));
         wait_until("the end of all", || {
             children.reap();
-            children.are_none()
+            children.are_none
         });
     });
 }
@@ -100,7 +100,7 @@ fn what_comes_later_is_told_to_end_too_and_each_once() {
         children.terminate();
         wait_until("the end of all", || {
             children.reap();
-            children.are_none()
+            children.are_none
         });
         assert!(is_empty(group));
     });
@@ -117,7 +117,7 @@ fn a_renewer_of_a_lock_inside_is_killed_only_when_it_takes_long() {
         children.kill(until);
         wait_until("the end of all", || {
             children.reap();
-            children.are_none()
+            children.are_none
         });
         assert!(sys::now() >= until);
     });

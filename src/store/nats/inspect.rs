@@ -75,7 +75,7 @@ impl NatsStore {
             ));
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
-        found.warnings.extend(self.client.warned().iter().map(|text| answer::printable(text)));
+        found.warnings.extend(self.client.warned.iter().map(|text| answer::printable(text)));
         Ok(found)
     }
 }

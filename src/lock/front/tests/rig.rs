@@ -316,7 +316,7 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
         while sys::next_signal(&of_children).is_some() {}
         if let Some(group) = group {
             events(&children.reap(), group).into_iter().for_each(tell);
-            children.are_none().then(|| tell(Event::NothingLeft));
+            children.are_none.then(|| tell(Event::NothingLeft));
         }
         while let Some(packet) = next(test.as_fd()) {
             if packet.is_empty() {

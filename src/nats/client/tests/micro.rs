@@ -52,10 +52,10 @@ fn that_a_micro_service_lacks_a_right_is_said_once() {
     let fake = FakeServer::new(vec![Box::new(script("hint.a")), Box::new(script("hint.b"))]);
     let mut client = connected(&fake);
     let said = |client: &mut Client, last: &str| {
-        while !client.warned().iter().any(|it| it.contains(last)) {
+        while !client.warned.iter().any(|it| it.contains(last)) {
             assert_eq!(event_now(client), ClientEvent::Elapsed);
         }
-        client.warned().to_vec()
+        client.warned.to_vec()
     };
     let all = said(&mut client, "hint.a");
     assert_eq!(all.len(), 3, "{all:?}");
