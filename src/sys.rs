@@ -14,6 +14,7 @@ mod until;
 
 use std::array;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -69,6 +70,11 @@ pub fn absolute(path: &Path) -> PathBuf {
     path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// Returns a function that has the text of an error begin with its subject.
+pub fn named(subject: impl Display) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{subject}: {error}"))
+}
+
 /// Returns the kernel's name of this host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -84,8 +90,7 @@ pub fn host_name() -> String {
 /// When the name cannot be read. Then it is not known whether a note is of this boot.
 pub fn boot_id() -> io::Result<String> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{FILE}: {error}"));
-    let text = fs::read_to_string(FILE).map_err(named)?;
+    let text = fs::read_to_string(FILE).map_err(named(FILE))?;
     Ok(text.trim().to_owned())
 }
 
@@ -378,31 +383,6 @@ pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(),
     }
     if mode & forbidden != 0 {
         return Err(format!("{path} is open to others (mode {mode:04o}); chmod go= it"));
-    }
-    Ok(())
-}
-
-/// Checks that only root and this user can replace the entries of a directory, or the target
-/// of a symbolic link. `metadata` is that of `path`.
-///
-/// # Errors
-///
-/// The user or the mode that permits another user to do so.
-fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
-    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
-    if owner != 0 && owner != user_id() {
-        return Err(format!(
-            "{path} belongs to user {owner}, who could replace what is in it; use another \
-             directory, or make it root's or yours"
-        ));
-    }
-    // In a sticky directory no user can replace the files of another. The mode of a symbolic
-    // link permits nothing.
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 && !metadata.is_symlink() {
-        return Err(format!(
-            "{path} is writable by others (mode {mode:04o}), who could replace what is in it; \
-             use another directory, or chmod go-w it"
-        ));
     }
     Ok(())
 }

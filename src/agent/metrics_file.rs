@@ -46,7 +46,7 @@ impl MetricsFile {
     /// The error of the file system, or that the file is another's. The text begins with the path.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let written = self.check_replaceable().and_then(|()| self.replace(text));
-        written.map_err(|error| self.named(error))
+        written.map_err(sys::named(self.path.display()))
     }
 
     /// Checks, without writing, whether this user can write the file of an agent at this path. A
@@ -66,7 +66,7 @@ impl MetricsFile {
             file.check_replaceable()?;
             Ok(rustix::fs::accessat(CWD, dir, needed, AtFlags::EACCESS)?)
         };
-        inspect().map_err(|error| file.named(error))
+        inspect().map_err(sys::named(file.path.display()))
     }
 
     /// Removes the file if it is this agent's.
@@ -109,10 +109,6 @@ impl MetricsFile {
             let _ = fs::remove_file(&self.new_path);
         }
         written
-    }
-
-    fn named(&self, error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
 }
 

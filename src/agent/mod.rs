@@ -250,9 +250,7 @@ fn reap_children_left() {
 /// Checks the required files, so that the error names the missing one.
 fn check_required_files() -> io::Result<()> {
     REQUIRED_FILES.into_iter().try_for_each(|(file, why)| {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{file}, {why}: {error}"));
-        std::fs::metadata(file).map(drop).map_err(named)
+        std::fs::metadata(file).map(drop).map_err(sys::named(format!("{file}, {why}")))
     })?;
     sys::check_proc()
 }

@@ -23,7 +23,7 @@ use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::socket;
-use crate::sys::{self, safe_path};
+use crate::sys::{self, named, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
@@ -118,7 +118,7 @@ impl InstanceDir {
             check_own(own, 0o077)?;
         }
         let dir = File::options().read(true).custom_flags(O_NOFOLLOW | O_DIRECTORY).open(&path);
-        let dir = dir.map_err(named(&path))?;
+        let dir = dir.map_err(named(path.display()))?;
         Ok(InstanceDir { path, dir })
     }
 
@@ -167,7 +167,7 @@ impl InstanceDir {
         match fs::symlink_metadata(&path) {
             Ok(named) => Ok(known(file.metadata()?) == known(named)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(named(&path)(error)),
+            Err(error) => Err(named(path.display())(error)),
         }
     }
 
@@ -175,7 +175,7 @@ impl InstanceDir {
         let path = self.path.join(name);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
-        options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(named(&path))
+        options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(named(path.display()))
     }
 
     /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is there
@@ -192,7 +192,7 @@ impl InstanceDir {
         let path = self.socket();
         // A socket that cannot be removed cannot be listened on.
         let _ = fs::remove_file(&path);
-        socket::listen(&path).map_err(named(&self.path.join(SOCKET)))
+        socket::listen(&path).map_err(named(self.path.join(SOCKET).display()))
     }
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
@@ -255,19 +255,14 @@ impl HeldDir {
     }
 }
 
-/// Returns a function that has the text of an error begin with the path.
-pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
 /// Makes a directory, unless it is there.
 fn make(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named(path))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named(path.display()))
 }
 
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.
 fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path).map_err(named(path))?;
+    let metadata = fs::symlink_metadata(path).map_err(named(path.display()))?;
     sys::check_own(path, &metadata, forbidden).map_err(io::Error::other)
 }
 

@@ -16,7 +16,7 @@ use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::cgroups::Cgroups;
 use super::device::WatchdogDevice;
-use super::instance_dir::{GUARD_LOCK, named};
+use super::instance_dir::GUARD_LOCK;
 use super::note::{Fact, Note, Service};
 use super::note_thread::NoteThread;
 use super::output_rest::OutputRest;
@@ -97,7 +97,7 @@ impl GuardProcess {
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let priority = sys::come_first();
-        let named = |error| named(&dir.join(GUARD_LOCK))(error);
+        let named = |error| sys::named(dir.join(GUARD_LOCK).display())(error);
         let (mut note, previous) = Note::begin(lock).map_err(named)?;
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let own = ServiceCgroup::make(&format!("{PREFIX}{name}"));

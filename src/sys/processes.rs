@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::{raw, start_small_thread};
+use super::{named, raw, start_small_thread};
 
 /// How soon all processes are listed again when one could not be looked at, or has not ended yet;
 /// after the latter the time is longer at each listing.
@@ -133,8 +133,7 @@ fn kill_member(session: Pid, number: i32) -> io::Result<Option<OwnedFd>> {
 ///
 /// When there is no such /proc.
 pub fn check_proc() -> io::Result<()> {
-    let own = fs::read_link("/proc/self")
-        .map_err(|error| io::Error::new(error.kind(), format!("/proc/self: {error}")))?;
+    let own = fs::read_link("/proc/self").map_err(named("/proc/self"))?;
     if own.to_str() == Some(&process::id().to_string()) {
         return Ok(());
     }

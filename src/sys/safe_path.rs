@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::{absolute, check_entries_safe};
+use super::{absolute, named, user_id};
 
 /// More symbolic links on one path than the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -26,9 +26,7 @@ impl From<Unusable> for io::Error {
     fn from(unusable: Unusable) -> io::Error {
         match unusable {
             Unusable::Unsafe(text) => io::Error::other(text),
-            Unusable::Failed(path, error) => {
-                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            }
+            Unusable::Failed(path, error) => named(path.display())(error),
         }
     }
 }
@@ -94,4 +92,29 @@ fn find_or_make(path: &Path) -> Result<Metadata, Unusable> {
         }
         found => found.map_err(failed),
     }
+}
+
+/// Checks that only root and this user can replace the entries of a directory, or the target
+/// of a symbolic link. `metadata` is that of `path`.
+///
+/// # Errors
+///
+/// The user or the mode that permits another user to do so.
+fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
+    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
+    if owner != 0 && owner != user_id() {
+        return Err(format!(
+            "{path} belongs to user {owner}, who could replace what is in it; use another \
+             directory, or make it root's or yours"
+        ));
+    }
+    // In a sticky directory no user can replace the files of another. The mode of a symbolic
+    // link permits nothing.
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 && !metadata.is_symlink() {
+        return Err(format!(
+            "{path} is writable by others (mode {mode:04o}), who could replace what is in it; \
+             use another directory, or chmod go-w it"
+        ));
+    }
+    Ok(())
 }
