@@ -43,7 +43,8 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::folder::{EPOCH, Folder, kind_of};
+use self::folder::{EPOCH, Folder};
+use self::permissions::refused;
 use self::text::Kind;
 use self::watch::Watch;
 use super::{
@@ -98,13 +99,7 @@ impl DirStore {
     /// Returns whether the bucket was made. One that this user may not see is an error.
     fn exists(&self) -> StoreResult<bool> {
         let path = self.base.join(&self.bucket).join(EPOCH);
-        match path.try_exists() {
-            Ok(exists) => Ok(exists),
-            Err(error) => {
-                let text = format!("cannot open {}: {error}", path.display());
-                Err(kind_of(&error).error(text))
-            }
-        }
+        path.try_exists().map_err(|error| refused("open", &path, &error))
     }
 
     /// Replaces a file that is no entry.

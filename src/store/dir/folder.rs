@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::open_private;
+use super::permissions::{open_private, refused};
 use super::sequence::{SEQUENCE, Sequence};
 use super::text::{self, Kind};
 use crate::core::{BucketId, Instant};
@@ -300,7 +300,8 @@ impl Folder {
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.file_path(name));
             return Err(StoreErrorKind::Unreachable.error(format!(
-                "cannot write {path}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}"
+                "cannot write {}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}",
+                path.display()
             )));
         }
         let write = || -> io::Result<File> {
@@ -343,24 +344,19 @@ impl Folder {
     /// Returns the error of operation `what` on the file `name`, or on the folder itself if
     /// `name` is empty.
     pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
-        let error = error.into();
-        kind_of(&error).error(format!("cannot {what} {}: {error}", self.file_path(name)))
+        refused(what, &self.file_path(name), &error.into())
     }
 
     pub(super) fn damaged(&self, name: &str, what: &str) -> StoreError {
-        StoreErrorKind::Unsafe.error(format!("{} {what}", self.file_path(name)))
+        StoreErrorKind::Unsafe.error(format!("{} {what}", self.file_path(name).display()))
     }
 
     pub(super) fn unexpected(&self, name: &str) -> StoreError {
         self.damaged(name, "does not say what it should")
     }
 
-    fn file_path(&self, name: &str) -> String {
-        let path = match name {
-            "" => self.path.clone(),
-            name => self.path.join(name),
-        };
-        path.display().to_string()
+    fn file_path(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.path.clone() } else { self.path.join(name) }
     }
 
     /// Returns whether the bucket was removed or replaced: its content is worth nothing.
@@ -385,15 +381,4 @@ fn id_of(body: &[u8]) -> Option<BucketId> {
     let (epoch, created) = str::from_utf8(body).ok()?.split_once('\n')?;
     let epoch = epoch.strip_prefix("epoch ")?.to_owned();
     Some(BucketId { epoch, created: created.to_owned() })
-}
-
-/// Returns the kind of the error of a system call. A path that is no file or folder of this
-/// program, or on a file system without locks, stays so until a person changes it.
-pub(super) fn kind_of(error: &io::Error) -> StoreErrorKind {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
-        Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)
-        | Some(Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => StoreErrorKind::Unsafe,
-        _ => StoreErrorKind::Unreachable,
-    }
 }

@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use super::folder::kind_of;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 use crate::sys::safe_path::{self, Unusable};
@@ -71,8 +71,20 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     Ok(dir)
 }
 
-fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
+/// Returns the error of operation `what` on a path.
+pub(super) fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
     kind_of(error).error(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// Returns the kind of the error of a system call. A path that is no file or folder of this
+/// program, or on a file system without locks, stays so until a person changes it.
+fn kind_of(error: &io::Error) -> StoreErrorKind {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
+        Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)
+        | Some(Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => StoreErrorKind::Unsafe,
+        _ => StoreErrorKind::Unreachable,
+    }
 }
 
 #[cfg(test)]
