@@ -28,32 +28,27 @@ pub(super) type Aged<T> = (T, Option<Duration>);
 /// Returns the keys of agents with what stands under them: those of entries that an agent has
 /// written, and those that are named.
 pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStatus> {
-    let mut found: BTreeMap<String, Aged<Entry>> = BTreeMap::new();
-    for (entry, age) in entries {
-        found.insert(entry.key.clone(), (entry, age));
-    }
     let is_of_agent = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
-    found.retain(|key, (entry, _)| is_of_agent(entry) || named.contains(key));
+    let is_shown = |(entry, _): &Aged<Entry>| is_of_agent(entry) || named.contains(&entry.key);
+    let shown = entries.into_iter().filter(is_shown);
+    let found: BTreeMap<String, Aged<Entry>> =
+        shown.map(|aged| (aged.0.key.clone(), aged)).collect();
     let seat_of = |key: &str| {
         let (first, number) = key.rsplit_once('.')?;
         let seat = Seat(number.parse().ok()?);
         (found.contains_key(first) && seat.key(first) == key).then(|| (first.to_owned(), seat))
     };
-    let keys: Vec<String> = found.keys().cloned().collect();
-    let mut groups: BTreeMap<String, Vec<(Seat, String)>> = BTreeMap::new();
-    for key in &keys {
+    let mut groups: BTreeMap<String, BTreeMap<Seat, &Aged<Entry>>> = BTreeMap::new();
+    for (key, aged) in &found {
         let (group, seat) = seat_of(key).unwrap_or((key.clone(), Seat(0)));
-        groups.entry(group).or_default().push((seat, key.clone()));
+        groups.entry(group).or_default().insert(seat, aged);
     }
-    let status = |(key, mut seats): (String, Vec<(Seat, String)>)| {
-        seats.sort();
-        seats.dedup();
+    let status = |(key, seats): (String, BTreeMap<Seat, &Aged<Entry>>)| {
         let has_seats = seats.len() > 1;
-        let holder = |(seat, key): &(Seat, String)| {
-            let (entry, age) = found.get(key)?;
-            agent(entry, *age, has_seats.then_some(*seat))
+        let holder = |(seat, (entry, age)): (Seat, &Aged<Entry>)| {
+            agent(entry, *age, has_seats.then_some(seat))
         };
-        let holders = seats.iter().filter_map(holder).collect();
+        let holders = seats.into_iter().filter_map(holder).collect();
         key_status(key, Kind::Agent, holders, Vec::new())
     };
     groups.into_iter().map(status).collect()
