@@ -62,7 +62,8 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let Request { key, level, .. } = request;
-    let reader = Reader::new(source).looking();
+    let mut reader = Reader::new(source);
+    reader.looks = true;
     let mut operation = Operation { key, level: *level, bucket, reader, destination };
     let status = operation.read(is_answered)?;
     let Some(status) = &status else {

@@ -136,8 +136,8 @@ pub(crate) type IsEnough<'a> = &'a dyn Fn(&str, &[KeyStatus]) -> bool;
 /// Reads a bucket as often as a command wants, and asks its agents.
 pub(crate) struct Reader<'a> {
     source: &'a Source,
-    /// Agents that are asked read what operators have requested.
-    looks: bool,
+    /// The agents that are asked read first what operators have requested.
+    pub(crate) looks: bool,
     /// The agents that answered the last time.
     answered: BTreeSet<Known>,
     /// The largest R of the records that were read last.
@@ -156,12 +156,6 @@ impl<'a> Reader<'a> {
     /// Returns how long a known agent had to answer the last time.
     pub(crate) fn longest_wait(&self) -> Duration {
         answer_wait::longest(self.renewal)
-    }
-
-    /// Has the agents that are asked read first what operators have requested.
-    #[must_use]
-    pub(crate) fn looking(self) -> Reader<'a> {
-        Reader { looks: true, ..self }
     }
 
     /// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
