@@ -4,7 +4,7 @@
 //! output. Between deadline and kill the watchdog takes no lock and no memory.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const KILLED_WITHIN: Duration = Duration::from_millis(100);
 /// The main thread's end of the health check.
 pub(super) struct HealthCheck {
     commands: Commands,
-    output: OutputPipe,
+    pub(super) output: OutputPipe,
     runs: Sender<Box<Prepared>>,
     shared: Arc<Shared>,
     /// The outcome of the check was not taken in yet.
@@ -117,16 +117,6 @@ impl HealthCheck {
             // A wait that fails is a short wait.
             let _ = alarm.wait([(self.shared.killed.as_fd(), PollFlags::IN)], Some(until));
         }
-    }
-
-    /// Returns the descriptor that is readable when the check has written something.
-    pub(super) fn output(&self) -> BorrowedFd<'_> {
-        self.output.as_fd()
-    }
-
-    /// Passes on the output of the check.
-    pub(super) fn pass_on(&mut self) {
-        self.output.pass_on(&mut command_output);
     }
 
     /// Passes on the rest of the output of the check, if this event is its end.

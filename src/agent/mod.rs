@@ -59,7 +59,7 @@ use crate::core::{
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
 use crate::guard::{HeldDir, Identity, InstanceDir, note};
-use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked};
+use crate::log::{Destination, LogQueue, command_output, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys::{self, Alarm, PollFlags};
 
@@ -356,7 +356,7 @@ fn wait_for_events(
         let metrics_due = metrics.as_ref().map(|metrics| metrics.due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
-        let fds = [Some(signals.as_fd()), Some(check.output()), guard.fd(), program.fd()];
+        let fds = [Some(signals.as_fd()), Some(check.output.as_fd()), guard.fd(), program.fd()];
         // A kernel that refuses to wait leaves the agent to look at all of them, again and again.
         let ready = inbox.wait(fds, until).unwrap_or([true; 4]);
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;
@@ -373,7 +373,7 @@ fn wait_for_events(
         arrived.extend(inbox.take_all());
         arrived.iter().for_each(|event| check.note(event));
         if check_has_written {
-            check.pass_on();
+            check.output.pass_on(&mut command_output);
         }
         arrived.extend(guard.tend(guard_is_ready, now));
         // The delay is reported whatever has come meanwhile: that this host stood still explains

@@ -32,7 +32,7 @@ pub(crate) fn inspect(
             let alone = Access { servers: vec![server.clone()], ..access.clone() };
             let mut store = connect::nats_store(settings.clone(), alone);
             let inspection = store.inspect(keys, deadline);
-            Inspected { server: server.clone(), info: store.server().cloned(), inspection }
+            Inspected { server: server.clone(), info: store.client.server().cloned(), inspection }
         }
     }))
 }

@@ -86,10 +86,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.stream.tcp.as_fd()
-    }
-
     /// Returns a new subject for a reply. A client that hears the replies to others, and may
     /// publish such, does not know the next subject.
     ///
@@ -289,7 +285,7 @@ impl Link {
     /// load.
     pub(super) fn is_lost(&self, now: Instant, pinged_at: Instant, silence_max: Duration) -> bool {
         let since_ping = now.since(pinged_at) + KERNEL_TICK_MAX;
-        let acknowledged = sys::raw::acknowledged_ago(self.socket());
+        let acknowledged = sys::raw::acknowledged_ago(&self.stream.tcp);
         let is_acknowledged = acknowledged.is_ok_and(|ago| ago <= since_ping);
         now.since(self.received_at) >= silence_max || !is_acknowledged
     }

@@ -41,7 +41,7 @@ use self::open::epoch_of;
 use self::read::read_request;
 use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError, ServerInfo};
+use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError};
 use crate::store::{
     AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
@@ -87,7 +87,7 @@ pub struct NatsSettings {
 
 /// A bucket on NATS servers.
 pub struct NatsStore {
-    client: Client,
+    pub(crate) client: Client,
     settings: NatsSettings,
     /// `KV_<bucket>`.
     stream: String,
@@ -133,11 +133,6 @@ impl NatsStore {
             unanswered_write: None,
             micro: None,
         }
-    }
-
-    /// Returns the description of the connected server, as it has sent it.
-    pub fn server(&self) -> Option<&ServerInfo> {
-        self.client.server()
     }
 
     fn subject_of(&self, key: &str) -> String {

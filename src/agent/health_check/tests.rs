@@ -79,7 +79,7 @@ fn the_end_of_an_agent_waits_until_its_check_was_killed_with_its_group() {
     let (mut check, inbox) = check("sleep 1000 & echo $!; wait");
     assert_eq!(check.run(run(in_ms(1_000_000))), None);
     let alarm = Alarm::new().expect("a descriptor");
-    let written = alarm.wait([(check.output(), PollFlags::IN)], Some(in_patience()));
+    let written = alarm.wait([(check.output.as_fd(), PollFlags::IN)], Some(in_patience()));
     assert_eq!(written.expect("it waits"), [true]);
     let mut number = None;
     check.output.flush(&mut |_, line| {
