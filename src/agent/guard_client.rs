@@ -75,7 +75,7 @@ impl GuardClient {
     pub(super) fn new(dir: HeldDir, settings: Settings) -> io::Result<GuardClient> {
         let (outcome_sender, outcome) = inbox(1)?;
         Ok(GuardClient {
-            connector: Arc::new(Connector::new(dir, settings)),
+            connector: Arc::new(Connector { dir, settings }),
             number: 0,
             state: State::Absent,
             is_attempting: false,
@@ -134,7 +134,7 @@ impl GuardClient {
     /// Returns the number of the guard's process; `None` if no guard is known to be there.
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.state {
-            State::Connected(link) => Some(link.pid),
+            State::Connected(link) => Some(link.guard.pid),
             State::Absent | State::Waiting(_) | State::Connecting(_) | State::Ending(..) => None,
         }
     }
@@ -158,10 +158,10 @@ impl GuardClient {
         if let Some(link) = self.take_link()
             && let Ok(alarm) = Alarm::new()
         {
-            drop(link.socket);
+            drop(link.guard.socket);
             // A guard that takes longer is left to itself, and a wait that fails is a short wait.
             let until = Some(sys::now().after(END_WITHIN));
-            let _ = alarm.wait([(link.process.as_fd(), PollFlags::IN)], until);
+            let _ = alarm.wait([(link.guard.process.as_fd(), PollFlags::IN)], until);
         }
     }
 
@@ -171,8 +171,8 @@ impl GuardClient {
             State::Absent | State::Waiting(_) | State::Connecting(_) => {
                 self.is_attempting.then(|| self.outcome.waker.as_fd())
             }
-            State::Connected(link) => Some(link.socket.as_fd()),
-            State::Ending(link, _) => Some(link.process.as_fd()),
+            State::Connected(link) => Some(link.guard.socket.as_fd()),
+            State::Ending(link, _) => Some(link.guard.process.as_fd()),
         }
     }
 
@@ -241,7 +241,7 @@ impl GuardClient {
         // The descriptors that a guard sends come before its first report.
         for _ in 0..PACKETS_MAX {
             let State::Connected(link) = &mut self.state else { return None };
-            let (packet, file) = next_packet(link.socket.as_fd())?;
+            let (packet, file) = next_packet(link.guard.socket.as_fd())?;
             if packet.is_empty() {
                 // The guard has closed the socket before the kernel tells of its end.
                 let link = self.take_link()?;
@@ -301,9 +301,9 @@ impl GuardClient {
     /// The guard has closed the socket, and has ended or had its time for that.
     fn ended(&mut self) -> Option<Event> {
         let link = self.take_link()?;
-        let has_ended = sys::is_ready(&link.process);
-        let status = reap(&link.process);
-        self.unreaped.push(link.process);
+        let has_ended = sys::is_ready(&link.guard.process);
+        let status = reap(&link.guard.process);
+        self.unreaped.push(link.guard.process);
         // The guard ended before it answered: the previous instance had no more need of it.
         if let Some(messages) = link.unanswered.filter(|_| has_ended) {
             log::info!("the guard that was connected to has ended: another one is started");

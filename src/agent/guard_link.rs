@@ -21,15 +21,12 @@ const SEND_PAUSE: Duration = Duration::from_millis(10);
 
 /// The parts that are needed to connect to a guard or to start one.
 pub(super) struct Connector {
-    dir: HeldDir,
+    pub(super) dir: HeldDir,
     pub(super) settings: Settings,
 }
 
 pub(super) struct Link {
-    pub(super) socket: OwnedFd,
-    pub(super) process: OwnedFd,
-    /// The number of that process, for people.
-    pub(super) pid: Pid,
+    pub(super) guard: RunningGuard,
     /// The guard is of another version and was told to stop the service.
     pub(super) outdated: bool,
     /// The messages to a guard that was connected to and has not answered yet; `None` for another.
@@ -41,10 +38,6 @@ pub(super) struct Link {
 }
 
 impl Connector {
-    pub(super) fn new(dir: HeldDir, settings: Settings) -> Connector {
-        Connector { dir, settings }
-    }
-
     /// Connects to the guard that lives, or starts one; returns the messages that are still to be
     /// sent. The call waits for file systems.
     ///
@@ -91,9 +84,7 @@ impl Connector {
 
 impl Link {
     fn new(guard: RunningGuard, unanswered: Option<Vec<ToGuard>>) -> Link {
-        let RunningGuard { socket, process, pid } = guard;
-        let unsent = VecDeque::new();
-        Link { socket, process, pid, outdated: false, unanswered, unsent, send_at: None }
+        Link { guard, outdated: false, unanswered, unsent: VecDeque::new(), send_at: None }
     }
 
     /// Keeps a message for another guard, should this one end without an answer.
@@ -121,7 +112,7 @@ impl Link {
     pub(super) fn send_unsent(&mut self) -> Result<(), Errno> {
         self.send_at = None;
         while let Some(packet) = self.unsent.front() {
-            match send(self.socket.as_fd(), packet, None) {
+            match send(self.guard.socket.as_fd(), packet, None) {
                 Err(Errno::NOBUFS | Errno::NOMEM) => {
                     self.send_at = Some(sys::now().after(SEND_PAUSE));
                     return Ok(());
@@ -137,8 +128,8 @@ impl Link {
     /// Kills the guard; returns its process, which is to be reaped.
     pub(super) fn kill(self) -> OwnedFd {
         // The call fails when the guard has ended already.
-        let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
-        self.process
+        let _ = rustix::process::pidfd_send_signal(&self.guard.process, Signal::KILL);
+        self.guard.process
     }
 }
 
