@@ -58,13 +58,12 @@ impl Destination {
 
     /// Returns a line of at most 4096 bytes, for any text. `subject` is the key.
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
-        let priority = match level {
-            Level::Error => LOG_ERR,
-            Level::Warn => LOG_WARNING,
-            Level::Info => LOG_INFO,
-            Level::Debug | Level::Trace => LOG_DEBUG,
+        let (priority, mark) = match level {
+            Level::Error => (LOG_ERR, "error: "),
+            Level::Warn => (LOG_WARNING, "warning: "),
+            Level::Info => (LOG_INFO, ""),
+            Level::Debug | Level::Trace => (LOG_DEBUG, "debug: "),
         };
-        let mark = mark(level);
         let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
         self.frame(priority, &format!("{subject}: {mark}{from}{text}"))
     }
@@ -127,16 +126,6 @@ impl Destination {
             SyslogSocket::default().send(&self.frame(LOG_ERR, text));
         }
         *exit
-    }
-}
-
-/// Returns how the text of a line of this level begins.
-fn mark(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error: ",
-        Level::Warn => "warning: ",
-        Level::Info => "",
-        Level::Debug | Level::Trace => "debug: ",
     }
 }
 
