@@ -162,7 +162,8 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         // The store does not know whether there was a ticket before.
         let never = run(site, &["release", "--as", "b", "x"]);
         assert_eq!(never.status, Some(100), "{never:?}");
-        let says = "x: b has no ticket: it had run out, was ended before, or was never had; a has x\n";
+        let says =
+            "x: b has no ticket: it had run out, was ended before, or was never had; a has x\n";
         assert!(never.said.ends_with(says), "{}", never.said);
         assert!(grab(site, "a", &["-n", "x"]).is_had(), "it is kept");
         assert_eq!(release(site, "a", "x"), 0);
