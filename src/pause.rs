@@ -5,9 +5,10 @@
 //! said anything of itself has acknowledged it; otherwise it is withdrawn. The promise does not
 //! depend on it: an agent that does not know of it acts as ever.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -70,8 +71,9 @@ pub fn run(
         return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
     };
     // Until here there is nothing to withdraw.
-    let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
-    let mut process = Process { request, operation, agents: BTreeMap::new(), signals };
+    let is_ended = sys::signals::note_first_ending().map_err(Refusal::system("no signals: "))?;
+    let (agents, twins) = (BTreeMap::new(), BTreeSet::new());
+    let mut process = Process { request, operation, agents, twins, is_ended };
     note(&mut process.agents, status);
     match &request.action {
         Action::Pause { lasts, reason } => {
@@ -93,8 +95,10 @@ struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    /// The signals that end this command.
-    signals: OwnedFd,
+    /// The tokens that two agents had in one read.
+    twins: BTreeSet<String>,
+    /// Whether a signal ends this command.
+    is_ended: Arc<AtomicBool>,
 }
 
 impl Process<'_> {
@@ -175,10 +179,10 @@ impl Process<'_> {
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
     ) -> Result<Vec<String>, Refusal> {
-        let Process { request, operation, agents, signals } = self;
+        let Process { request, operation, agents, twins, is_ended } = self;
         let mut waits_for = Vec::new();
         operation.read_until(request.wait, is_answered, |operation, heard| {
-            if sys::next_signal(&*signals).is_some() {
+            if is_ended.load(Ordering::Relaxed) {
                 return Ok(Some(vec!["ended by a signal".to_owned()]));
             }
             let lacks = match heard.status {
@@ -186,7 +190,11 @@ impl Process<'_> {
                     status.iter().for_each(|status| note(agents, status));
                     match lacking(status.as_ref(), agents) {
                         ControlFlow::Break(lacks) => return Ok(Some(lacks)),
-                        ControlFlow::Continue(lacks) => lacks,
+                        ControlFlow::Continue(lacks) => {
+                            let new = status.iter().flat_map(KeyStatus::twins);
+                            twins.extend(new.map(|(token, _)| token.to_owned()));
+                            lacks.into_iter().chain(twins.iter().map(of_twins)).collect()
+                        }
                     }
                 }
                 // A server may be restarted meanwhile.
@@ -358,7 +366,7 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         format!("{}: {why}", holder.token)
     };
     let silent = silent.chain(silent_holders(status, agents).map(of_holder));
-    silent.chain(dead_holders(status, agents)).chain(twins(status)).collect()
+    silent.chain(dead_holders(status, agents)).collect()
 }
 
 /// Returns a line for each lock of an earlier instance of an agent: its guard may live, and begin
@@ -372,12 +380,10 @@ fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<It
     dead.map(|holder| format!("{}: the lock of its earlier instance has not run out", holder.token))
 }
 
-/// Returns a line for each token of two agents. The acknowledgement of one of them says nothing of
-/// the other.
-fn twins(status: Option<&KeyStatus>) -> impl Iterator<Item = String> {
-    let of_twins =
-        |token: &str| format!("{token}: two agents have this token; give each its own --token");
-    status.into_iter().flat_map(KeyStatus::twins).map(move |(token, _)| of_twins(token))
+/// Returns the line for the token of two agents. The acknowledgement of one of them says nothing of
+/// the other, which may answer too late for one read.
+fn of_twins(token: &String) -> String {
+    format!("{token}: two agents have this token; give each its own --token")
 }
 
 /// Returns the holders that say nothing of themselves.
@@ -408,7 +414,7 @@ fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         let until = until.map(|left| format!("; its lock runs out in {}", Ms(left)));
         format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
     };
-    paused.chain(silent_holders(status, agents).map(of_holder)).chain(twins(status)).collect()
+    paused.chain(silent_holders(status, agents).map(of_holder)).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
@@ -36,7 +37,8 @@ fn fault(text: &str) -> Option<String> {
     }
     for quote in ['\'', '"'] {
         let inner = text.strip_prefix(quote).and_then(|it| it.strip_suffix(quote));
-        if inner.is_some_and(|it| it.contains(char::is_whitespace) && !it.contains(quote)) {
+        let is_program = |word: &str| word.contains([quote, '$', '`']) || Path::new(word).exists();
+        if inner.is_some_and(|word| word.contains(char::is_whitespace) && !is_program(word)) {
             return Some(format!("{text} is one word for the shell; write it without the quotes"));
         }
     }
@@ -88,6 +90,9 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_executed_is_told() {
         let chmod = "/etc/passwd cannot be executed; chmod 755 it";
+        let folder = std::env::temp_dir().join(format!("putex check {}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let spaced = format!("'{}'", folder.display());
         for (command, says) in [
             ("/bin/sh -c true", None),
             ("true", None),
@@ -99,6 +104,8 @@ mod tests {
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
             ("'a b' 'c d'", None),
+            ("\"$HOME/a b\"", None),
+            (&spaced, None),
             ("'a b'", Some("'a b' is one word for the shell; write it without the quotes")),
             ("$HOME/start", None),
         ] {

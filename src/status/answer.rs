@@ -31,8 +31,8 @@ impl Question {
         };
         match self {
             Question::Held => is_held,
-            Question::Free if status.is_some_and(|it| it.kind != Kind::Lock) => !is_held,
-            Question::Free => !all.iter().any(|it| it.kind == Kind::Lock && is_held_one(it)),
+            Question::Free if status.is_some_and(|it| it.kind == Kind::Agent) => !is_held,
+            Question::Free => !is_held && !all.iter().any(is_held_one),
             Question::Paused => status.is_some_and(|status| status.paused.is_some()),
             Question::Holder(token) => is_held && of(token).next().is_some(),
             Question::Active(token) => {

@@ -42,6 +42,26 @@ pub fn end_first_process() -> io::Result<()> {
     })
 }
 
+/// Has the first signal that ends a command set a flag, which is returned: the command has
+/// something to undo. The second one ends this process. A signal that is ignored stays ignored.
+///
+/// # Errors
+///
+/// If the system refuses a handler.
+pub fn note_first_ending() -> io::Result<Arc<AtomicBool>> {
+    let noted = Arc::new(AtomicBool::new(false));
+    ending().try_for_each(|signal| {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&noted))?;
+        flag::register(signal, Arc::clone(&noted)).map(drop)
+    })?;
+    Ok(noted)
+}
+
+/// Returns the signals that end a command, but for those that are ignored.
+fn ending() -> impl Iterator<Item = i32> {
+    [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal))
+}
+
 /// Takes over the signals that end a command, but for those that are ignored: the command has
 /// something to undo. Called before any thread is started.
 ///
@@ -49,6 +69,5 @@ pub fn end_first_process() -> io::Result<()> {
 ///
 /// If the system has no descriptor to give.
 pub fn take_ending() -> io::Result<OwnedFd> {
-    let taken = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal));
-    raw::take_signals(&taken.collect::<Vec<_>>())
+    raw::take_signals(&ending().collect::<Vec<_>>())
 }

@@ -162,8 +162,7 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         // The store does not know whether there was a ticket before.
         let never = run(site, &["release", "--as", "b", "x"]);
         assert_eq!(never.status, Some(100), "{never:?}");
-        let says =
-            "x: b has no ticket: it had run out, was ended before, or was never had; a has x\n";
+        let says = "was ended before, or was never had; a has a ticket for x\n";
         assert!(never.said.ends_with(says), "{}", never.said);
         assert!(grab(site, "a", &["-n", "x"]).is_had(), "it is kept");
         assert_eq!(release(site, "a", "x"), 0);
@@ -185,12 +184,12 @@ fn names_and_modes_exclude_each_other_as_those_of_a_command_do() {
             let all = [&["grab", "--as", "c"], words].concat();
             let refused = run(site, &all);
             assert_eq!(refused.status, Some(64), "{refused:?}");
-            let says = "c has db/users: it would wait for itself; release that first";
+            let says = "c has a ticket for db/users: it would wait for itself; release that first";
             assert!(refused.said.contains(says), "{}", refused.said);
         }
         let hint = run(site, &["release", "--as", "c", "db"]);
         assert_eq!(hint.status, Some(100));
-        assert!(hint.said.contains("was never had; c has db/users"), "{}", hint.said);
+        assert!(hint.said.contains("was never had; c has a ticket for db/users"), "{}", hint.said);
         assert_eq!(release(site, "c", "db/users"), 0);
     });
 }
@@ -268,7 +267,7 @@ fn a_lock_is_taken_away_from_the_holder_that_is_named_and_from_nobody_else() {
             |who: &str| run(site, &["release", "--as", "me", "--force", "--holder", who, "x"]);
         let wrong = by_force("h2");
         assert_eq!((wrong.status, wrong.shown.as_str()), (Some(75), ""));
-        assert!(wrong.said.contains("x: not broken: h1 has x"), "{}", wrong.said);
+        assert!(wrong.said.contains("x: not broken: h1 has a ticket for x"), "{}", wrong.said);
         let broken = by_force("h1");
         let says = format!("broke x term={term} mode=exclusive holder=h1\n");
         assert_eq!((broken.status, broken.shown), (Some(0), says), "{}", broken.said);

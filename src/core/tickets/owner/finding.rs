@@ -68,7 +68,7 @@ fn longest(tickets: &[StoredTicket]) -> Duration {
 /// Describes another ticket of the requester.
 pub fn of_requester(other: &StoredTicket) -> String {
     match &other.ticket {
-        Ok(ticket) => format!("{} has {}", other.describe(), ticket.name),
+        Ok(ticket) => format!("{} has a ticket for {}", other.describe(), ticket.name),
         Err(_) => other.describe(),
     }
 }

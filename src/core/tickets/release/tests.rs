@@ -110,12 +110,12 @@ fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
     let mut of_another = standing(3, 5, "two", "a");
     of_another.ticket = Ok(Ticket { incarnation: Incarnation(2), ..ticket("two", "a") });
     list(&mut never, &[of_another]);
-    for (releaser, other) in [(&removed, None), (&never, Some("two has a"))] {
+    for (releaser, other) in [(&removed, None), (&never, Some("two has a ticket for a"))] {
         assert_eq!(releaser.ended(), Some(&Released::Absent(other.map(str::to_owned))));
     }
     let mut with_others = own();
     list(&mut with_others, &[standing(3, 4, "one", "a/x"), standing(5, 5, "one", "z")]);
-    let due = Released::Absent(Some("one has a/x".to_owned()));
+    let due = Released::Absent(Some("one has a ticket for a/x".to_owned()));
     assert_eq!(with_others.ended(), Some(&due));
 }
 
@@ -189,7 +189,7 @@ fn nothing_is_broken_of_another_holder_who_is_named() {
     let mut releaser = of(Whose::OfHolder("one".to_owned()));
     let two = [standing(4, 14, "two", "a"), standing(5, 15, "three", "a")];
     list(&mut releaser, &two);
-    assert_eq!(releaser.ended(), Some(&Released::NotHeldBy("two has a".to_owned())));
+    assert_eq!(releaser.ended(), Some(&Released::NotHeldBy("two has a ticket for a".to_owned())));
     let mut releaser = of(Whose::OfHolder("one".to_owned()));
     list(&mut releaser, &[standing(4, 14, "one", "z")]);
     assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
