@@ -152,8 +152,16 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     );
     let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
     assert_eq!(ended, Some(75));
-    agent.signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
+    // The second one is for who does not want to wait.
+    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
+    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    assert!(said.next().is_some());
+    [Signal::INT, Signal::TERM].into_iter().for_each(|each| signal(pause.id(), each));
+    let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
+    assert!(matches!(ended, Some(130 | 143)), "{ended:?}");
+    agent.signal(Signal::CONT);
+    assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(0));
 }
 
 /// The command of the first operator waited on, and said in the end that all had acknowledged the
