@@ -105,7 +105,7 @@ fn in_a_directory_a_lock_is_broken_unless_a_process_has_it() {
         let says = "x: not broken: a process of putex lock has the ticket of h1; end that process";
         assert!(refused.said.contains(says), "{}", refused.said);
         assert_eq!(refused.said.lines().count(), 1, "{}", refused.said);
-        assert!(by_force("h2").said.contains("x: not broken: h1 has x"));
+        assert!(by_force("h2").said.contains("x: not broken: h1 has a ticket for x"));
         let waits = grab(site, "script", &["x"]);
         assert_eq!(waits.ahead, 1);
         lock.end();
