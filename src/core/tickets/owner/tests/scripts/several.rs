@@ -228,3 +228,13 @@ fn a_loop_of_attempts_has_the_lock_at_last_where_the_clock_has_a_name() {
         }
     }
 }
+
+/// The next ticket, behind others, would say that it was granted.
+#[test]
+fn a_ticket_that_is_begun_anew_was_not_granted() {
+    let (owner, begin) = opened();
+    let mut owner = owner.for_script(false);
+    owner.ticket.is_granted = true;
+    owner.gone("its ticket was removed", begin);
+    assert!(!owner.ticket().is_granted);
+}
