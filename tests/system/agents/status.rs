@@ -5,7 +5,8 @@ mod pause;
 pub(crate) mod schema;
 mod switchover;
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -43,6 +44,13 @@ impl Site {
 
     fn run(&self, words: &[&str]) -> Run {
         self.sandbox.run(&mut self.command(words))
+    }
+
+    /// Starts a command; returns it with the lines that it says.
+    fn begin(&self, words: &[&str]) -> (Child, Lines<BufReader<ChildStderr>>) {
+        let mut child = self.command(words).stderr(Stdio::piped()).spawn().expect("it can be run");
+        let said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        (child, said)
     }
 
     /// Starts an agent whose service is nothing, with R 500 ms and T 1.5 s.

@@ -1,8 +1,6 @@
 //! A pause whose write comes late, one that the store has lost, and one that a signal withdraws.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use putex::core::{Instant, Revision, Written};
@@ -132,6 +130,9 @@ fn a_pause_whose_hint_is_lost_is_observed_by_an_agent_that_hears_of_the_release(
     assert!(!log.contains("the service runs here"), "{log}");
 }
 
+/// A pause that is waited for until the test ends.
+const WORDS: [&str; 7] = ["pause", "-v", "--for", "1h", "-w", "10m", "web"];
+
 /// The command ended without a word, and the pause was in effect later.
 #[test]
 fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
@@ -139,9 +140,7 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     let agent = site.agent_of_r("3s", ["true", "true"], "h1", &["--key", "web"]);
     agent.wait_for_any(&["the service runs here"]);
     agent.signal(Signal::STOP);
-    let words = ["pause", "-v", "--for", "1h", "-w", "10m", "web"];
-    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
-    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    let (mut pause, mut said) = site.begin(&WORDS);
     let mut next = || said.next().expect("a line").expect("it is text");
     let waits = next();
     assert!(waits.starts_with("putex: web: waiting: h1: holds the lock and does not"), "{waits}");
@@ -154,8 +153,7 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     assert_eq!(ended, Some(75));
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
     // The second one is for who does not want to wait.
-    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
-    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    let (mut pause, mut said) = site.begin(&WORDS);
     assert!(said.next().is_some());
     [Signal::INT, Signal::TERM].into_iter().for_each(|each| signal(pause.id(), each));
     let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
@@ -172,9 +170,7 @@ fn a_pause_that_another_operator_has_ended_is_not_acknowledged() {
     let agent = site.agent_of_r("3s", ["true", "true"], "h1", &["--key", "web"]);
     agent.wait_for_any(&["the service runs here"]);
     agent.signal(Signal::KILL);
-    let words = ["pause", "-v", "--for", "1h", "-w", "10m", "web"];
-    let mut pause = site.command(&words).stderr(Stdio::piped()).spawn().expect("it can be run");
-    let mut said = BufReader::new(pause.stderr.take().expect("a pipe")).lines();
+    let (mut pause, mut said) = site.begin(&WORDS);
     let mut next = || said.next().expect("a line").expect("it is text");
     assert!(next().starts_with("putex: web: waiting: h1: holds the lock and does not"));
     site.run(&["resume", "-w", "1", "web"]);

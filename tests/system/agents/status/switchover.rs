@@ -1,7 +1,6 @@
 //! When `putex switchover` says that it has succeeded, and what it says otherwise.
 
-use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -62,14 +61,6 @@ fn frozen_holder_and_candidate(site: &Site) -> [Agent; 2] {
     [first, second]
 }
 
-/// Starts a switchover; returns it with the lines that it says.
-fn begin_switchover(site: &Site) -> (Child, Lines<BufReader<ChildStderr>>) {
-    let mut command = site.command(&["switchover", "-v", "web"]);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("it can be run");
-    let said = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    (child, said)
-}
-
 /// The request was written after the signal, and the holder followed it.
 #[test]
 fn after_a_signal_nothing_is_requested() {
@@ -79,7 +70,7 @@ fn after_a_signal_nothing_is_requested() {
     first.signal(Signal::CONT);
     // No agent answers that can have it.
     second.signal(Signal::STOP);
-    let (mut child, said) = begin_switchover(&site);
+    let (mut child, said) = site.begin(&["switchover", "-v", "web"]);
     let descriptors = format!("/proc/{}/fd", child.id());
     let takes_signals = || {
         let all = std::fs::read_dir(&descriptors).expect("it runs").flatten();
@@ -103,7 +94,7 @@ fn a_signal_withdraws_the_request() {
     let Some(server) = server() else { return };
     let site = Site::on(&server);
     let [first, _second] = frozen_holder_and_candidate(&site);
-    let (mut child, mut said) = begin_switchover(&site);
+    let (mut child, mut said) = site.begin(&["switchover", "-v", "web"]);
     let mut next = || said.next().expect("a line").expect("it is text");
     assert!(next().starts_with("putex: web: h1 is to give it to h2; "));
     signal(child.id(), Signal::INT);
@@ -152,7 +143,7 @@ fn after_a_second_signal_it_says_that_the_result_is_not_known() {
     let Some(server) = server() else { return };
     let site = Site::on(&server);
     let [first, _second] = frozen_holder_and_candidate(&site);
-    let (mut child, mut said) = begin_switchover(&site);
+    let (mut child, mut said) = site.begin(&["switchover", "-v", "web"]);
     let mut line_with = |text: &str| {
         let lines = said.by_ref().map(|line| line.expect("it is text"));
         lines.into_iter().find(|line| line.contains(text)).expect("a line")
@@ -187,7 +178,7 @@ fn a_second_signal_during_start_ends_the_wait_for_it() {
     for file in [&slow, &starts] {
         std::fs::write(file, "").expect("a file");
     }
-    let (mut child, said) = begin_switchover(&site);
+    let (mut child, said) = site.begin(&["switchover", "-v", "web"]);
     let mut said = said.map(|line| line.expect("it is text"));
     let mut line_with = |text: &str| said.find(|line| line.contains(text)).expect("a line");
     until_true("stop", || stops.exists());
