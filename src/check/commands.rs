@@ -91,7 +91,7 @@ mod tests {
     fn a_file_that_cannot_be_executed_is_told() {
         let chmod = "/etc/passwd cannot be executed; chmod 755 it";
         let folder = std::env::temp_dir().join(format!("putex check {}", std::process::id()));
-        fs::create_dir(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("a folder");
         let spaced = format!("'{}'", folder.display());
         for (command, says) in [
             ("/bin/sh -c true", None),
@@ -111,5 +111,6 @@ mod tests {
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");
         }
+        fs::remove_dir(&folder).expect("it is there");
     }
 }
