@@ -226,18 +226,22 @@ impl StoredTicket {
 
     /// Returns whether the last write of the ticket is older than its lifetime at this time.
     pub fn is_overdue(&self, at: Option<StoreTime>) -> bool {
-        let lifetime = self.ticket.as_ref().ok().map(|ticket| ticket.lifetime);
-        let until = self.stored_at.zip(lifetime).map(|(at, lifetime)| at.after(lifetime));
-        until.zip(at).is_some_and(|(until, at)| at >= until)
+        self.is_older_than(|lifetime| lifetime, at)
     }
 
     /// Returns whether the ticket has run out by the clock of each server: of two, one may be ahead
     /// by [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN) and the lifetime of the ticket.
     pub fn has_run_out_everywhere(&self, at: Option<StoreTime>) -> bool {
+        self.is_older_than(marker_time, at)
+    }
+
+    /// Returns whether the last write is older than `age`, a function of the lifetime, at this
+    /// time; `false` where one of them is not known.
+    fn is_older_than(&self, age: impl Fn(Duration) -> Duration, at: Option<StoreTime>) -> bool {
         let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
             return false;
         };
-        at >= stored_at.after(marker_time(ticket.lifetime))
+        at >= stored_at.after(age(ticket.lifetime))
     }
 
     /// Returns whether the ticket had ended, and was restored by a server that was killed: a later
