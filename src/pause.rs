@@ -187,12 +187,13 @@ impl Process<'_> {
             }
             let lacks = match heard.status {
                 Ok(status) => {
-                    status.iter().for_each(|status| note(agents, status));
+                    if let Some(status) = &status {
+                        note(agents, status);
+                        twins.extend(status.twins().into_keys().map(str::to_owned));
+                    }
                     match lacking(status.as_ref(), agents) {
                         ControlFlow::Break(lacks) => return Ok(Some(lacks)),
                         ControlFlow::Continue(lacks) => {
-                            let new = status.iter().flat_map(KeyStatus::twins);
-                            twins.extend(new.map(|(token, _)| token.to_owned()));
                             lacks.into_iter().chain(twins.iter().map(of_twins)).collect()
                         }
                     }
