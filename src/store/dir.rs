@@ -96,10 +96,15 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
-    /// Returns whether the bucket was made. One that this user may not see is an error.
+    /// Returns whether the bucket was made. One that this user may not see is an error, and a place
+    /// where it may not be made.
     fn exists(&self) -> StoreResult<bool> {
         let path = self.base.join(&self.bucket).join(EPOCH);
-        path.try_exists().map_err(|error| refused("open", &path, &error))
+        let exists = path.try_exists().map_err(|error| refused("open", &path, &error))?;
+        if !exists {
+            permissions::check_place(&self.base)?;
+        }
+        Ok(exists)
     }
 
     /// Replaces a file that is no entry.

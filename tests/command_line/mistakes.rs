@@ -2,6 +2,9 @@
 //! options is in the tests of `src/cli`; here are those of each kind, and those that only a server
 //! shows.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::config::run::Run;
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
@@ -102,6 +105,28 @@ fn a_lock_in_a_directory_is_not_made_below_a_mistyped_path() {
     assert_eq!(run.status, Some(78), "{run:?}");
     let says = format!("{} does not exist; make it first", sandbox.join("none").display());
     assert!(run.said.contains(&says) && !sandbox.join("none").exists(), "{run:?}");
+}
+
+/// The check said that all is right, and the agent was refused.
+#[test]
+fn a_check_refuses_a_directory_that_an_agent_would_refuse() {
+    let sandbox = Sandbox::new("place");
+    let shared = sandbox.join("shared");
+    fs::create_dir(&shared).expect("it is new");
+    fs::set_permissions(&shared, Permissions::from_mode(0o777)).expect("to change it");
+    for (dir, says) in [
+        (shared.clone(), "is writable by others (mode 0777)"),
+        (shared.join("locks"), "is writable by others (mode 0777)"),
+        (sandbox.join("none/locks"), "does not exist; make it first"),
+    ] {
+        let dir = dir.display().to_string();
+        let of_agent = ["--key", "web", "--start", "true", "--stop", "true"];
+        let words = ["check", "--connect", "-q", "--dir", &dir].into_iter().chain(of_agent);
+        let run = Run::of(&words.collect::<Vec<_>>(), &[]);
+        assert_eq!(run.status, Some(78), "{run:?}");
+        assert!(run.said.contains(says), "{run:?}");
+    }
+    assert_eq!(fs::read_dir(&shared).expect("it is there").count(), 0);
 }
 
 #[test]

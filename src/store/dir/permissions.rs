@@ -23,6 +23,18 @@ const LOCAL_FILE_SYSTEMS: [u64; 18] = [
     0x7366746e,
 ];
 
+/// Checks that a bucket may be made in the folder `base`: that this folder, or where it does not
+/// exist the folder above it, exists and cannot be replaced. Makes nothing.
+///
+/// # Errors
+///
+/// As those of [`open_private`].
+pub(super) fn check_place(base: &Path) -> StoreResult<()> {
+    check_above(base)?;
+    let exists = matches!(base.try_exists(), Ok(true));
+    base.parent().filter(|_| !exists).map_or_else(|| make_safe(base), make_safe)
+}
+
 /// Opens the folder at `path`; creates it and `base` when they do not exist, but no folder above
 /// `base`: a mistyped path must not be a lock that nobody else has.
 ///
@@ -33,16 +45,8 @@ const LOCAL_FILE_SYSTEMS: [u64; 18] = [
 /// [`StoreErrorKind::Unsafe`] if other users could write to one of them, or replace a directory
 /// above them.
 pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
-    let above = base.parent().filter(|above| matches!(above.try_exists(), Ok(false)));
-    if let Some(above) = above {
-        let (above, base) = (above.display(), base.display());
-        let text = format!("{base}: {above} does not exist; make it first, or correct the path");
-        return Err(StoreErrorKind::Unsafe.error(text));
-    }
-    safe_path::make_dir(base).map_err(|unusable| match unusable {
-        Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
-        Unusable::Failed(at, error) => refused("make or check", &at, &error),
-    })?;
+    check_above(base)?;
+    make_safe(base)?;
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let opened = match open() {
@@ -69,6 +73,24 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
         )));
     }
     Ok(dir)
+}
+
+/// Checks that the folder above `base` exists.
+fn check_above(base: &Path) -> StoreResult<()> {
+    let Some(above) = base.parent().filter(|above| matches!(above.try_exists(), Ok(false))) else {
+        return Ok(());
+    };
+    let (above, base) = (above.display(), base.display());
+    let text = format!("{base}: {above} does not exist; make it first, or correct the path");
+    Err(StoreErrorKind::Unsafe.error(text))
+}
+
+/// Makes a folder unless it exists, and checks that nobody else can replace it.
+fn make_safe(path: &Path) -> StoreResult<()> {
+    safe_path::make_dir(path).map_err(|unusable| match unusable {
+        Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
+        Unusable::Failed(at, error) => refused("make or check", &at, &error),
+    })
 }
 
 /// Returns the error of operation `what` on a path.
