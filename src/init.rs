@@ -6,23 +6,33 @@
 
 use crate::core::REACH_MAX;
 use crate::core::tickets::grab::LIFETIME_MAX;
-use crate::exit::Refusal;
+use crate::exit::{Exit, Refusal};
+use crate::nats::bucket::too_few_replicas;
 use crate::operation::{self, WriteEnd};
 use crate::store::name::MARK_KEY;
 use crate::store::{Bucket, FirstKeys, mark, open_or_make};
 use crate::sys;
 
-/// Makes the bucket of this name unless it exists, and marks it as one for which no older one was
-/// lost. Returns what to print.
+/// Makes the bucket of this name, with this number of replicas, unless it exists, and marks it as
+/// one for which no older one was lost. Returns what to print.
 ///
 /// # Errors
 ///
-/// Why the bucket cannot be used, or why it may not be marked.
-pub fn run(bucket: &mut dyn Bucket, name: &str, is_local: bool) -> Result<String, Refusal> {
+/// Why the bucket cannot be used, or why it may not be marked. One that exists with fewer replicas
+/// is not marked.
+pub fn run(
+    bucket: &mut dyn Bucket,
+    name: &str,
+    replicas: u32,
+    is_local: bool,
+) -> Result<String, Refusal> {
     let none = FirstKeys::read(&[]);
     let (info, _) = open_or_make(bucket, none, sys::now().after(REACH_MAX))?;
     // A directory ends with its host: what is in it is as old as the boot at most.
     if !is_local {
+        if let Some(why) = too_few_replicas(name, info.replicas, replicas) {
+            return Err(Refusal::new(Exit::Unsafe, why));
+        }
         let may = "the mark of the bucket may be missing";
         let mut mark_it = || {
             operation::write(bucket, MARK_KEY, may, REACH_MAX, |found| {

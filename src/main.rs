@@ -172,7 +172,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
             lease::run(request, store, is_local, &source.base, destination)?
         }
         (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, destination)?,
-        (Request::Init, _) => (init::run(&mut *store()?, name, is_local)?, 0),
+        (Request::Init, _) => (init::run(&mut *store()?, name, bucket.replicas, is_local)?, 0),
         (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {
             let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;

@@ -70,6 +70,16 @@ pub struct SafeBucket {
     pub remarks: Vec<String>,
 }
 
+/// Returns the fault of a bucket with fewer replicas than were asked for.
+pub fn too_few_replicas(bucket: &str, have: u32, wanted: u32) -> Option<String> {
+    (have < wanted).then(|| {
+        format!(
+            "bucket {bucket}: it has {have} of the {wanted} replicas that were asked for, and is \
+             not changed; to change that: nats stream edit KV_{bucket} --replicas {wanted}"
+        )
+    })
+}
+
 /// Returns the body of the request to create `bucket`. A server before [`LOCKS_SINCE`] does not
 /// know `allow_msg_ttl`, and ignores it.
 pub fn create(bucket: &str, replicas: u32) -> String {

@@ -101,12 +101,7 @@ impl NatsStore {
             return Err(self.too_old(bucket::LOCKS_SINCE, LOCKS_NEED));
         }
         let have = found.replicas;
-        if have < *wanted {
-            found.remarks.push(format!(
-                "bucket {bucket}: it has {have} of the {wanted} replicas that were asked for, and \
-                 is not changed; to change that: nats stream edit KV_{bucket} --replicas {wanted}"
-            ));
-        }
+        found.remarks.extend(bucket::too_few_replicas(bucket, have, *wanted));
         found.remarks.extend(self.hazards(have, info.cluster.as_ref()));
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),

@@ -245,6 +245,10 @@ fn after_putex_init_no_first_lock_or_lease_waits() {
         let first = run(&site, words);
         assert_eq!((first.status, &*first.said), (Some(0), ""), "{words:?}: {first:?}");
     }
+    // A user who asks for replicas relies on them, and the bucket has one.
+    let few = run(&site, &["init", "--replicas", "3"]);
+    assert_eq!((few.status, &*few.shown), (Some(78), ""), "{few:?}");
+    assert!(few.said.contains("bucket putex: it has 1 of the 3 replicas"), "{few:?}");
     expect_no_processes(&site);
 }
 
