@@ -9,7 +9,7 @@ use super::{AgentArgs, BucketArgs, Location, Request};
 use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
-use crate::exit::Refusal;
+use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -180,7 +180,9 @@ pub(crate) fn usable(
     counts: impl Fn(&StoreError) -> bool,
 ) -> Result<Location, Refusal> {
     let fault = location.faults().into_iter().find(counts);
-    fault.map_or_else(|| Ok(location.clone()), |fault| Err(fault.into()))
+    // Only an agent waits for a file that is missing.
+    let refusal = fault.map(|fault| Refusal::new(Exit::Unsafe, fault.text));
+    refusal.map_or_else(|| Ok(location.clone()), Err)
 }
 
 /// Returns the store for an agent, not yet opened.
