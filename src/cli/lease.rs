@@ -6,7 +6,7 @@ use super::line::Line;
 use super::lock::refuse_name;
 use super::settings::Settings;
 use super::table::{Name, nearest};
-use super::value::{drift_ppm, long_time, seconds};
+use super::value::{drift_ppm, seconds, time_within};
 use super::{unexpected, usage};
 use crate::core::Percent;
 use crate::core::lease::LeaseTask;
@@ -136,10 +136,8 @@ fn drift(settings: &Settings) -> Result<u32, Refusal> {
 
 /// Returns the time for which a lease is asked for; `usual` is a line with one.
 fn at_least(settings: &Settings, usual: &str) -> Result<Duration, Refusal> {
-    let time = settings.value(Name::LeaseFor, usual, long_time)?;
-    let why = "write 1s to 75m; whoever needs a lease for longer extends it";
-    let is_right = (FOR_MIN..=FOR_MAX).contains(&time);
-    is_right.then_some(time).ok_or_else(|| settings.usage(Name::LeaseFor, why))
+    let bounds = "write 1s to 75m; whoever needs a lease for longer extends it";
+    settings.value(Name::LeaseFor, usual, time_within(FOR_MIN..=FOR_MAX, bounds))
 }
 
 const _: () = assert!(FOR_MAX.as_secs() * 5 / 4 <= LIFETIME_MAX.as_secs());

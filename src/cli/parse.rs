@@ -167,8 +167,10 @@ fn no_argument(of: Subcommand, word: &str) -> Refusal {
 
 /// Words that are no commands, and the commands that are meant: those of like programs, and
 /// those behind `putex lease`.
-const INSTEAD: [(&str, &str); 15] = [
+const INSTEAD: [(&str, &str); 18] = [
+    ("acquire", "grab"),
     ("claim", "lease claim"),
+    ("create", "init"),
     ("expire", "lease expire"),
     ("extend", "lease extend"),
     ("failback", "switchover"),
@@ -177,6 +179,7 @@ const INSTEAD: [(&str, &str); 15] = [
     ("list", "status"),
     ("ls", "status"),
     ("move", "switchover"),
+    ("promote", "switchover"),
     ("run", "agent"),
     ("show", "status"),
     ("start", "agent"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::table::{Name, Subcommand};
-use super::value::{long_time, wait};
+use super::value::{time_within, wait};
 use crate::core::PAUSE_MAX;
 use crate::exit::Refusal;
 use crate::pause::{Action, Request};
@@ -26,10 +26,8 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
 }
 
 fn pause(line: &Line<'_>) -> Result<Action, Refusal> {
-    let lasts = line.settings.value(Name::PauseFor, "--for TIME, as in --for 2h", long_time)?;
-    if !(LASTS_MIN..=PAUSE_MAX).contains(&lasts) {
-        return Err(line.settings.usage(Name::PauseFor, "write 1s to 7d"));
-    }
+    let time = time_within(LASTS_MIN..=PAUSE_MAX, "write 1s to 7d");
+    let lasts = line.settings.value(Name::PauseFor, "--for TIME, as in --for 2h", time)?;
     let reason = line.settings.text(Name::Reason).unwrap_or_default().trim().to_owned();
     if reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
         let why = "write one line of at most 200 bytes";

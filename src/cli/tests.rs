@@ -249,10 +249,10 @@ fn a_service_is_given_time_to_become_fit() {
         assert_eq!((args.config.start_grace, args.config.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
-        ("--start-grace 3601", "3601: is longer than 60m"),
-        ("--start-grace 61m", "61m: is longer than 60m"),
-        ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
-        ("--start-grace 2h", "2h: is longer than 60m"),
+        ("--start-grace 3601", "3601: write 0 to 60m"),
+        ("--start-grace 61m", "61m: write 0 to 60m"),
+        ("--start-grace 3600001ms", "3600001ms: write 0 to 60m"),
+        ("--start-grace 2h", "2h: write 0 to 60m"),
         ("--start-grace=-1s", "-1s: is not a time; write 30s, 5m or 1h"),
         ("--check-failures 0", "0: write 1 to 100"),
         ("--check-failures 101", "101: write 1 to 100"),
@@ -322,6 +322,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
         ("chek", "chek: no such command; the nearest is check; see putex help"),
+        ("acquire db", "acquire: no such command; write putex grab; see putex help"),
         ("h locks web", "h: no such command; see putex help"),
         ("--dir /d --key lock.web --start up --stop down", "--key: key \"lock.web\": lease, lock,"),
         ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),

@@ -8,9 +8,6 @@ use std::time::Duration;
 
 use crate::core::Priority;
 
-/// Longest grace of health checks: one that may fail for longer protects nothing.
-const GRACE_MAX: Duration = Duration::from_secs(3600);
-
 /// Longest wait for a failback.
 const FAILBACK_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -104,16 +101,23 @@ pub(super) fn long_time(text: &str) -> Result<Duration, &'static str> {
     time(text, 1000, NO_LONG_TIME)
 }
 
-/// Parses for how long agents are waited for.
-pub(super) fn wait(text: &str) -> Result<Duration, &'static str> {
-    let bounds = Duration::from_secs(1)..=Duration::from_secs(3600);
-    Some(seconds(text)?).filter(|wait| bounds.contains(wait)).ok_or("write 1s to 60m")
+/// Returns a parser of how long something lasts. `bounds` is the fault of a time outside a range.
+pub(super) fn time_within(
+    range: RangeInclusive<Duration>,
+    bounds: &'static str,
+) -> impl FnOnce(&str) -> Result<Duration, &'static str> {
+    move |text| Some(long_time(text)?).filter(|time| range.contains(time)).ok_or(bounds)
 }
 
-/// Parses the time in which failing health checks only warn. A number alone is seconds.
+/// Parses for how long agents are waited for. A number alone is seconds.
+pub(super) fn wait(text: &str) -> Result<Duration, &'static str> {
+    time_within(Duration::from_secs(1)..=Duration::from_secs(3600), "write 1s to 60m")(text)
+}
+
+/// Parses the time in which failing health checks only warn; a longer one protects nothing. A
+/// number alone is seconds.
 pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
-    let grace = long_time(text)?;
-    Some(grace).filter(|grace| *grace <= GRACE_MAX).ok_or("is longer than 60m")
+    time_within(Duration::ZERO..=Duration::from_secs(3600), "write 0 to 60m")(text)
 }
 
 /// Parses `1` to `15`, and `never`.

@@ -51,8 +51,8 @@ fn a_mistake_is_told_with_what_to_write_instead() {
             "db: unexpected argument; write putex pause --for TIME KEY",
         ),
         (&["pause", "--for", "1h", "lock.db"], "KEY: key \"lock.db\": lease, lock, putex and keys"),
-        (&["pause", "--for", "8d", "web"], "--for: write 1s to 7d"),
-        (&["pause", "--for", "0", "web"], "--for: write 1s to 7d"),
+        (&["pause", "--for", "8d", "web"], "--for: 8d: write 1s to 7d"),
+        (&["pause", "--for", "0", "web"], "--for: 0: write 1s to 7d"),
         (&["pause", "--for", "h", "web"], "--for: h: is not a time; write 30s, 5m or 1h"),
         (&["pause", "--for", "5mh", "web"], "--for: 5mh: is not a time"),
         (

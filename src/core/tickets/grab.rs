@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::earlier_keys::last_element;
 use super::times::LockTiming;
-use crate::core::time::Ms;
 use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
 
 /// Bounds of the lifetime of a ticket: one for longer could not be read by others.
@@ -36,21 +35,12 @@ pub fn is_key_of_script(key: &str) -> bool {
     last_element(key).starts_with(ELEMENT_PREFIX)
 }
 
-/// Returns the times of a ticket of this lifetime.
+/// Returns the times of a ticket of this lifetime, from [`LIFETIME_MIN`] to [`LIFETIME_MAX`].
 ///
 /// # Errors
 ///
 /// The bound that it breaks.
 pub fn timing(lifetime: Duration, drift_ppm: u32) -> Result<LockTiming, Refused> {
-    let shown = Ms(lifetime);
-    if lifetime < LIFETIME_MIN {
-        let least = Ms(LIFETIME_MIN);
-        return Err(Refused(format!("--for: {shown} is shorter than the minimum of {least}")));
-    }
-    if lifetime > LIFETIME_MAX {
-        let most = Ms(LIFETIME_MAX);
-        return Err(Refused(format!("--for: {shown} is longer than the maximum of {most}")));
-    }
     // Both divide a millisecond, so T is the lifetime exactly.
     let parts = if lifetime <= R_MAX * 4 { 4 } else { COUNT_MAX };
     LockTiming::new(lifetime / parts, parts, drift_ppm, Duration::ZERO)
