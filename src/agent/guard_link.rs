@@ -73,7 +73,7 @@ impl Connector {
         command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
         let pid = Pid::from_child(&command.spawn()?);
         let process = sys::open_spawned(pid)?;
-        Ok(Link::new(RunningGuard { socket: own, process, pid }, None))
+        Ok(Link::new(RunningGuard { socket: own, process, pid, other_end: None }, None))
     }
 
     /// Returns the packet of a message.

@@ -70,28 +70,28 @@ pub fn finish(
 /// as this one to let go of it.
 fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Result<Option<File>> {
     let until = sys::now().after(within);
-    let (socket, process) = loop {
+    let guard = loop {
         if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
             return Ok(Some(lock));
         }
-        if let Some(guard) = dir.connect() {
-            break (guard.socket, guard.process);
+        if let Some(guard) = dir.connect(&dir.file(GUARD_LOCK)?) {
+            break guard;
         }
         if sys::now() >= until {
             return Err(io::Error::other("the lock of the guard is held, and no guard listens"));
         }
     };
     // The call fails where the guard has closed the socket already.
-    let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+    let _ = rustix::net::shutdown(&guard.socket, Shutdown::Write);
     let noted = note::times_in(&dir.path);
     let answer_within = guard_answer_time(timing.renewal(), noted);
     let until = sys::now().after(answer_within);
-    if let [true] = Alarm::new()?.wait([(socket.as_fd(), PollFlags::IN)], Some(until))? {
+    if let [true] = Alarm::new()?.wait([(guard.socket.as_fd(), PollFlags::IN)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.
         return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }
     log::error!("finish: the guard did not answer within {}: it is killed", Ms(answer_within));
-    rustix::process::pidfd_send_signal(&process, Signal::KILL)?;
+    rustix::process::pidfd_send_signal(&guard.process, Signal::KILL)?;
     let lock = dir.lock(GUARD_LOCK, KILLED_WITHIN)?;
     lock.map(Some).ok_or_else(|| io::Error::other("the guard was killed and has not ended"))
 }

@@ -18,12 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libc::{O_DIRECTORY, O_NOFOLLOW};
-use rustix::fs::{FlockOperation, fcntl_lock};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::socket;
-use crate::sys::{self, named, safe_path};
+use crate::sys::{self, Alarm, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
@@ -50,6 +49,9 @@ pub(super) const GUARD_LOCK: &str = "lock";
 
 /// Where the guard listens.
 const SOCKET: &str = "socket";
+
+/// How long a guard that has its lock may take to listen.
+const LISTENS_WITHIN: Duration = Duration::from_millis(100);
 
 /// How often a lock is tried.
 pub(super) const LOCK_EVERY: Duration = Duration::from_millis(2);
@@ -171,7 +173,7 @@ impl InstanceDir {
         }
     }
 
-    fn file(&self, name: &str) -> io::Result<File> {
+    pub(super) fn file(&self, name: &str) -> io::Result<File> {
         let path = self.path.join(name);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -195,12 +197,29 @@ impl InstanceDir {
         socket::listen(&path).map_err(named(self.path.join(SOCKET).display()))
     }
 
-    /// Connects to the guard that lives, and opens its process; `None` when there is none.
-    pub(super) fn connect(&self) -> Option<RunningGuard> {
+    /// Connects to the guard that has this lock, and opens its process; `None` when there is none.
+    ///
+    /// A guard whose socket somebody has removed may hang, and must be killed then. The connection
+    /// to it leads nowhere, so that it counts as one that does not answer.
+    pub(super) fn connect(&self, lock: &File) -> Option<RunningGuard> {
+        let (alarm, until) = (Alarm::new().ok()?, sys::now().after(LISTENS_WITHIN));
+        loop {
+            let holder = raw::record_lock_holder(lock).ok()??;
+            if let Some(guard) = self.connect_by_socket() {
+                return Some(guard);
+            }
+            if sys::now() >= until {
+                return without_socket(holder, lock);
+            }
+            alarm.wait([], Some(sys::now().after(LOCK_EVERY))).ok()?;
+        }
+    }
+
+    fn connect_by_socket(&self) -> Option<RunningGuard> {
         let socket = socket::connect(&self.socket())?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        Some(RunningGuard { socket, process, pid: peer.pid })
+        Some(RunningGuard { socket, process, pid: peer.pid, other_end: None })
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
@@ -217,6 +236,8 @@ pub struct RunningGuard {
     pub process: OwnedFd,
     /// The number of the process, for people: the number may be given out again.
     pub pid: Pid,
+    /// The other end of a connection that leads nowhere.
+    pub other_end: Option<OwnedFd>,
 }
 
 /// The private directory as the agent holds it.
@@ -246,13 +267,22 @@ impl HeldDir {
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or when
     /// somebody has removed its lock: the next guard could not read its notes.
     pub fn connect(&self) -> Option<RunningGuard> {
-        if fcntl_lock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
-            // An open file is always unlocked.
-            let _ = fcntl_lock(&self.guard_lock, FlockOperation::Unlock);
-            return None;
-        }
-        self.dir.connect()
+        self.dir.connect(&self.guard_lock)
     }
+}
+
+/// Opens the process of a guard that has this lock and no socket; `None` when another program has
+/// the lock, such as `putex finish`.
+fn without_socket(pid: Pid, lock: &File) -> Option<RunningGuard> {
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let is_guard = words.split(|byte| *byte == 0).nth(1) == Some(b"guard");
+    // A process that had the lock before and after has had its number meanwhile.
+    let still_holds = raw::record_lock_holder(lock).ok()? == Some(pid);
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (socket, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).ok()?;
+    let guard = RunningGuard { socket, process, pid, other_end: Some(other) };
+    (is_guard && still_holds).then_some(guard)
 }
 
 /// Makes a directory, unless it is there.

@@ -19,7 +19,9 @@ use rustix::process::Pid;
 
 pub use self::child::{Child, set_up_on_terminal};
 pub use self::descriptors::keep_only;
-pub use self::file_lock::{FileLock, is_shared_by_others, lock_byte, try_lock_file};
+pub use self::file_lock::{
+    FileLock, is_shared_by_others, lock_byte, record_lock_holder, try_lock_file,
+};
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
 pub use self::signals::{
     act_by_default, act_by_default_with_group, block_signals, hear_of_children, is_ignored,

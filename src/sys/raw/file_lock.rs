@@ -1,14 +1,20 @@
-//! Locks of a file, which an open file description has: they end with its last descriptor.
+//! Locks of a file, which an open file description has: they end with its last descriptor. And the
+//! process that has a record lock.
 
 use std::ffi::{c_int, c_short};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
+use rustix::process::Pid;
+
 #[cfg(target_pointer_width = "64")]
 const SYS_FCNTL: libc::c_long = libc::SYS_fcntl;
 #[cfg(not(target_pointer_width = "64"))]
 const SYS_FCNTL: libc::c_long = libc::SYS_fcntl64;
+
+/// F_GETLK, or F_GETLK64 of 32-bit systems, in asm-generic/fcntl.h.
+const GET_RECORD_LOCK: c_int = if cfg!(target_pointer_width = "64") { 5 } else { 12 };
 
 /// How a file is locked by an open file description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,4 +90,16 @@ pub fn try_lock_file(file: impl AsFd, how: FileLock) -> io::Result<bool> {
 pub fn is_shared_by_others(file: impl AsFd) -> io::Result<bool> {
     let found = call(file, libc::F_OFD_GETLK, FileLock::Exclusive, None)?;
     Ok(c_int::from(found.l_type) == libc::F_RDLCK)
+}
+
+/// Returns the other process that has a record lock of a file; `None` if there is none, or if it is
+/// in another PID namespace.
+///
+/// # Errors
+///
+/// When the file system has no such locks.
+pub fn record_lock_holder(file: impl AsFd) -> io::Result<Option<Pid>> {
+    let found = call(file, GET_RECORD_LOCK, FileLock::Exclusive, None)?;
+    let is_locked = c_int::from(found.l_type) != libc::F_UNLCK;
+    Ok(Pid::from_raw(found.l_pid).filter(|_| is_locked))
 }
