@@ -218,19 +218,22 @@ fn a_record_that_could_not_be_read_again_is_denied() {
     stored(&mut web, at, &plain("beta"));
 }
 
+/// A user who could only read it kept its lock from everybody by flock(1).
 #[test]
-fn a_folder_that_others_can_write_is_refused() {
+fn a_folder_that_others_can_open_is_refused() {
     let base = Base::new();
     drop(base.open("web"));
     let folder = base.0.join("b");
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode();
     assert_eq!(mode(&folder) & 0o7777, 0o700);
-    for (bits, shown) in [(0o770, "0770"), (0o702, "0702"), (0o1777, "1777")] {
+    let open =
+        [(0o770, "0770"), (0o702, "0702"), (0o1777, "1777"), (0o755, "0755"), (0o701, "0701")];
+    for (bits, shown) in open {
         fs::set_permissions(&folder, Permissions::from_mode(bits)).expect("to change it");
         let text = unsafe_reason(&mut base.store("web"));
         assert!(text.contains(shown) && text.contains("/b "), "{text}");
     }
-    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("to change it");
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("to change it");
     drop(base.open("web"));
     fs::set_permissions(&*base.0, Permissions::from_mode(0o777)).expect("to change it");
     assert!(unsafe_reason(&mut base.store("web")).contains("0777"));

@@ -42,8 +42,8 @@ pub(super) fn check_place(base: &Path) -> StoreResult<()> {
 ///
 /// [`StoreErrorKind::Unsafe`] if the folder above `base` does not exist.
 ///
-/// [`StoreErrorKind::Unsafe`] if other users could write to one of them, or replace a directory
-/// above them.
+/// [`StoreErrorKind::Unsafe`] if other users could write to one of them, open the folder at `path`,
+/// or replace a directory above them.
 pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
     check_above(base)?;
     make_safe(base)?;
@@ -60,7 +60,8 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     };
     let dir = opened.map_err(|error| refused("open", path, &error))?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
-    sys::check_own(path, &at, 0o022).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
+    // A user who can open the folder can keep its lock from everybody.
+    sys::check_own(path, &at, 0o077).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     let system = rustix::fs::fstatfs(&dir);
     let system = system.map_err(|error| refused("check", path, &error.into()))?;
     // The numbers have 32 bits, but their type is signed on some architectures.
