@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
@@ -11,9 +10,9 @@ use crate::cli::settings::Settings;
 use crate::cli::table::Name;
 use crate::core::sanitize;
 
-/// Bytes of a word that means itself to the shell, beside letters and digits. A word with
-/// another byte may be an assignment, a brace or an expansion.
-const PLAIN: &[u8] = b"/._-+";
+/// The characters that mean themselves to the shell, beside letters and digits. A word with another
+/// one may be an assignment, a brace or an expansion.
+const PLAIN: &str = "/._-+";
 
 /// The commands without which the service is not kept as it was asked for.
 pub(super) const OF_SERVICE: [Name; 4] =
@@ -35,30 +34,44 @@ fn fault(text: &str) -> Option<String> {
     if let Some(said) = shell_error(&["-n", "-c", text]) {
         return Some(format!("the shell cannot read it: {said}"));
     }
-    for quote in ['\'', '"'] {
-        let inner = text.strip_prefix(quote).and_then(|it| it.strip_suffix(quote));
-        let is_program = |word: &str| word.contains([quote, '$', '`']) || Path::new(word).exists();
-        if inner.is_some_and(|word| word.contains(char::is_whitespace) && !is_program(word)) {
-            return Some(format!("{text} is one word for the shell; write it without the quotes"));
-        }
-    }
-    let mut words = text.split_whitespace();
-    let word = words.next()?;
+    let (word, rest) = first_word(text)?;
     // The shell becomes the program behind it.
-    let word = if word == "exec" { words.next()? } else { word };
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || PLAIN.contains(&byte);
-    if !word.bytes().all(is_plain) {
-        return None;
-    }
+    let word = if word == "exec" { first_word(rest)?.0 } else { word };
     // `command -v` of some shells takes every path that exists.
     match word.contains('/') {
-        true => fault_of_path(word),
-        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word])
-            .map(|_| no_program(word)),
+        true => fault_of_path(&word),
+        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", &word])
+            .map(|_| no_program(&word)),
     }
 }
 
+/// Returns the first word as the shell reads it, and the text behind it; `None` if there is none,
+/// or if the shell expands a part of it.
+fn first_word(text: &str) -> Option<(String, &str)> {
+    let mut word = String::new();
+    let mut rest = text.trim_start().chars();
+    while let Some(next) = rest.next().filter(|next| !next.is_whitespace()) {
+        match next {
+            '\\' => word.push(rest.next()?),
+            '\'' | '"' => {
+                let (quoted, behind) = rest.as_str().split_once(next)?;
+                if next == '"' && quoted.contains(['$', '`', '\\']) {
+                    return None;
+                }
+                word.push_str(quoted);
+                rest = behind.chars();
+            }
+            _ if next.is_ascii_alphanumeric() || PLAIN.contains(next) => word.push(next),
+            _ => return None,
+        }
+    }
+    (!word.is_empty()).then_some((word, rest.as_str()))
+}
+
 fn no_program(word: &str) -> String {
+    if word.contains(char::is_whitespace) {
+        return format!("there is no program '{word}'; write arguments outside of the quotes");
+    }
     format!("there is no program {word} that this user can run")
 }
 
@@ -93,6 +106,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("putex check {}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let spaced = format!("'{}'", folder.display());
+        let is_folder = format!("{} is a directory", folder.display());
+        let script = format!("\"{}\"/'a script' web", folder.display());
+        fs::write(folder.join("a script"), "").expect("there is room");
+        fs::set_permissions(folder.join("a script"), fs::Permissions::from_mode(0o700))
+            .expect("it is there");
+        let outside = "there is no program 'a b'; write arguments outside of the quotes";
         for (command, says) in [
             ("/bin/sh -c true", None),
             ("true", None),
@@ -103,14 +122,18 @@ mod tests {
             ("no-such", Some("there is no program no-such that this user can run")),
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
-            ("'a b' 'c d'", None),
-            ("\"$HOME/a b\"", None),
-            (&spaced, None),
-            ("'a b'", Some("'a b' is one word for the shell; write it without the quotes")),
+            ("\"$HOME/a b\" c", None),
+            (&spaced, Some(&is_folder)),
+            (&script, None),
+            ("'a b' 'c d'", Some(outside)),
+            ("exec \"a b\" || true", Some(outside)),
+            ("a\\ b", Some(outside)),
             ("$HOME/start", None),
+            ("A=1 no-such", None),
+            ("{ no-such; }", None),
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");
         }
-        fs::remove_dir(&folder).expect("it is there");
+        fs::remove_dir_all(&folder).expect("it is there");
     }
 }
