@@ -27,10 +27,10 @@ use serde::Serialize;
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
-use self::model::SCHEMA;
 pub(crate) use self::model::{
     Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
 };
+use self::model::{KeyState, SCHEMA};
 use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Ended, Exit, Refusal};
@@ -96,7 +96,8 @@ pub fn run(
         Form::Table => text::table(&status, &request.keys),
         Form::Json => json(&status)?,
         Form::Print((_, value)) => {
-            let holders = of_first().map_or(&[][..], |status| &status.holders);
+            let held = of_first().filter(|status| status.state == KeyState::Held);
+            let holders = held.map_or(&[][..], |status| &status.holders);
             holders.iter().filter_map(value).map(|value| value + "\n").collect()
         }
         Form::Exit(question) => {

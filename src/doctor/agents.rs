@@ -31,7 +31,7 @@ pub(super) fn judge(status: &KeyStatus, is_local: bool, given: Option<TimingKey>
         active(status),
         twins(status),
         service(&status.agents),
-        pause(status.paused.as_ref()),
+        pause(status),
     ];
     all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
 }
@@ -289,15 +289,15 @@ fn service(agents: &[AgentStatus]) -> Finding {
     }
 }
 
-/// Judges whether a pause stands: nobody takes the lock over until it ends.
-fn pause(standing: Option<&PauseStatus>) -> Finding {
-    match standing {
-        None => Finding::ok("pause", "no pause stands"),
-        Some(PauseStatus { until, by, reason, .. }) => {
-            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            let text = format!("paused until {until} by {by}{reason}: nobody takes over");
-            let advice = "it ends by itself; putex resume ends it sooner";
-            Finding::bad("pause", Level::Warning, text, advice)
-        }
-    }
+/// Judges whether agents are paused: nobody takes the lock over until that ends.
+fn pause(status: &KeyStatus) -> Finding {
+    let standing = status.paused.as_ref().map(|PauseStatus { until, by, reason, .. }| {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        format!("paused until {until} by {by}{reason}: nobody takes over")
+    });
+    let advice = "it ends by itself; putex resume ends it sooner";
+    standing.or_else(|| status.unsaid_pause()).map_or_else(
+        || Finding::ok("pause", "no pause stands"),
+        |text| Finding::bad("pause", Level::Warning, text, advice),
+    )
 }

@@ -1,7 +1,7 @@
 //! The questions that `putex status -e` answers by its exit status, and the values that `--print`
 //! prints. Pure.
 
-use super::model::{Holder, HolderState, KeyState, KeyStatus, Kind};
+use super::model::{Holder, HolderState, KeyState, KeyStatus};
 
 /// A question about one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,7 @@ impl Question {
             holders.iter().filter(move |holder| holder.token == token)
         };
         match self {
-            Question::Held => is_held,
-            Question::Free if status.is_some_and(|it| it.kind == Kind::Agent) => !is_held,
+            Question::Held => is_held && !holders.is_empty(),
             Question::Free => !is_held && !all.iter().any(is_held_one),
             Question::Paused => status.is_some_and(|status| status.paused.is_some()),
             Question::Holder(token) => is_held && of(token).next().is_some(),

@@ -66,6 +66,15 @@ impl KeyStatus {
         (self.agents.len() < due as usize).then_some(due)
     }
 
+    /// Returns the fault of agents that are paused while no pause stands, if there are any.
+    pub(crate) fn unsaid_pause(&self) -> Option<String> {
+        let paused: Vec<_> = self.agents.iter().filter(|agent| agent.paused).collect();
+        let tokens = paused.iter().map(|agent| &*agent.token).collect::<Vec<_>>().join(" ");
+        (self.paused.is_none() && !paused.is_empty()).then(|| {
+            format!("no pause stands, but paused are: {tokens}; the bucket may have lost the pause")
+        })
+    }
+
     /// Returns whether an agent with the token of this holder answers.
     pub(crate) fn answers(&self, holder: &Holder) -> bool {
         self.agents.iter().any(|agent| agent.token == holder.token)

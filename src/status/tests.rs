@@ -206,6 +206,26 @@ fn a_bucket_that_is_lost_meanwhile_is_an_error() {
     assert_eq!(read.expect_err("it is lost").exit, Exit::Unreachable);
 }
 
+/// A monitor that pages when nobody has the name was silent while requests waited for it.
+#[test]
+fn a_name_with_requests_alone_is_neither_held_nor_free() {
+    let waiting = KeyStatus::of_agents(&[("h1", HolderState::Waiting)], Vec::new());
+    let waiters = waiting.holders;
+    let all = [KeyStatus { state: KeyState::Held, holders: Vec::new(), waiters, ..waiting }];
+    for question in [Question::Held, Question::Free, Question::Holder("h1".to_owned())] {
+        assert!(!question.answer(all.first(), &all), "{question:?}");
+    }
+}
+
+/// A lock above the key of agents was held, and the key was free.
+#[test]
+fn a_key_of_agents_is_free_while_no_lock_of_its_name_is_held() {
+    let free = KeyStatus { state: KeyState::Free, ..KeyStatus::of_agents(&[], Vec::new()) };
+    let lock = KeyStatus { kind: Kind::Lock, state: KeyState::Held, ..free.clone() };
+    assert!(Question::Free.answer(Some(&free), std::slice::from_ref(&free)));
+    assert!(!Question::Free.answer(Some(&free), &[free.clone(), lock]));
+}
+
 /// `putex status -e free jobs` said yes while jobs/mail was held, and `putex status jobs` did not
 /// show what blocks it.
 #[test]

@@ -95,7 +95,9 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
         format!("WARNING: {} holds it and does not answer: {why}", holder.token)
     });
     let too_many = status.too_many().map(|what| format!("CRITICAL: {what}"));
-    too_many.into_iter().chain(fewer).chain(silent).collect()
+    let hint = format!("; putex resume {} ends it", status.key);
+    let unsaid = status.unsaid_pause().map(|what| format!("WARNING: {what}{hint}"));
+    too_many.into_iter().chain(unsaid).chain(fewer).chain(silent).collect()
 }
 
 /// Returns the line about a pause.
@@ -186,6 +188,8 @@ fn why(holder: &Holder, status: &KeyStatus) -> String {
         (HolderState::Overdue, _) if is_paused => {
             Some("not renewed; nobody takes it over before the pause is over".to_owned())
         }
+        // The remark on a ticket says what comes of it.
+        (HolderState::Overdue, _) if holder.remark.is_some() => None,
         (HolderState::Overdue, _) => Some("not renewed: others may have it".to_owned()),
         (HolderState::Waiting, _) | (_, None) => None,
         (_, Some(left)) if !is_agent => Some(format!("runs out in {left}")),
