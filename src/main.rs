@@ -30,6 +30,7 @@ use putex::store::name::no_such_bucket;
 use putex::store::open_existing;
 use putex::switchover;
 use putex::sys;
+use putex::sys::signals::Endings;
 
 fn main() -> ExitCode {
     sys::raw::hear_of_children();
@@ -153,6 +154,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         }
         Ok(store)
     };
+    let signals = || Endings::open().map_err(Refusal::system("no signals: "));
     let (name, source, is_local) = (&bucket.name, connect::source(bucket), bucket.is_local());
     let (text, status) = match (request, &bucket.location) {
         (Request::Lock(request), Location::Dir(base)) => {
@@ -175,10 +177,11 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         (Request::Init, _) => (init::run(&mut *store()?, name, bucket.replicas, is_local)?, 0),
         (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {
-            let signals = sys::signals::take_ending().map_err(Refusal::system("no signals: "))?;
-            switchover::run(request, &source, store()?, destination, signals)?
+            switchover::run(request, &source, store()?, destination, signals()?)?
         }
-        (Request::Pause(request), _) => pause::run(request, &source, store()?, destination)?,
+        (Request::Pause(request), _) => {
+            pause::run(request, &source, store()?, destination, signals()?)?
+        }
     };
     print(&text).map(|_| status)
 }

@@ -2,17 +2,21 @@
 //! some time.
 //!
 //! A pause is an entry of the bucket that ends by itself. It is in force when every agent that has
-//! said anything of itself has acknowledged it; otherwise it is withdrawn. The promise does not
-//! depend on it: an agent that does not know of it acts as ever.
+//! said anything of itself has acknowledged it; otherwise it is withdrawn, unless it has replaced
+//! one: somebody may rely on that. The promise does not depend on a pause: an agent that does not
+//! know of it acts as ever.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod agents;
+
 use std::ops::ControlFlow;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use log::Level;
 
+use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::{Ended, Refusal};
 use crate::log::Destination;
@@ -21,6 +25,7 @@ use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Bucket, Content, Entry};
 use crate::sys;
+use crate::sys::signals::{Ending, Endings};
 
 /// The request of a user: a pause, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +56,8 @@ pub enum Action {
     Resume,
 }
 
-/// Does what is asked for.
+/// Does what is asked for. The first of the `signals` that end a command withdraws a pause that is
+/// not acknowledged; after the second one nothing is undone.
 ///
 /// # Errors
 ///
@@ -61,8 +67,15 @@ pub fn run(
     source: &Source,
     bucket: Box<dyn Bucket>,
     destination: Destination,
+    signals: Endings,
 ) -> Result<Ended, Refusal> {
     let Request { key, level, .. } = request;
+    let interrupt = Arc::<Interrupt>::default();
+    let follow = {
+        let (interrupt, key) = (Arc::clone(&interrupt), key.clone());
+        move || interrupt.follow(signals, &key, destination)
+    };
+    sys::start_thread("putex-signals", follow).map_err(Refusal::system("no thread: "))?;
     let mut reader = Reader::new(source);
     reader.looks = true;
     let mut operation = Operation { key, level: *level, bucket, reader, destination };
@@ -70,11 +83,9 @@ pub fn run(
     let Some(status) = &status else {
         return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
     };
-    // Until here there is nothing to withdraw.
-    let is_ended = sys::signals::note_first_ending().map_err(Refusal::system("no signals: "))?;
-    let (agents, twins) = (BTreeMap::new(), BTreeSet::new());
-    let mut process = Process { request, operation, agents, twins, is_ended };
-    note(&mut process.agents, status);
+    interrupt.has_begun.store(true, Ordering::Relaxed);
+    let mut process = Process { request, operation, agents: Agents::default(), interrupt };
+    process.agents.note(status);
     match &request.action {
         Action::Pause { lasts, reason } => {
             let number = sys::random().map_err(Refusal::system("no random numbers: "))? as u64;
@@ -85,20 +96,39 @@ pub fn run(
     }
 }
 
-/// The agents that have said something, by token and host, and what each has said last.
-type Agents = BTreeMap<(String, String), AgentStatus>;
+/// The state that is shared with the thread of the signals that end this command.
+#[derive(Default)]
+struct Interrupt {
+    /// Something may be written.
+    has_begun: AtomicBool,
+    /// A signal has ended the wait.
+    is_requested: AtomicBool,
+}
 
-/// The serial number of a pause, and the pause that it replaces, with how long that lasts still.
-type SerialAndReplaced = (u64, Option<(StoredPause, Duration)>);
+impl Interrupt {
+    /// Waits for the signals that end the command for as long as it runs.
+    fn follow(&self, mut signals: Endings, key: &str, destination: Destination) {
+        while let Ok(ending) = signals.wait() {
+            match ending {
+                Ending::First(_) if self.has_begun.load(Ordering::Relaxed) => {
+                    self.is_requested.store(true, Ordering::Relaxed);
+                }
+                Ending::First(signal) => process::exit(128 + signal),
+                Ending::Second(signal) => {
+                    let ends = format!("putex resume {key} ends it");
+                    destination.tell(&format!("{key}: the pause may stand: {ends}"));
+                    process::exit(128 + signal)
+                }
+            }
+        }
+    }
+}
 
 struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    /// The tokens that two agents had in one read.
-    twins: BTreeSet<String>,
-    /// Whether a signal ends this command.
-    is_ended: Arc<AtomicBool>,
+    interrupt: Arc<Interrupt>,
 }
 
 impl Process<'_> {
@@ -113,7 +143,6 @@ impl Process<'_> {
             Ok(written) => written,
             Err(why) => return Ok(self.operation.refuse(&[why])),
         };
-        let written_at = sys::now();
         let lacking = self.wait_for(|status, agents| match serial_of(status) {
             Some(stands) if stands == serial => {
                 ControlFlow::Continue(lacking(status, agents, serial))
@@ -121,7 +150,7 @@ impl Process<'_> {
             _ => ControlFlow::Break(vec![NOT_STANDING.to_owned()]),
         })?;
         if lacking.is_empty() {
-            let count = self.agents.len();
+            let count = self.agents.all().count();
             if count == 0 {
                 self.operation
                     .tell(Level::Warn, "no agent answers; one that starts observes the pause");
@@ -134,13 +163,15 @@ impl Process<'_> {
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
-        // Somebody relies on the pause before.
-        let before = replaced.and_then(|(pause, left)| {
-            let lasts = left.saturating_sub(sys::now().since(written_at));
-            (!lasts.is_zero()).then_some(StoredPause { lasts, ..pause })
-        });
-        let last = self.withdraw(own, before.as_ref())?;
-        Ok(self.operation.refuse(&[lacking, vec![last.to_owned()]].concat()))
+        let last = match replaced {
+            None => self.withdraw(own)?.to_owned(),
+            Some(StoredPause { by, .. }) => format!(
+                "it stands unless others have replaced it, in the place of that of {by}, who may \
+                 rely on it; putex resume {} ends it",
+                self.request.key
+            ),
+        };
+        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
@@ -162,7 +193,7 @@ impl Process<'_> {
         let lacking =
             self.wait_for(|status, agents| ControlFlow::Continue(unended(status, agents, serial)))?;
         if lacking.is_empty() && self.may_ask() {
-            return Ok((format!("agents={}\n", self.agents.len()), 0));
+            return Ok((format!("agents={}\n", self.agents.all().count()), 0));
         }
         let last = "the pause is ended; who has not acknowledged that goes on later".to_owned();
         Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
@@ -179,23 +210,21 @@ impl Process<'_> {
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
     ) -> Result<Vec<String>, Refusal> {
-        let Process { request, operation, agents, twins, is_ended } = self;
+        let Process { request, operation, agents, interrupt } = self;
         let mut waits_for = Vec::new();
         operation.read_until(request.wait, is_answered, |operation, heard| {
-            if is_ended.load(Ordering::Relaxed) {
+            if interrupt.is_requested.load(Ordering::Relaxed) {
                 return Ok(Some(vec!["ended by a signal".to_owned()]));
             }
             let lacks = match heard.status {
                 Ok(status) => {
-                    if let Some(status) = &status {
-                        note(agents, status);
-                        twins.extend(status.twins().into_keys().map(str::to_owned));
-                    }
+                    status.iter().for_each(|status| agents.note(status));
                     match lacking(status.as_ref(), agents) {
                         ControlFlow::Break(lacks) => return Ok(Some(lacks)),
-                        ControlFlow::Continue(lacks) => {
-                            lacks.into_iter().chain(twins.iter().map(of_twins)).collect()
-                        }
+                        ControlFlow::Continue(lacks) => lacks
+                            .into_iter()
+                            .chain(agents.twins().into_iter().map(of_twins))
+                            .collect(),
                     }
                 }
                 // A server may be restarted meanwhile.
@@ -211,9 +240,12 @@ impl Process<'_> {
         })
     }
 
-    /// Writes the pause; returns its serial number with the pause that it replaces and how long
-    /// that lasts still, or why it is refused.
-    fn write(&mut self, own: &StoredPause) -> Result<Result<SerialAndReplaced, String>, Refusal> {
+    /// Writes the pause; returns its serial number with the pause that it replaces, or why it is
+    /// refused.
+    fn write(
+        &mut self,
+        own: &StoredPause,
+    ) -> Result<Result<(u64, Option<StoredPause>), String>, Refusal> {
         let (key, mut replaced, mut serial) = (&self.request.key, None, 0);
         let read = last_read(&self.agents);
         let bucket = &mut *self.operation.bucket;
@@ -230,7 +262,7 @@ impl Process<'_> {
                     Ms(*left)
                 ));
             }
-            replaced = standing;
+            replaced = standing.map(|(other, _)| other);
             serial = stored::next_serial(found.map(|(entry, _)| entry), read);
             Ok(stored::to_content(Some(own), serial))
         })?;
@@ -243,20 +275,18 @@ impl Process<'_> {
         })
     }
 
-    /// Writes in the place of the own pause: the pause before, or its end. Returns what has become
-    /// of it.
-    fn withdraw(
-        &mut self,
-        own: &StoredPause,
-        before: Option<&StoredPause>,
-    ) -> Result<&'static str, Refusal> {
+    /// Writes an end in the place of the own pause. Returns what has become of it.
+    fn withdraw(&mut self, own: &StoredPause) -> Result<&'static str, Refusal> {
         let read = last_read(&self.agents);
-        let ended =
-            self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, before, read))?;
-        Ok(match (ended, before) {
-            (WriteEnd::Stands(_), Some(_)) => "it is not made longer; the pause before stands",
-            (WriteEnd::Stands(_), None) => "the pause is withdrawn",
-            (WriteEnd::NotWritten(()) | WriteEnd::Replaced, _) => {
+        let ended = self.write_end(|found| {
+            let standing = found.map(|(entry, _)| entry);
+            let pause = stored::from_content(&standing?.content)?;
+            let end = || stored::to_content(None, stored::next_serial(standing, read));
+            (pause.number == own.number).then(end)
+        })?;
+        Ok(match ended {
+            WriteEnd::Stands(_) => "the pause is withdrawn",
+            WriteEnd::NotWritten(()) | WriteEnd::Replaced => {
                 "others have ended or replaced it: putex status shows what stands"
             }
         })
@@ -275,33 +305,13 @@ impl Process<'_> {
     }
 }
 
-/// Returns what is written in the place of the own pause, if that stands: the pause before, or its
-/// end. Another operator, whose longer pause was not acknowledged, may have written it again. The
-/// agents have read entries up to the serial number `read`.
-fn withdrawal(
-    standing: Option<&Entry>,
-    own: &StoredPause,
-    before: Option<&StoredPause>,
-    read: u64,
-) -> Option<Content> {
-    let is_own = stored::from_content(&standing?.content)?.number == own.number;
-    is_own.then(|| stored::to_content(before, stored::next_serial(standing, read)))
-}
-
 fn is_answered(status: Option<&KeyStatus>) -> bool {
     status.is_some_and(|status| !status.agents.is_empty())
 }
 
-/// Notes what the agents say of themselves.
-fn note(agents: &mut Agents, status: &KeyStatus) {
-    for agent in &status.agents {
-        agents.insert((agent.token.clone(), agent.host.clone()), agent.clone());
-    }
-}
-
 /// Returns the highest serial number that an agent has read.
 fn last_read(agents: &Agents) -> u64 {
-    agents.values().map(|agent| agent.pause).max().unwrap_or_default()
+    agents.all().map(|agent| agent.pause).max().unwrap_or_default()
 }
 
 /// Returns lines without the times in them, which change all the time.
@@ -312,7 +322,7 @@ fn without_times(lines: &[String]) -> Vec<String> {
 
 /// Returns whether an agent says that it runs the service.
 fn is_run(agents: &Agents) -> bool {
-    agents.values().any(|agent| agent.service == ServiceStatus::Up)
+    agents.all().any(|agent| agent.service == ServiceStatus::Up)
 }
 
 /// Returns why the agents of this status cannot be paused.
@@ -349,7 +359,7 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
     let observes = |agent: &AgentStatus| {
         agent.paused && agent.pause == serial && !agent.start_pending && !is_busy(agent)
     };
-    let silent = agents.values().filter(|agent| !observes(agent));
+    let silent = agents.all().filter(|agent| !observes(agent));
     let silent = silent.map(|agent| {
         let why = if agent.state == AgentState::Stopping {
             "stops its service"
@@ -374,7 +384,7 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
 /// start until the lock has run out.
 fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<Item = String> {
     let dead = holders_in_time(status).filter(|holder| {
-        let instances = agents.values().filter(|agent| agent.token == holder.token);
+        let instances = agents.all().filter(|agent| agent.token == holder.token);
         let terms: Vec<_> = instances.map(|agent| agent.term).collect();
         !terms.is_empty() && !terms.contains(&holder.term)
     });
@@ -383,7 +393,7 @@ fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<It
 
 /// Returns the line for the token of two agents. The acknowledgement of one of them says nothing of
 /// the other, which may answer too late for one read.
-fn of_twins(token: &String) -> String {
+fn of_twins(token: &str) -> String {
     format!("{token}: two agents have this token; give each its own --token")
 }
 
@@ -392,7 +402,7 @@ fn silent_holders<'a>(
     status: Option<&'a KeyStatus>,
     agents: &'a Agents,
 ) -> impl Iterator<Item = &'a Holder> {
-    let answers = |holder: &Holder| agents.keys().any(|(token, _)| *token == holder.token);
+    let answers = |holder: &Holder| agents.all().any(|agent| agent.token == holder.token);
     holders_in_time(status).filter(move |holder| !answers(holder))
 }
 
@@ -408,7 +418,7 @@ fn holders_in_time(status: Option<&KeyStatus>) -> impl Iterator<Item = &Holder> 
 fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
     let stands = serial_of(status);
     let is_lost = |agent: &AgentStatus| agent.paused && stands != Some(agent.pause);
-    let paused = agents.values().filter(|agent| agent.pause < serial || is_lost(agent));
+    let paused = agents.all().filter(|agent| agent.pause < serial || is_lost(agent));
     let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));
     let of_holder = |holder: &Holder| {
         let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));

@@ -8,7 +8,7 @@
 mod choose;
 mod judge;
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use log::Level;
@@ -30,6 +30,7 @@ use crate::store::{
     AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, Hint, Stays, StoreResult,
     open_existing,
 };
+use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How often the lock is looked at if no hint comes, if C·R is not short.
@@ -69,7 +70,7 @@ pub fn run(
     source: &Source,
     bucket: Box<dyn Bucket>,
     destination: Destination,
-    signals: OwnedFd,
+    signals: Endings,
 ) -> Result<Ended, Refusal> {
     let Request { key, level, .. } = request;
     let reader = Reader::new(source);
@@ -92,7 +93,7 @@ pub fn run(
 struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
-    signals: OwnedFd,
+    signals: Endings,
     /// When the read was begun by which the holder was chosen.
     chosen_at: Instant,
     /// The revision of the request that is written, and is not withdrawn.
@@ -110,7 +111,7 @@ impl Process<'_> {
         let Process { operation, signals, chosen_at, .. } = self;
         operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             *chosen_at = heard.read_at;
-            if sys::next_signal(&*signals).is_some() {
+            if signals.read().is_some() {
                 let why = "ended by a signal; nothing is requested".to_owned();
                 return Ok(Some(Err(Unchosen::Refused(vec![why]))));
             }
@@ -228,7 +229,7 @@ impl Process<'_> {
             if let Some(why) = ended {
                 return Ok(Err(why));
             }
-            if sys::next_signal(&self.signals).is_some() {
+            if self.signals.read().is_some() {
                 self.withdraw(chosen)?;
                 until = until.min(sys::now());
             }
@@ -272,6 +273,8 @@ impl Process<'_> {
             stands.then(Content::tombstone).ok_or(())
         })
         .map_err(|refusal| unknown(&refusal.text))?;
+        // A signal that came meanwhile has what it wanted.
+        while self.signals.read().is_some() {}
         let text = format!("the request is withdrawn; waiting for {from} to renew or release it");
         self.operation.tell(Level::Info, &text);
         Ok(())
@@ -289,7 +292,7 @@ impl Process<'_> {
             let agents = status.map_or(&[][..], |status| &status.agents);
             agents.iter().any(|agent| agent.token == *to)
         };
-        let (signals, mut told) = (&self.signals, false);
+        let (signals, mut told) = (&mut self.signals, false);
         self.operation.read_until(Duration::ZERO, answers, |operation, heard| {
             let (agents, now) = (heard.status?.map_or_else(Vec::new, |it| it.agents), sys::now());
             Ok(match judge_start(&agents, to, term) {
@@ -305,7 +308,7 @@ impl Process<'_> {
                         operation.tell(Level::Info, &text);
                     }
                     let why = "ended by a signal, before start has succeeded";
-                    sys::next_signal(signals).map(|_| Err(format!("{to} has it; {why}")))
+                    signals.read().map(|_| Err(format!("{to} has it; {why}")))
                 }
             })
         })

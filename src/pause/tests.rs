@@ -1,17 +1,23 @@
 //! The agents that have to acknowledge a pause, and its end.
 
 use super::*;
-use crate::core::Revision;
 use crate::status::PauseStatus;
 
 /// Agents, each with the pause that it observes, or the end of one that it has read.
 fn agents(of: &[(&str, Result<u64, u64>, AgentState)]) -> Agents {
+    agents_with(of, |agent| agent)
+}
+
+/// Agents as those of [`agents`], each changed.
+fn agents_with(
+    of: &[(&str, Result<u64, u64>, AgentState)],
+    change: impl Fn(AgentStatus) -> AgentStatus,
+) -> Agents {
     let agent = |(token, read, state): &(&str, Result<u64, u64>, AgentState)| {
-        let key = ((*token).to_owned(), "h".to_owned());
         let (paused, Ok(pause) | Err(pause)) = (read.is_ok(), *read);
         let agent =
             AgentStatus { paused, pause, term: Some(4), ..AgentStatus::of_candidate(token) };
-        (key, AgentStatus { state: *state, ..agent })
+        change(AgentStatus { state: *state, ..agent })
     };
     of.iter().map(agent).collect()
 }
@@ -33,11 +39,15 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     let stops = agents(&[("h1", Err(0), AgentState::Stopping), ("h2", Ok(9), AgentState::Standby)]);
     assert_eq!(lacking(Some(&held), &stops, SERIAL), ["h1: stops its service"]);
     // The guard may receive an assertion of start yet.
-    let mut hung = agents(&[("h1", Err(9), AgentState::Active)]);
-    hung.values_mut().for_each(|agent| agent.guard_up = false);
+    let hung = agents_with(&[("h1", Err(9), AgentState::Active)], |agent| AgentStatus {
+        guard_up: false,
+        ..agent
+    });
     assert_eq!(lacking(Some(&held), &hung, SERIAL), ["h1: its guard does not answer"]);
-    let mut starting = agents(&[("h1", Ok(9), AgentState::Active)]);
-    starting.values_mut().for_each(|agent| agent.start_pending = true);
+    let starting = agents_with(&[("h1", Ok(9), AgentState::Active)], |agent| AgentStatus {
+        start_pending: true,
+        ..agent
+    });
     assert_eq!(lacking(Some(&held), &starting, SERIAL), ["h1: its start is about to begin"]);
     let others = agents(&[("h2", Ok(9), AgentState::Standby)]);
     let silent = lacking(Some(&held), &others, SERIAL);
@@ -52,8 +62,8 @@ fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
 fn the_lock_of_an_earlier_instance_is_waited_for() {
     let mut held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
     let of_term = |held: &KeyStatus, term| {
-        let mut agents = agents(&[("h1", Ok(9), AgentState::Active)]);
-        agents.values_mut().for_each(|agent| agent.term = term);
+        let of = [("h1", Ok(9), AgentState::Active)];
+        let agents = agents_with(&of, |agent| AgentStatus { term, ..agent });
         lacking(Some(held), &agents, SERIAL)
     };
     assert_eq!(of_term(&held, Some(4)), Vec::<String>::new());
@@ -129,32 +139,4 @@ fn a_busy_agent_acknowledges_no_pause() {
     for state in [AgentState::Looking, AgentState::Taking, AgentState::Stopping] {
         assert_eq!(lacking(None, &agents(&[("h1", Ok(9), state)]), SERIAL).len(), 1, "{state}");
     }
-}
-
-fn pause(number: u64) -> StoredPause {
-    let (lasts, by) = (Duration::from_secs(3600), "root@h3".to_owned());
-    StoredPause { lasts, by, reason: String::new(), number }
-}
-
-/// Another operator had replaced it by a longer one that was not acknowledged, and had written it
-/// again: it was said to be withdrawn, and stood.
-#[test]
-fn a_pause_is_withdrawn_that_another_operator_has_written_again() {
-    let (own, before) = (pause(1), pause(2));
-    // The clock of the other host was ahead.
-    let serial = u64::MAX - 1;
-    let entry = |pause| {
-        let (key, content) = (stored::key_of("web"), stored::to_content(pause, serial));
-        Entry { key, revision: Revision(9), content }
-    };
-    let again = StoredPause { lasts: Duration::from_secs(9), ..own.clone() };
-    let again = entry(Some(&again));
-    for replacement in [None, Some(&before)] {
-        let written = withdrawal(Some(&again), &own, replacement, 0);
-        assert_eq!(written, Some(stored::to_content(replacement, serial + 1)));
-    }
-    for of_others in [entry(Some(&before)), entry(None)] {
-        assert_eq!(withdrawal(Some(&of_others), &own, None, 0), None);
-    }
-    assert_eq!(withdrawal(None, &own, None, 0), None);
 }

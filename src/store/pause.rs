@@ -26,6 +26,9 @@ const SERIAL: &str = "Putex-Serial";
 /// How the keys of pauses begin.
 pub(crate) const PREFIX: &str = "putex.pause.";
 
+/// An entry of a higher serial number is damaged: no later entry could have a higher one.
+const SERIAL_MAX: u64 = u64::MAX / 2;
+
 /// The longest reason that is shown, in characters.
 const REASON_MAX: usize = 200;
 
@@ -48,7 +51,8 @@ pub(crate) fn key_of(key: &str) -> String {
 
 /// Returns the serial number in the content of an entry, 0 if there is none.
 pub(crate) fn serial_of(content: &Content) -> u64 {
-    content.header(SERIAL).and_then(|serial| serial.parse().ok()).unwrap_or_default()
+    let serial = content.header(SERIAL).and_then(|serial| serial.parse().ok());
+    serial.filter(|serial| *serial <= SERIAL_MAX).unwrap_or_default()
 }
 
 /// Returns the serial number of the entry that replaces this one, where agents have read entries up
@@ -57,7 +61,7 @@ pub(crate) fn serial_of(content: &Content) -> u64 {
 pub(crate) fn next_serial(replaced: Option<&Entry>, read: u64) -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let replaced = replaced.map(|entry| serial_of(&entry.content)).unwrap_or_default();
-    replaced.max(read).saturating_add(1).max(clock.as_millis() as u64)
+    (replaced.max(read) + 1).max(clock.as_millis() as u64)
 }
 
 /// Converts a pause, or its end, into the content of an entry of this serial number.
@@ -152,8 +156,9 @@ mod tests {
         };
         let first = next_serial(None, 0);
         assert!(next_serial(Some(&entry(1)), 0) >= first, "no lost one is as high");
-        for (replaced, read) in [(1, u64::MAX - 1), (u64::MAX - 1, 1)] {
-            assert_eq!(next_serial(Some(&entry(replaced)), read), u64::MAX);
+        let ahead = first * 2;
+        for (replaced, read) in [(1, ahead), (ahead, 1)] {
+            assert_eq!(next_serial(Some(&entry(replaced)), read), ahead + 1);
         }
     }
 
@@ -170,6 +175,9 @@ mod tests {
         over.headers.push((OPERATION.to_owned(), "DEL".to_owned()));
         let endless = to_content(Some(&endless), 7);
         assert_eq!((from_content(&endless), from_content(&over)), (None, None));
+        // No operator could have ended it, and each said that it was ended.
+        let last = to_content(Some(&pause()), u64::MAX);
+        assert_eq!((serial_of(&last), from_content(&last)), (0, None));
     }
 
     #[test]

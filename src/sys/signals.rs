@@ -2,15 +2,21 @@
 //! does not do that.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use rustix::process::Pid;
 use signal_hook::flag;
 
-use super::raw;
+use super::{Alarm, next_signal, now, raw};
+use crate::core::Instant;
+
+/// Signals within this time are one request: timeout(1) sends a command two, and a shell that loses
+/// its terminal too.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Handles SIGXFSZ: a write to a file of the largest permitted size fails, and does not end
 /// the process. A log in such a file loses lines. An ignored signal, unlike a handled one, would
@@ -42,32 +48,68 @@ pub fn end_first_process() -> io::Result<()> {
     })
 }
 
-/// Has the first signal that ends a command set a flag, which is returned: the command has
-/// something to undo. The second one ends this process. A signal that is ignored stays ignored.
-///
-/// # Errors
-///
-/// If the system refuses a handler.
-pub fn note_first_ending() -> io::Result<Arc<AtomicBool>> {
-    let noted = Arc::new(AtomicBool::new(false));
-    ending().try_for_each(|signal| {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&noted))?;
-        flag::register(signal, Arc::clone(&noted)).map(drop)
-    })?;
-    Ok(noted)
+/// A request to end, with the number of its signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The command undoes what it has begun.
+    First(i32),
+    /// The command ends without that.
+    Second(i32),
 }
 
-/// Returns the signals that end a command, but for those that are ignored.
-fn ending() -> impl Iterator<Item = i32> {
-    [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal))
+/// The signals that end a command which has something to undo. A signal that is ignored stays
+/// ignored.
+#[derive(Debug)]
+pub struct Endings {
+    taken: OwnedFd,
+    /// When the first one was read.
+    first_at: Option<Instant>,
 }
 
-/// Takes over the signals that end a command, but for those that are ignored: the command has
-/// something to undo. Called before any thread is started.
-///
-/// # Errors
-///
-/// If the system has no descriptor to give.
-pub fn take_ending() -> io::Result<OwnedFd> {
-    raw::take_signals(&ending().collect::<Vec<_>>())
+impl Endings {
+    /// Takes over the signals. Called before any thread is started.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no descriptor to give.
+    pub fn open() -> io::Result<Endings> {
+        let ending = [SIGTERM, SIGINT, SIGHUP].into_iter();
+        let ending: Vec<_> = ending.filter(|signal| !raw::is_ignored(*signal)).collect();
+        Ok(Endings { taken: raw::take_signals(&ending)?, first_at: None })
+    }
+
+    /// Returns the next request, if one has come.
+    pub fn read(&mut self) -> Option<Ending> {
+        loop {
+            let signal = next_signal(&self.taken)?;
+            let Some(first_at) = self.first_at else {
+                self.first_at = Some(now());
+                return Some(Ending::First(signal));
+            };
+            if now().since(first_at) >= ONE_REQUEST {
+                return Some(Ending::Second(signal));
+            }
+        }
+    }
+
+    /// Waits for the next request.
+    ///
+    /// # Errors
+    ///
+    /// If the system lacks what is needed.
+    pub fn wait(&mut self) -> io::Result<Ending> {
+        let alarm = Alarm::new()?;
+        loop {
+            if let Some(ending) = self.read() {
+                return Ok(ending);
+            }
+            alarm.wait([(self.taken.as_fd(), super::PollFlags::IN)], None)?;
+        }
+    }
+}
+
+impl AsFd for Endings {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.taken.as_fd()
+    }
 }

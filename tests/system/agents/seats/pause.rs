@@ -191,19 +191,20 @@ fn a_pause_that_not_all_acknowledge_is_withdrawn_or_refused() {
     assert!(withdrawn.said.ends_with("the pause is withdrawn\n"), "{withdrawn:?}");
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
-    // A longer pause that is withdrawn leaves the pause before, on which an operator relies.
+    // A longer pause stands all the same: an operator relies on the pause that it has replaced.
+    // That one was written again, and stood after each command had said that none does.
     site.pause(&["--for", "1h", "--reason", "first"]);
     let since = now();
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::STOP);
-    let longer = site.run(&["pause", "--for", "2h", "-w", "1", "web"]);
-    assert!(longer.status == Some(75) && longer.said.ends_with("the pause before stands\n"));
-    // The other agent has observed the longer one. It took that for the end of the one before.
-    site.group.wait_for_line(1 - holder, ": first", since);
+    let longer = ["pause", "--for", "2h", "--reason", "second", "-w", "1", "web"];
+    let longer = site.run(&longer);
+    assert!(longer.status == Some(75) && longer.said.ends_with("putex resume web ends it\n"));
+    site.group.wait_for_line(1 - holder, ": second", since);
     let log = site.group.hosts[1 - holder].log.since(since);
     assert!(!log.iter().any(|line| line.contains("the pause was ended")), "{log:?}");
     site.group.hosts[holder].agent.as_ref().expect("it runs").signal(Signal::CONT);
     let shown = site.run(&["status", "web"]).shown;
-    assert!(shown.contains("for 59m") && shown.contains(": first"), "{shown}");
+    assert!(shown.contains("for 1h") && shown.contains(": second"), "{shown}");
     assert_eq!(site.resume().status, Some(0));
     site.check_end();
 }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::Site;
 use crate::support::agent::Agent;
-use crate::support::clock::{PATIENCE, now, observe_for};
+use crate::support::clock::{PATIENCE, now, observe_for, until_true};
 use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 use crate::support::server::Server;
@@ -144,7 +144,8 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     let mut next = || said.next().expect("a line").expect("it is text");
     let waits = next();
     assert!(waits.starts_with("putex: web: waiting: h1: holds the lock and does not"), "{waits}");
-    signal(pause.id(), Signal::INT);
+    // timeout(1) sends a command two signals at once: the pause stood, without a word.
+    [Signal::INT, Signal::TERM].into_iter().for_each(|each| signal(pause.id(), each));
     assert_eq!(
         [next(), next()],
         ["ended by a signal", "the pause is withdrawn"].map(|why| { format!("putex: web: {why}") })
@@ -152,12 +153,21 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
     assert_eq!(ended, Some(75));
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(1));
-    // The second one is for who does not want to wait.
+    agent.signal(Signal::CONT);
+    for words in [&["pause", "--for", "1h", "-w", "60", "web"][..], &["resume", "web"]] {
+        assert_eq!(site.run(words).status, Some(0), "{words:?}");
+    }
+    agent.signal(Signal::STOP);
+    // A later one is for a user who does not want to wait.
     let (mut pause, mut said) = site.begin(&WORDS);
     assert!(said.next().is_some());
-    [Signal::INT, Signal::TERM].into_iter().for_each(|each| signal(pause.id(), each));
-    let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
-    assert!(matches!(ended, Some(130 | 143)), "{ended:?}");
+    until_true("the end of the command", || {
+        signal(pause.id(), Signal::TERM);
+        pause.try_wait().expect("it is a child").is_some()
+    });
+    assert_eq!(pause.wait().expect("it has ended").code(), Some(143));
+    let due = "putex: web: the pause may stand: putex resume web ends it";
+    assert_eq!(said.next().expect("a line").expect("it is text"), due);
     agent.signal(Signal::CONT);
     assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(0));
 }

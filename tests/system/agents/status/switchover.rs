@@ -151,7 +151,10 @@ fn after_a_second_signal_it_says_that_the_result_is_not_known() {
     line_with("h1 is to give it to h2");
     signal(child.id(), Signal::INT);
     line_with("the request is withdrawn");
-    signal(child.id(), Signal::INT);
+    until_true("the end of the command", || {
+        signal(child.id(), Signal::INT);
+        child.try_wait().expect("it is a child").is_some()
+    });
     line_with("h1 may still follow the request until it ends: a second signal");
     let ended = wait_exit(&mut child, now() + PATIENCE).and_then(|it| it.code());
     assert_eq!(ended, Some(69));
@@ -186,7 +189,10 @@ fn a_second_signal_during_start_ends_the_wait_for_it() {
     line_with("the request is withdrawn");
     std::fs::remove_file(&slow).expect("a file");
     line_with("h2 has it; waiting for start to succeed");
-    signal(child.id(), Signal::INT);
+    until_true("the end of the command", || {
+        signal(child.id(), Signal::INT);
+        child.try_wait().expect("it is a child").is_some()
+    });
     line_with("h2 has it; ended by a signal, before start has succeeded");
     let ended = wait_exit(&mut child, now() + PATIENCE).and_then(|it| it.code());
     assert_eq!(ended, Some(75));
