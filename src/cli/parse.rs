@@ -262,6 +262,9 @@ fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
             (Subcommand::Init, "-r") => {
                 "not an option of putex init; did you mean --replicas?".to_owned()
             }
+            (Subcommand::Release, "-f") => {
+                "not an option of putex release; write --force --holder WHO".to_owned()
+            }
             (
                 Subcommand::Status
                 | Subcommand::Doctor

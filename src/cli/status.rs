@@ -28,7 +28,7 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
         return Err(settings.usage(first, &why));
     }
     if line.has(Name::As) && !matches!(settings.text(Name::Is), Some("mine" | "active")) {
-        let why = "says who asks -e mine or -e active; write holder=TOKEN instead";
+        let why = "says who asks -e mine or -e active; write -e holder=TOKEN";
         return Err(settings.usage(Name::As, why));
     }
     let form = match forms[..] {

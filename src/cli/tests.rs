@@ -322,7 +322,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
         ("chek", "chek: no such command; the nearest is check; see putex help"),
-        ("acquire db", "acquire: no such command; write putex grab; see putex help"),
+        ("release -f db", "-f: not an option of putex release; write --force --holder WHO"),
         ("h locks web", "h: no such command; see putex help"),
         ("--dir /d --key lock.web --start up --stop down", "--key: key \"lock.web\": lease, lock,"),
         ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),

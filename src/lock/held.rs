@@ -28,8 +28,11 @@ fn check_in(held: Option<&OsStr>, name: &Name) -> Result<(), Refusal> {
     let name_of = |word: &str| Name::parse(word.rsplit_once(':')?.0).ok();
     let mut held = held.split_whitespace().filter_map(name_of);
     let Some(held) = held.find(|held| held.overlaps(name)) else { return Ok(()) };
-    let why = format!("an enclosing putex lock holds {held}: it would wait for itself");
-    Err(Refusal::new(Exit::Usage, format!("{name}: {why} ({HELD})")))
+    let why = format!(
+        "an enclosing putex lock holds {held}, by {HELD}: it could wait for itself; if that lock \
+         is in another bucket or has ended, write env -u {HELD} in front"
+    );
+    Err(Refusal::new(Exit::Usage, format!("{name}: {why}")))
 }
 
 /// Returns the variables of a command under a lock.
@@ -71,7 +74,7 @@ mod tests {
         for name in ["db", "db/users", "web", "web/x", "web/x/y"] {
             let refusal = refused(name).expect_err(name);
             assert_eq!(refusal.exit, Exit::Usage);
-            assert!(refusal.text.contains("it would wait for itself"), "{}", refusal.text);
+            assert!(refusal.text.contains("it could wait for itself"), "{}", refusal.text);
         }
         for name in ["dbx", "web/y", "x"] {
             assert_eq!(refused(name), Ok(()), "{name}");

@@ -86,7 +86,7 @@ fn deleted_by_hand(revision: Revision) -> StoredLease {
 }
 
 fn damaged(name: &str) -> String {
-    format!("its {name} is missing or damaged: putex did not write it")
+    format!("its {name} is missing or damaged: putex did not write it; nats kv purge frees it")
 }
 
 fn of_content(content: &Content, revision: Revision) -> Result<LeaseEntry, String> {

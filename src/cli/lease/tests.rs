@@ -59,7 +59,7 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("claim db --for 60", "claim: no such command; write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim NAME"),
         ("lease claim a b --for 60", "b: unexpected argument; one name at a time"),
-        ("lease claim a,b --for 60", "NAME: a,b: write letters, digits"),
+        ("lease claim a,b --for 60", "NAME: a,b: write a-z, A-Z, 0-9"),
         ("lease claim db", "--for: is missing; write putex lease claim NAME --for 60s"),
         ("lease claim db --for 0.5", "--for: 0.5: write 1s to 75m"),
         ("lease claim db --for 76m", "--for: 76m: write 1s to 75m"),
@@ -74,7 +74,7 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("put --lease db", "KEY is missing; write putex put --lease NAME KEY VALUE"),
         ("put --lease db web on off", "off: unexpected argument; quote a value with blanks"),
         ("put --lease db we*b on", "KEY: key \"we*b\""),
-        ("put --lease a,b web on", "--lease: a,b: write letters, digits"),
+        ("put --lease a,b web on", "--lease: a,b: write a-z, A-Z, 0-9"),
         ("put --lease db lock.x on", "KEY: lock.x: putex keeps locks, leases and notes below it"),
     ] {
         let line = format!("{line} --dir /d");

@@ -293,7 +293,7 @@ fn a_lock_has_one_name_which_may_be_a_path() {
         ("db,", one_name),
         ("/var/lock/db", "a name is not the path of a file; write it without"),
         ("db/", "write elements that are not empty between slashes"),
-        ("a.b", "write letters"),
+        ("a.b", "write a-z"),
     ] {
         assert_usage(&format!("{word} true"), &format!("NAME: {word}: {says}"));
     }

@@ -53,7 +53,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--print hostt web", "--print: hostt: write holder, host or term; the nearest is host"),
         ("-e held --json web", "-e: cannot be with --json; write one of them"),
         ("--print term --json web", "--print: cannot be with --json; write one of them"),
-        ("--as me web", "--as: says who asks -e mine or -e active; write holder=TOKEN instead"),
+        ("--as me web", "--as: says who asks -e mine or -e active; write -e holder=TOKEN"),
         ("-W 1", "-W: no such option; see putex status --help"),
         ("--key web", "--key: not an option of putex status; write the key without it"),
         ("''", "KEY: \"\": is empty; write none for all keys"),

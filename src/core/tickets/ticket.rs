@@ -67,7 +67,7 @@ impl Name {
             return Err("write elements that are not empty between slashes, as in db/users".into());
         }
         if !elements.iter().flat_map(|element| element.chars()).all(is_valid) {
-            return Err("write letters, digits, hyphens, _ and = only, with / between".into());
+            return Err("write a-z, A-Z, 0-9, -, _ and = only, with / between".into());
         }
         if text.len() > NAME_BYTES_MAX {
             return Err(format!("is longer than {NAME_BYTES_MAX} bytes"));
