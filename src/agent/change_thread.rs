@@ -1,5 +1,5 @@
-//! The change thread: tells a command of the operator each change of the agent's state. Nobody
-//! waits for it: one change is told at a time, and others wait in a queue, which drops the oldest.
+//! The change thread: runs the operator's command for each change of the agent's state. No other
+//! thread waits for it: changes wait in a queue, which drops the oldest ones.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ const CHANGES_MAX: usize = 16;
 /// How long one run may take.
 pub(super) const RUN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the run that is under way may go on when the agent ends, and then the last one.
+/// How long the present run may take once the agent ends, and then the run for the last change.
 const LAST_RUN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Time for the kernel to end a command that was killed, at the end of the agent.
@@ -65,15 +65,15 @@ impl ChangeHandle {
         Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
     }
 
-    /// Has a change told, after the changes that wait. Does not wait.
+    /// Queues a change, without waiting.
     pub(super) fn tell(&self, change: Change) {
         if let Some(Change { old, new, .. }) = self.changes.send(change) {
             log::warn!("on-change {old} -> {new}: it is not told: {CHANGES_MAX} later ones wait");
         }
     }
 
-    /// Has the last change told, and waits until its run has ended, but not for long: the service
-    /// is down.
+    /// Has the command run for the last change, and waits a short time for its end: the service is
+    /// down, so that nothing waits for this thread.
     pub(super) fn end(&self) {
         self.shared.ends.store(true, Ordering::Relaxed);
         self.changes.wake();
@@ -107,14 +107,14 @@ impl ChangeThread {
 
     /// Waits for a change or the end of the agent, or for the end of a run, and passes output on.
     fn wait(&mut self, exit: Option<BorrowedFd<'_>>, until: Option<Instant>) {
-        // A kernel that refuses to wait leaves only to look again.
+        // If the kernel refuses to wait, the caller looks again at once.
         let _ = self.changes.wait([Some(self.output.as_fd()), exit], until);
         panic_if_asked("putex-change");
         self.output.pass_on(&mut command_output);
     }
 
-    /// Runs the command for a change. A shell that a disk keeps from being read keeps nobody but
-    /// this thread.
+    /// Runs the command for a change. Only this thread waits if a disk delays the start of the
+    /// shell.
     fn tell(&mut self, change: Change, ends: bool) {
         let (old, new) = (change.old.clone(), change.new.clone());
         let within = if ends { LAST_RUN_WITHIN } else { self.within };

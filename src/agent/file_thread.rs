@@ -1,6 +1,5 @@
 //! The file thread: writes the status of the agent into the private directory, where other
-//! processes read it. The disk of that directory may hang: then the file is late, and nothing else
-//! is.
+//! processes read it. If the disk of that directory hangs, only the file is late.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ type Status = (Instant, Box<AgentStatus>);
 pub(super) struct FileHandle {
     dir: PathBuf,
     identity: Identity,
-    /// The statuses to write. The thread begins with the first file: most agents write none.
+    /// The queue of the thread, which the first status starts: most agents write none.
     statuses: Option<NewestSender<Status>>,
 }
 
@@ -27,7 +26,7 @@ impl FileHandle {
         FileHandle { dir, identity, statuses: None }
     }
 
-    /// Has the present status written. Best effort: it is requested again.
+    /// Has the present status written. Best effort: its reader requests it again.
     pub(super) fn write_status(&mut self, now: Instant, status: AgentStatus) {
         if self.statuses.is_none() {
             self.statuses = self.start().ok();

@@ -1,8 +1,8 @@
 //! The guard client: connects to the guard that lives, or starts one, sends it the messages of the
 //! pump, and passes its reports on. The pump decides when to do each.
 //!
-//! All but connecting is done by the main thread, which never waits for the guard. Connecting
-//! waits for file systems, which may hang: each attempt is a thread.
+//! The main thread does everything but connecting, and never waits for the guard. Connecting waits
+//! for file systems, which may hang: each attempt has a thread of its own.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,20 +23,20 @@ use crate::guard::protocol::{GuardPacket, Settings, VERSION};
 use crate::guard::{HeldDir, next_packet};
 use crate::sys::{self, Alarm, PollFlags};
 
-/// How long a guard may take to end that has closed its socket, or whose agent ends.
+/// How long a guard may take to end after it has closed its socket, or after its agent has.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// Most packets that are taken in at once.
 const PACKETS_MAX: usize = 16;
 
-/// The guard of an agent, whether there is a guard or not.
+/// The agent's end of the connection to its guard, if there is one.
 pub(super) struct GuardClient {
     connector: Arc<Connector>,
     /// The number that the pump has given the guard that was connected to last.
     number: u64,
     state: State,
-    /// The thread of an attempt to connect has not ended. An attempt that was given up ends before
-    /// the next one begins: there is one guard at a time.
+    /// The thread of an attempt to connect runs. An attempt that was given up ends before the next
+    /// one begins, so that there is one guard at a time.
     is_attempting: bool,
     outcome: Inbox<Outcome>,
     /// The end of the queue for the next attempt.
@@ -51,15 +51,15 @@ pub(super) struct GuardClient {
 
 /// The connection to the guard that the pump wants.
 enum State {
-    /// No guard is wanted, or there is none any more.
+    /// No guard is wanted, or the last one was lost.
     Absent,
-    /// An attempt begins with these messages when an earlier one has ended, which was given up.
+    /// The next attempt, with these messages, waits for the end of one that was given up.
     Waiting(Vec<ToGuard>),
-    /// An attempt to connect to the guard is under way; these messages follow its own.
+    /// An attempt to connect is under way; these messages follow its first ones.
     Connecting(Vec<ToGuard>),
     Connected(Link),
-    /// The guard has closed its socket; the kernel tells of its end soon, and by then at the latest
-    /// the guard counts as lost.
+    /// The guard has closed its socket. It counts as lost when its process has ended, or at this
+    /// instant.
     Ending(Link, Instant),
 }
 
@@ -176,7 +176,7 @@ impl GuardClient {
         }
     }
 
-    /// Returns the instant at which [`GuardClient::tend`] has something to do besides.
+    /// Returns when [`GuardClient::tend`] has something to do even if nothing is readable.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Absent | State::Waiting(_) | State::Connecting(_) => None,
@@ -185,8 +185,8 @@ impl GuardClient {
         }
     }
 
-    /// Does what is due, and takes in a report of the guard with the descriptors before it, or
-    /// another change, if there is something to be read. Returns the event for the pump.
+    /// Does what is due. If the descriptor is readable, takes in a report of the guard, the outcome
+    /// of an attempt, or the end of the guard. Returns the event for the pump.
     pub(super) fn tend(&mut self, readable: bool, now: Instant) -> Option<Event> {
         self.unreaped.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
@@ -243,7 +243,7 @@ impl GuardClient {
             let State::Connected(link) = &mut self.state else { return None };
             let (packet, file) = next_packet(link.guard.socket.as_fd())?;
             if packet.is_empty() {
-                // The guard has closed the socket before the kernel tells of its end.
+                // A guard that ends closes its socket first.
                 let link = self.take_link()?;
                 self.state = State::Ending(link, now.after(END_WITHIN));
                 return None;
@@ -262,15 +262,15 @@ impl GuardClient {
                     self.kill_file = file.map(File::from).or(self.kill_file.take());
                 }
                 Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
-                // The packet is one of a guard of another version.
+                // A guard of another version may send other packets.
                 Err(_) => {}
             }
         }
         None
     }
 
-    /// A guard of another version is told to stop the service, and killed when that is down.
-    /// Meanwhile the pump is told that the service is being stopped.
+    /// Tells a guard of another version to stop the service, and kills it when the service is down.
+    /// Until then the pump gets reports that the service is being stopped.
     fn replace_outdated(&mut self, mut report: GuardReport) -> Option<Event> {
         let State::Connected(link) = &mut self.state else { return None };
         if !std::mem::replace(&mut link.outdated, true) {
@@ -290,7 +290,7 @@ impl GuardClient {
             self.kill();
             return Some(self.lost("it was of another version; the service is down"));
         } else {
-            // This client's own message is none of the pump's.
+            // The pump does not count the message that this client has sent.
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
@@ -298,7 +298,7 @@ impl GuardClient {
         Some(Event::Guard(self.number, GuardEvent::Report(report)))
     }
 
-    /// The guard has closed the socket, and has ended or had its time for that.
+    /// The guard has closed the socket, and has ended or used up its time to end.
     fn ended(&mut self) -> Option<Event> {
         let link = self.take_link()?;
         let has_ended = sys::is_ready(&link.guard.process);

@@ -16,7 +16,7 @@ use crate::guard::protocol::{Settings, encode};
 use crate::guard::{HeldDir, RunningGuard, send};
 use crate::sys;
 
-/// How long to wait until the kernel may have memory for a packet.
+/// The pause after the kernel had no memory for a packet.
 const SEND_PAUSE: Duration = Duration::from_millis(10);
 
 /// The parts that are needed to connect to a guard or to start one.
@@ -29,7 +29,7 @@ pub(super) struct Link {
     pub(super) guard: RunningGuard,
     /// The guard is of another version and was told to stop the service.
     pub(super) outdated: bool,
-    /// The messages to a guard that was connected to and has not answered yet; `None` for another.
+    /// The messages to a guard that was found running and has not answered; `None` for any other.
     pub(super) unanswered: Option<Vec<ToGuard>>,
     /// Packets for which the kernel had no memory.
     unsent: VecDeque<Vec<u8>>,
@@ -66,7 +66,7 @@ impl Connector {
         for message in messages {
             send(own.as_fd(), &self.encode(message), output.take())?;
         }
-        // This very program, also when its file has been replaced.
+        // The program that runs, even if its file was replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_agents_own(&mut command);
@@ -93,7 +93,7 @@ impl Link {
     }
 
     /// Sends a packet without waiting. A packet for which the kernel has no memory is sent later,
-    /// with those after it: messages are counted, so that none may be left out.
+    /// with those after it: both ends count messages, so none may be left out.
     ///
     /// # Errors
     ///
@@ -134,8 +134,8 @@ impl Link {
 }
 
 /// Reaps a guard that has ended and returns how it ended; `None` while it runs. An error says that
-/// the guard is no child of this process: it may have been started by the previous instance, which
-/// was this process too where the program was executed anew.
+/// the guard is no child of this process: the previous instance may have started it, in this
+/// process if the program was executed anew.
 pub(super) fn reap(process: &OwnedFd) -> Result<Option<WaitIdStatus>, Errno> {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)

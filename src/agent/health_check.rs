@@ -37,7 +37,7 @@ struct Shared {
     deadline: AtomicU64,
     /// Wakes the watchdog.
     waker: Arc<Waker>,
-    /// Readable when no check runs any more that was to be killed.
+    /// Readable when the check that was to be killed runs no more.
     killed: Waker,
 }
 
@@ -78,8 +78,8 @@ impl HealthCheck {
         Ok(HealthCheck { commands, output, runs, shared, is_running: false })
     }
 
-    /// Runs the health check, which must not be running; returns its end if it does not begin.
-    /// The agent may have been held up: a check whose time is over is not begun.
+    /// Runs the health check, which must not be running; returns its end if it does not begin: its
+    /// deadline may have passed while the agent was suspended.
     pub(super) fn run(&mut self, run: Run) -> Option<Event> {
         let now = sys::now();
         if run.deadline <= now {
@@ -139,7 +139,7 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    /// Waits, then does what is due; `None` when nobody gives orders any more.
+    /// Waits, then does what is due; `None` when the main thread has ended.
     fn turn(&mut self) -> Option<()> {
         self.wait();
         self.shared.waker.clear();
@@ -180,12 +180,12 @@ impl Watchdog {
             }
             fds[2] = self.alarm.as_fd();
         }
-        // A kernel that refuses to wait leaves only to look again.
+        // If the kernel refuses to wait, the caller looks again at once.
         let _ = sys::poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     }
 
-    /// The time of the check is over. A check that is still being spawned is killed as soon as it
-    /// is there.
+    /// The deadline of the check has passed. A check that is still being spawned is killed after
+    /// that.
     fn overran(&mut self) -> Option<()> {
         if self.runner.process.is_none() {
             return self.tell(Outcome::Overran);

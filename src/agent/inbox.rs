@@ -1,4 +1,4 @@
-//! The queues between the agent's threads, each in the order of telling.
+//! The queues between the agent's threads, each in the order of sending.
 //!
 //! A bounded channel carries the items; an eventfd wakes the receiver, which waits in poll(2),
 //! beside descriptors and until a deadline. The channel's own wait would spin before it
@@ -27,7 +27,7 @@ pub(super) struct Inbox<T> {
 #[derive(Clone)]
 pub(super) struct InboxSender<T> {
     items: Sender<T>,
-    /// Has the receiver look at what else has changed.
+    /// Wakes the receiver without an item.
     pub(super) waker: Arc<Waker>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct NewestSender<T> {
     oldest: Receiver<T>,
 }
 
-/// Makes both ends of a queue that keeps so many of the newest items.
+/// Makes both ends of a queue that keeps the newest items, `most` of them.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub(super) fn newest_inbox<T>(most: usize) -> io::Result<(NewestSender<T>, Inbox
     Ok((NewestSender { sender, oldest }, inbox))
 }
 
-/// Makes both ends of a queue in which so many items may wait.
+/// Makes both ends of a queue in which `most` items may wait.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ impl<T> NewestSender<T> {
         dropped
     }
 
-    /// Has the receiver look at what else has changed.
+    /// Wakes the receiver without an item.
     pub(super) fn wake(&self) {
         self.sender.waker.wake();
     }
@@ -109,7 +109,7 @@ impl<T> Inbox<T> {
             if let Some(item) = self.try_next() {
                 return item;
             }
-            // A kernel that refuses to wait leaves only to look again.
+            // If the kernel refuses to wait, the caller looks again at once.
             let _ = self.wait([], None);
         }
     }

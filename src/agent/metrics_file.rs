@@ -26,8 +26,8 @@ const FIRST_LINE: &str = "# putex agent ";
 pub struct MetricsFile {
     path: PathBuf,
     first_line: String,
-    /// The name that the file has until it is complete. No other agent has this name, and each
-    /// instance of this one has the same: a file that one has left behind is removed by the next.
+    /// The name of the file until it is complete. All instances of this agent use this name, and no
+    /// other agent: each removes the file that an earlier instance has left behind.
     new_path: PathBuf,
 }
 
@@ -77,7 +77,7 @@ impl MetricsFile {
         }
     }
 
-    /// Checks that the name is free, or that of a file of this agent or a blank one of this user.
+    /// Checks that the path is free, or has a file of this agent or a blank file of this user.
     fn check_replaceable(&self) -> io::Result<()> {
         // The file is inspected before it is opened: to open a device may start it.
         let found = match fs::symlink_metadata(&self.path) {

@@ -1,5 +1,5 @@
 //! The metrics thread: writes the metrics of the agent to a file, which may be on a disk that is
-//! full, or that hangs. The pump never waits for it: where one text waits, the next replaces it.
+//! full, or that hangs. The pump never waits for it: a newer text replaces one that waits.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -13,8 +13,7 @@ use crate::core::{Effect, Event, Instant, Metrics, Pump, Since};
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
-/// Shortest time between two files of an agent whose state stays: a file is read much less often,
-/// and an agent is quiet.
+/// Shortest time between two files of an agent whose state is unchanged: readers come less often.
 const EVERY_MIN: Duration = Duration::from_secs(10);
 
 /// How long the end of the agent waits until the file is removed.
@@ -85,8 +84,8 @@ impl MetricsHandle {
     }
 }
 
-/// Writes the file until it is removed. Each new reason why it cannot be written is logged once,
-/// until it can be written.
+/// Writes the file until the agent ends, and then removes it. A failure is logged if its reason is
+/// not the one that was logged last.
 fn serve(file: &MetricsFile, orders: &Inbox<Order>) {
     let mut logged = None;
     loop {

@@ -98,7 +98,7 @@ pub struct Setup<'a> {
     pub identity_now: fn() -> Option<Identity>,
     /// The store of the lock.
     pub store: LockKey,
-    /// How many agents of the key there are to be, if the settings say so.
+    /// The number of agents that the key should have, if the settings give one.
     pub agents: Option<u32>,
     /// Whether the lock is in a directory of this host.
     pub is_local: bool,
@@ -198,9 +198,8 @@ fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHand
     MetricsHandle::start(path, dir, metrics, renewal).map(Some)
 }
 
-/// Waits up to T for `agent.lock`. If another process still holds it, that process is a second
-/// agent. No command runs meanwhile. The error is the exit status of an agent that ends without
-/// `agent.lock`.
+/// Waits up to T for `agent.lock`. A process that still holds it then is a second agent. No command
+/// runs meanwhile. The error is the exit status of an agent that ends without `agent.lock`.
 fn wait_for_agent_lock(
     dir: &InstanceDir,
     setup: &Setup<'_>,
@@ -241,7 +240,7 @@ fn wait_for_agent_lock(
     }
 }
 
-/// Reaps children that have ended: where the program was executed anew, those of the previous
+/// Reaps children that have ended: if the program was executed anew, the children of the previous
 /// instance are children of this one.
 fn reap_children_left() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
@@ -357,7 +356,7 @@ fn wait_for_events(
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
         let fds = [Some(signals.as_fd()), Some(check.output.as_fd()), guard.fd(), program.fd()];
-        // A kernel that refuses to wait leaves the agent to look at all of them, again and again.
+        // If the kernel refuses to wait, the agent looks at all descriptors at once.
         let ready = inbox.wait(fds, until).unwrap_or([true; 4]);
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;
         let now = sys::now();
@@ -376,8 +375,7 @@ fn wait_for_events(
             check.output.pass_on(&mut command_output);
         }
         arrived.extend(guard.tend(guard_is_ready, now));
-        // The delay is reported whatever has come meanwhile: that this host stood still explains
-        // the events that follow.
+        // The delay is reported even if events have come: it explains the events that follow.
         let passed = deadline.filter(|deadline| now >= deadline.at);
         if let Some(deadline) = &passed {
             report_delay(deadline, now);
@@ -396,7 +394,7 @@ fn wait_for_events(
     }
 }
 
-/// Logs that the main thread has got to run long after a deadline.
+/// Logs that the main thread woke long after a deadline.
 fn report_delay(deadline: &Deadline, now: Instant) {
     let late = now.since(deadline.at);
     if late > SLACK {

@@ -42,16 +42,15 @@ pub(super) struct Performer<'a> {
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
     pub(super) since: Since,
-    /// The text of the last take; blank without one.
+    /// Why the last take began, for the active state that follows; blank without a take.
     pub(super) taken: String,
     /// The state as on-change was told it last.
     pub(super) state: AgentState,
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
-    /// Writes the status where the bucket is a directory: the processes that want to know it are on
-    /// this host.
+    /// Writes the status if the bucket is a directory: then its readers are on this host.
     pub(super) files: Option<FileHandle>,
-    /// How many agents of the key there are to be, if the settings say so.
+    /// The number of agents that the key should have, if the settings give one.
     pub(super) agents: Option<u32>,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     pub(super) queued_events: VecDeque<Event>,
@@ -107,8 +106,8 @@ impl Performer<'_> {
             Ending::NotStopped => "the service could not be stopped".to_owned(),
             Ending::Rejected(error) => error.to_string(),
         };
-        match ending {
-            Ending::NotStopped => match self.guard.pid() {
+        if ending == Ending::NotStopped {
+            match self.guard.pid() {
                 Some(pid) => log::error!(
                     "ended with status 70: {why}; the guard goes on running stop until it \
                      succeeds; to end that too: kill -9 {pid}"
@@ -116,8 +115,7 @@ impl Performer<'_> {
                 None => log::error!(
                     "ended with status 70: {why}; there is no guard that could go on running stop"
                 ),
-            },
-            Ending::Clean | Ending::Rejected(_) => {}
+            }
         }
         self.tell_change(AgentState::Ended, why);
         if ending != Ending::NotStopped {
@@ -142,8 +140,8 @@ impl Performer<'_> {
         (self.since.state, self.since.why) = (sys::now(), why);
     }
 
-    /// Has the operator's command told a change. The changes that the log does not show are not
-    /// told either: they are some of many while the store refuses.
+    /// Has the operator's command run for a change. The caller leaves out changes of level debug:
+    /// many follow each other while the store refuses writes.
     fn tell_change(&mut self, new: AgentState, why: String) {
         let old = std::mem::replace(&mut self.state, new);
         if let Some(on_change) = &self.on_change {
@@ -180,7 +178,7 @@ impl Performer<'_> {
         self.queued_events.extend(self.store.send(request));
     }
 
-    /// Executes the program anew if the settings are right for it, unless the agent is told to end:
+    /// Executes the program anew if the settings are valid, unless the agent is told to end: only
     /// this instance knows the lock that is to be released then.
     pub(super) fn upgrade(&mut self, is_right: bool) {
         self.service_manager.send_reloaded();

@@ -32,7 +32,7 @@ type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// The service manager, as the main thread notifies it.
 #[derive(Debug)]
 pub struct ServiceManager {
-    /// A socket, and the address to which it leads, if the manager has named one.
+    /// The socket, and the address of the manager, if the environment names one.
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// The manager knows that the agent stands by.
     ready: bool,
@@ -41,8 +41,8 @@ pub struct ServiceManager {
     keepalive: Option<(Duration, Instant)>,
     /// The status that the manager has got last.
     status: String,
-    /// The notifications for which the manager had no room, which it must get before all others:
-    /// without the end of a reload it waits for that end, and takes the agent for one that hangs.
+    /// The notifications for which the manager had no room, in their order, before all later ones:
+    /// a manager that misses the end of a reload takes the agent for one that hangs.
     unsent: VecDeque<String>,
 }
 
@@ -104,8 +104,8 @@ impl ServiceManager {
         }
     }
 
-    /// Tells that a reload is done. Before the agent stands by nothing is sent: the message
-    /// says `READY=1` too.
+    /// Tells the manager that a reload is done. Nothing is sent before the agent stands by: the
+    /// message says `READY=1` too.
     pub(super) fn send_reloaded(&mut self) {
         if !self.ready {
             return;
@@ -176,7 +176,7 @@ fn connect(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Returns how long an agent may send no keepalive, if the variables are meant for this one.
+/// Returns the longest time without a keepalive, if the variables are meant for this process.
 fn period(variable: Variable<'_>) -> Option<Duration> {
     let own = std::process::id().to_string();
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != *own) {
@@ -188,7 +188,7 @@ fn period(variable: Variable<'_>) -> Option<Duration> {
 
 /// Writes a blank line without waiting, and closes.
 fn write_line(descriptor: OwnedFd) -> io::Result<()> {
-    // Where there is room now, another writer may take it first.
+    // A check for room would not help: another writer may take it first.
     rustix::io::ioctl_fionbio(&descriptor, true)?;
     File::from(descriptor).write_all(b"\n")
 }

@@ -29,7 +29,7 @@ pub struct Signals {
 
 impl Signals {
     /// Takes the signals over. Called before any thread is started: all threads block them. A
-    /// SIGINT or SIGHUP that is ignored stays ignored: the agent is not to hear of the terminal.
+    /// SIGINT or SIGHUP that is ignored stays ignored: the agent was detached from its terminal.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Signals {
             SIGTERM => Some(Order::End("SIGTERM")),
             SIGINT => Some(Order::End("SIGINT")),
             SIGUSR1 => None,
-            // Nobody is there any more who could press Control-C.
+            // The terminal is gone, and with it Control-C.
             _ if self.on_terminal => Some(Order::End("SIGHUP")),
             _ => Some(Order::Upgrade),
         }

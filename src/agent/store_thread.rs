@@ -20,13 +20,13 @@ use crate::sys;
 /// switchover come beside them, and at most one status for all processes that have requested it.
 const REQUESTS_MAX: usize = 6;
 
-/// Longest that one attempt to open the store may take. The thread does nothing else
-/// meanwhile. A store has shorter limits of its own: this one must not cut off a handshake
-/// with a server that hashes the passwords of a herd of agents.
+/// Longest that one attempt to open the store may take. The thread does nothing else meanwhile. A
+/// store has shorter limits of its own: this one must not cut off a handshake with a server that
+/// hashes the passwords of many agents at once.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Most warnings that are remembered so that each is logged once. One more clears the memory.
-const SAID_MAX: usize = 32;
+/// Most warnings that are kept, so that each is logged once. One more clears them all.
+const LOGGED_MAX: usize = 32;
 
 /// A request with the generation of the open store that it was made for. The pump forgets
 /// its requests when the store closes, so a request of an older generation is dropped.
@@ -66,7 +66,7 @@ impl StoreHandle {
             requests,
             generation: 0,
             reported: None,
-            said: Vec::new(),
+            logged: Vec::new(),
             events,
             timing,
         };
@@ -104,10 +104,10 @@ struct StoreThread {
     requests: Inbox<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
-    /// Why the store cannot be opened, as the pump knows.
+    /// Why the store cannot be opened, as the pump was told last.
     reported: Option<Event>,
-    /// The warnings that the log has since the store was opened, or the pause read, last.
-    said: Vec<String>,
+    /// The warnings that were logged since the store was last opened, or the pause last read.
+    logged: Vec<String>,
     events: InboxSender<Event>,
     timing: Timing,
 }
@@ -121,7 +121,7 @@ impl StoreThread {
         let failed = match self.store.open(began.after(OPEN_WITHIN)) {
             Ok(opened) => {
                 self.reported = None;
-                self.said.clear();
+                self.logged.clear();
                 self.generation += 1;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
@@ -156,16 +156,16 @@ impl StoreThread {
         }
     }
 
-    /// Logs a warning that the log does not have yet.
+    /// Logs a warning, each one once.
     fn warn_once(&mut self, line: String) {
-        if self.said.contains(&line) {
+        if self.logged.contains(&line) {
             return;
         }
         log::warn!("{line}");
-        if self.said.len() == SAID_MAX {
-            self.said.clear();
+        if self.logged.len() == LOGGED_MAX {
+            self.logged.clear();
         }
-        self.said.push(line);
+        self.logged.push(line);
     }
 
     fn answer(&mut self) -> Option<()> {
@@ -182,7 +182,7 @@ impl StoreThread {
                 }
                 StoreRequest::ReadPause => match self.store.read_pause() {
                     Ok(pause) => {
-                        self.said.clear();
+                        self.logged.clear();
                         Event::PauseRead(pause)
                     }
                     Err(error) => {

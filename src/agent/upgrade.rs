@@ -64,8 +64,7 @@ impl Program {
         Ok(Program { path, arguments, identity, identity_now, check, outcome, outcome_sender })
     }
 
-    /// Has the program that has the name now check the settings. The log says why they are not
-    /// right.
+    /// Has the file that is at the path now check the settings. Logs why they are not valid, if so.
     pub(super) fn check(&mut self) {
         if self.check != Check::NotRunning {
             self.check = Check::Again;
@@ -108,8 +107,8 @@ impl Program {
         Some(has_passed)
     }
 
-    /// Executes the file that has the name now. Returns only when the execution has failed, which
-    /// is logged: this program goes on.
+    /// Executes the file that is at the path now. Returns only if that has failed, which is logged:
+    /// this program goes on.
     pub(super) fn execute(&self, log: &LogQueue) {
         let Some(path) = &self.path else { return };
         log::info!("upgrade: executing {}", path.display());
