@@ -1,10 +1,10 @@
 //! Whether a start enters the control group.
 //!
-//! Start is asserted every R, and to enter the group costs every fork on the host some 10 ms, and
-//! start too. To enter is worth that when a service may come of it: at the first start of a term,
-//! and when the service that the last start left inside has died. A start that succeeds and leaves
-//! no process there has its service run by another, such as an init system or a container engine,
-//! and stays outside until a stop is run.
+//! Start is asserted every R, and to enter the group delays start, and every fork on the host, by
+//! some 10 ms. So start enters only if a service may come of it: at the first start of a term, and
+//! when the service that the last start left in the group has died. If a start succeeds and leaves
+//! no process there, another program runs the service, such as an init system or a container
+//! engine, and later starts stay outside until a stop is run.
 
 use super::cgroup::ServiceCgroup;
 

@@ -63,7 +63,7 @@ impl Device {
     }
 }
 
-/// Returns the timeout that the device has, after it was asked for that of these times.
+/// Asks the device for the timeout of these times; returns the timeout that it has then.
 fn set_timeout(file: &File, timing: Timing) -> Result<Duration, String> {
     let wanted = wanted_timeout(timing)?;
     let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);

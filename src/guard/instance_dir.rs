@@ -144,8 +144,8 @@ impl InstanceDir {
         }
     }
 
-    /// Locks the file of the agent for this process if no other agent has it, or is between two
-    /// instances: an agent that executes its program anew has the lock again at once.
+    /// Locks the file of the agent for this process if no other agent has it, or executes its
+    /// program anew: such an agent takes the lock again at once.
     ///
     /// # Errors
     ///
@@ -180,8 +180,8 @@ impl InstanceDir {
         options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(named(path.display()))
     }
 
-    /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is there
-    /// is that of a dead guard.
+    /// Listens on the socket, if `lock` is still the file of the guard's lock: then a socket that
+    /// is there is that of a dead guard.
     ///
     /// # Errors
     ///

@@ -25,10 +25,10 @@ use super::instance_dir::GUARD_LOCK;
 use crate::core::{Command, Instant, Timing};
 use crate::sys::{self, kill_with_group, private_file, start_ticks};
 
-/// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
+/// Milliseconds of a tick, in which the kernel gives the start of a process since boot.
 const TICK_MS: u128 = 10;
 
-/// Bytes of the file, of which blanks fill the rest: so there is room for all later notes.
+/// Least bytes of the file, which blanks fill up: so the disk has room for all later notes.
 const ROOM: usize = 512;
 
 /// Longest file that is read: paths of control groups may be long.
@@ -40,8 +40,8 @@ pub(crate) enum Service {
     #[default]
     Unknown,
     Down,
-    /// A start was spawned that has not ended. A start that does not succeed ends with its session,
-    /// though its leader, which is noted, is gone.
+    /// A start was spawned and has not ended. A start that fails has ended only when its session
+    /// has, even if the noted process, which leads the session, is gone.
     Starting(NotedProcess),
     /// A guard of this boot has started the service.
     Up,
@@ -122,7 +122,7 @@ impl Note {
             Fact::Command(_, process) => noted.last_resort = Some(process),
             Fact::StartEnded => match noted.service {
                 Service::Starting(_) => noted.service = Service::Up,
-                // The service was down before the end of a start that has not begun.
+                // A start that has not begun was not noted.
                 Service::Unknown | Service::Down | Service::Up => return Ok(()),
             },
         }
@@ -159,8 +159,8 @@ impl Noted {
         self.times.filter(|_| self.service != Service::Down)
     }
 
-    /// Kills the commands that the previous guard was running, with their groups. A process that
-    /// has ended since has left the others in its group on purpose.
+    /// Kills the commands that the previous guard was running, with their groups. If a command has
+    /// ended since, the processes that it has left in its group stay.
     ///
     /// Returns the session of the guard's start, if that has not ended: there may be others in it
     /// than its leader, which was killed now or is gone.
@@ -203,8 +203,8 @@ impl NotedProcess {
         self.ticks.contains(&start_ticks(self.number)?).then_some(exit)
     }
 
-    /// Returns whether another process has the number. The kernel gives out no number again of
-    /// which there is a process, a group or a session.
+    /// Returns whether another process has the number. The kernel reuses no number of a process, a
+    /// group or a session that is there.
     fn number_was_given_again(&self) -> bool {
         start_ticks(self.number).is_some_and(|ticks| !self.ticks.contains(&ticks))
     }

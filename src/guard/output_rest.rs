@@ -1,6 +1,6 @@
-//! How long the output of the commands rests after some was read: the guard comes first on its
-//! processor, which a command that writes without end, in floods or line by line, would take from
-//! the agent. So reading takes a quarter of the processor at the most.
+//! How long the guard does not read the output of the commands after it has read some. The guard
+//! has priority on its processor, so a command that writes without end would take the processor
+//! from the agent. With the rests, reading takes a quarter of the processor at the most.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::core::Instant;
 /// How many times longer the output rests than reading it took.
 const TIMES: u32 = 3;
 
-/// The shortest rest: one line is read soon, and to wait for it takes longer than to read it.
+/// The shortest rest: to wake for a single line takes longer than to read it.
 const MIN: Duration = Duration::from_millis(2);
 
 /// The longest rest: the host may have been suspended while output was read.
@@ -28,7 +28,7 @@ impl OutputRest {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// Begins the rest after output was looked for from `began` until `now`, if there was some.
+    /// Begins the rest, if output was read between `began` and `now`.
     pub(super) fn begin(&mut self, was_some: bool, began: Instant, now: Instant) {
         let rest = (now.since(began) * TIMES).clamp(MIN, MAX);
         self.until = was_some.then(|| now.after(rest));

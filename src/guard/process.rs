@@ -35,7 +35,7 @@ use crate::sys::{self, Alarm, Waker};
 /// How long the guard pauses when it has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long to wait until the kernel may have memory for a report.
+/// The pause after the kernel had no memory for a report.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
 
 /// How ready the kernel is to kill this process when memory runs out.
@@ -108,17 +108,17 @@ impl GuardProcess {
             log::info!("no control group: {why}");
         }
         let cgroups = Cgroups::new(own.ok(), &previous.cgroups);
-        // Without the note the next guard finds its own all the same, below the same parent.
+        // Without the note, the next guard still finds its own, below the same parent.
         if let Err(why) = note.cgroups(cgroups.dirs()).map_err(named) {
             log::warn!("the control groups are not noted: {why}");
         }
         if previous.service.was_started() {
             // An operator who looks for the end of the service finds no other line about it.
-            say(&ServiceReport::GuardBeforeDead);
+            log_report(&ServiceReport::GuardBeforeDead);
         }
         let waker = Arc::new(Waker::new()?);
         let notes = NoteThread::start(note)?;
-        // The guard will have another score, its commands not.
+        // The guard gets another score later, its commands do not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
         let runner = |command, output| {
             let output = OutputPipe::new(command, output)?;
@@ -250,7 +250,7 @@ impl GuardProcess {
                 Some(AgentPacket::Message(message)) => {
                     self.handle(GuardInput::Received(message));
                 }
-                // The message was sent before: a clock that is ahead is another one.
+                // The message was sent before now: if its clock is ahead, that is another clock.
                 Some(AgentPacket::Hello(settings)) if settings.clock > sys::now() => {
                     log::error!(
                         "the agent is in another time namespace: its clock is not that of this \
@@ -281,7 +281,7 @@ impl GuardProcess {
         self.device.configure(&settings.device, settings.timing);
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
         self.commands = settings.commands;
-        // The means to kill the service where there is no guard that could.
+        // With this file the agent can kill the service when there is no guard.
         if let Some(cgroup) = self.cgroups.own() {
             let _ = self.send(&GuardPacket::KillFile, Some(cgroup.kill_file.as_fd()));
         }
@@ -293,8 +293,8 @@ impl GuardProcess {
         // Without a descriptor left, the kernel refuses before it looks for a connection.
         let Some(listener) = self.listener.as_ref().filter(|it| sys::is_ready(it)) else { return };
         let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) else {
-            // No descriptor or memory: the caller goes on waiting, and so does this, lest it spin.
-            // A wait that fails is a short one.
+            // Without a descriptor or memory the connection stays in the queue, and poll(2) returns
+            // at once: a pause keeps the guard from spinning. A wait that fails is a short one.
             let _ = self.alarm.wait([], Some(sys::now().after(ACCEPT_PAUSE)));
             return;
         };
@@ -302,8 +302,8 @@ impl GuardProcess {
         if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
             // The end of the previous agent may be there to be read beside this connection.
             self.receive_messages();
-            // The previous agent is dead: the next one has its lock. A health check that a disk
-            // keeps from its program may have the agent's socket still.
+            // The previous agent is dead: the next one has its lock. A health check that is being
+            // spawned may still have its socket.
             if self.agent.is_some() {
                 self.disconnected();
             }
@@ -331,7 +331,7 @@ impl GuardProcess {
             GuardAction::Kill(command) => self.runner(command).runner.kill(),
             GuardAction::KillCgroup => self.cgroups.kill(),
             GuardAction::EmptyCgroup => self.empty_cgroup(),
-            GuardAction::Log(report) => say(&report),
+            GuardAction::Log(report) => log_report(&report),
             GuardAction::Report(report) => self.report(report),
             GuardAction::TryDevice => return self.device.try_out(),
             GuardAction::OpenDevice => return self.device.open(),
@@ -418,6 +418,6 @@ impl GuardProcess {
     }
 }
 
-fn say(report: &ServiceReport) {
+fn log_report(report: &ServiceReport) {
     log::log!(report.level(), "{report}");
 }

@@ -3,8 +3,8 @@
 //! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
 //! first message of an agent and in every report. The message `Stop` and the reports of version 1
 //! stay for ever: an agent tells a guard of another version to stop the service, and waits until it
-//! is down. The names of the variants and fields are sent, unless serde renames them, those of
-//! [`crate::core::protocol`] too.
+//! is down. Packets contain the names of variants and fields, also of those in
+//! [`crate::core::protocol`], unless serde renames them.
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ impl ServiceCommand {
                 // A stop waits for no disk.
                 return Ok(());
             }
-            // The service does not come before others, as the guard and its stop do.
+            // The service has the niceness of the agent; the guard and its stop come before others.
             let _ = rustix::process::setpriority_process(Some(process.group), priority);
             // The next guard has to know of a start.
             own_notes.write(fact(command, process))
@@ -51,7 +51,7 @@ impl ServiceCommand {
         Ok(ServiceCommand { output, runner, notes })
     }
 
-    /// Returns the outcome of the spawning since the last call.
+    /// Returns, once, that the command was spawned, or could not be.
     pub(super) fn take_spawned(&mut self) -> Option<GuardInput> {
         let command = self.output.command;
         if let Err(error) = self.runner.take_spawned()? {

@@ -38,7 +38,8 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let first = receive(socket.as_fd(), RecvFlags::empty());
     let first = first.map(|(packet, output)| (decode(&packet), output));
-    // Opened again, to be written to. The other is closed before this one is locked.
+    // Opened again to be written to. To close stdout later would end the lock, which is taken
+    // below.
     let lock = File::options().read(true).write(true).open("/proc/self/fd/1");
     rustix::stdio::dup2_stdout(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let Ok((Some(AgentPacket::Hello(settings)), output)) = first else {

@@ -14,21 +14,20 @@ const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// the same way.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// The marks of what systemd has delegated (`Delegate=yes`): the first since version 251, the
-/// second before that.
+/// The marks of a group that systemd has delegated (`Delegate=yes`): the first since version 251,
+/// the second before that.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
 /// Returns the directory of this process's control group if it may be divided.
 ///
-/// A user who may write there was given the group: nobody but root can have done that. For root the
-/// permissions say nothing. Where systemd is, it is the one writer of the hierarchy, and it may
-/// move, limit or remove a group that it has not marked as delegated; where it is not, nobody else
-/// uses the groups below our own. The root of the whole hierarchy needs no rule of its own: systemd
-/// never marks it.
+/// A user who may write to the group was given it by root. For root itself the permissions say
+/// nothing. If systemd runs, it is the only writer of the hierarchy, and may move, limit or remove
+/// a group that it has not marked as delegated. Without systemd, nobody else uses the groups below
+/// our own. The root of the whole hierarchy needs no rule of its own: systemd never marks it.
 ///
 /// # Errors
 ///
-/// In words, why it may not.
+/// Why the group may not be divided, in words.
 pub fn delegated() -> Result<PathBuf, String> {
     let own = find().ok_or("no cgroup v2 hierarchy with this process in it is mounted")?;
     let procs = own.join("cgroup.procs");

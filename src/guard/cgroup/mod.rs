@@ -1,13 +1,12 @@
 //! A control group for the start command, so that one write kills all processes that start has
 //! left, also those that have left its process group.
 //!
-//! No other process of the operator's is in the group. To enter takes a lock of the whole host and
-//! then 10 to 60 ms, in which every fork and exit on the host waits: a stop, with a deadline before
-//! it, has no such time to give.
+//! Only start enters the group. To enter takes a lock of the whole host for 10 to 60 ms, in which
+//! every fork and exit on the host waits: a stop, which has a deadline, has no such time.
 //!
-//! This is for hosts where cgroup v2 is there and ours to divide. Everywhere else
-//! there is a reason in words, and the agent goes on with process groups alone.
-//! No controller is enabled, so the agent may stay in the directory above.
+//! The group needs cgroup v2, and a group that this process may divide. Otherwise there is a reason
+//! in words, and the agent goes on with process groups alone. No controller is enabled, so the
+//! agent may stay in the directory above.
 //!
 //! A process that moved itself out, or that another program runs on the command's behalf
 //! (`systemctl start`, `systemd-run`, a container engine), is not in the group.
@@ -58,8 +57,8 @@ pub struct ServiceCgroup {
 }
 
 impl ServiceCgroup {
-    /// Makes a directory `name`, which begins with [`PREFIX`], beside this process, or uses the one
-    /// that is there, with the processes that live in it.
+    /// Makes a directory `name`, which begins with [`PREFIX`], below this process's group, or uses
+    /// the one that is there, with the processes that live in it.
     ///
     /// # Errors
     ///
@@ -130,9 +129,9 @@ impl ServiceCgroup {
     /// The kernel kills them under a lock that another user can hold for 0.1 s by moving processes
     /// between control groups. So the processes of the list are killed before.
     ///
-    /// The shell of a start that was only just spawned is still on its way in, so its process group
-    /// is to be killed before this group. The other way round, the shell can come in between the
-    /// two and leave a child that is in neither.
+    /// The shell of a start that was just spawned may not have entered yet, so its process group is
+    /// to be killed before this group. In the other order, the shell could enter between the two
+    /// kills and leave a child that is in neither.
     ///
     /// # Errors
     ///
@@ -170,8 +169,8 @@ impl ServiceCgroup {
         Ok(!lines.any(|line| line == b"populated 0"))
     }
 
-    /// Returns whether no process lives in any of these. Each is looked at: poll(2) tells again and
-    /// again of a change of one that was not.
+    /// Returns whether no process lives in any of these. Each one is read: poll(2) reports a change
+    /// until it was read.
     pub fn are_empty(all: &[ServiceCgroup]) -> bool {
         all.iter().filter(|it| it.is_populated().unwrap_or(true)).count() == 0
     }
@@ -182,9 +181,9 @@ impl ServiceCgroup {
     }
 }
 
-/// Returns the script that enters a control group. The outer braces take the complaint about a file
-/// that cannot be opened, which the shell makes before it redirects the output of the command
-/// behind it.
+/// Returns the script that enters a control group. The outer braces hide the error about a file
+/// that cannot be opened, which the shell writes before it redirects the output of the inner
+/// command.
 fn entry_script(procs: &Path) -> io::Result<String> {
     let path = procs.to_str().ok_or_else(|| io::Error::other("its name is not text"))?;
     let path = path.replace('\'', r"'\''");
@@ -195,8 +194,8 @@ fn entry_script(procs: &Path) -> io::Result<String> {
     ))
 }
 
-/// Removes the directory of a control group, as far as it is empty, unless somebody else has
-/// locked it: its next start would not get in.
+/// Removes the directory of a control group, as far as it is empty, unless another guard has locked
+/// it, whose next start could not enter.
 fn prune(dir: &Path, users: &File) {
     if flock(users, FlockOperation::NonBlockingLockExclusive).is_ok() {
         remove_empty(dir);
