@@ -34,7 +34,7 @@ enum Started {
     /// Start was not asserted yet.
     No,
     /// Start was asserted for the first time at this instant. `warned`: a warning was logged that
-    /// this start takes longer than T, and than the grace of start.
+    /// start takes longer than both T and its grace.
     At { first: Instant, warned: bool },
     /// The previous instance of this agent asserted start, and has left the service running.
     ByPreviousInstance,
@@ -176,7 +176,7 @@ impl Active {
         None
     }
 
-    /// Returns whether the service was started so short a time ago that it may be unfit.
+    /// Returns whether the grace of start lasts, in which a failed check does not count.
     fn in_grace(&self, context: &Context, now: Instant) -> bool {
         match self.started {
             Started::At { first, .. } => now < first.after(context.config.start_grace),
@@ -284,7 +284,7 @@ impl Active {
     }
 
     /// Runs a health check. Its role is `active` once the service was started: before, the check
-    /// can only judge the host, as that of a standby does.
+    /// judges only the host, as on standby.
     fn run_check(&self, context: &mut Context, now: Instant) {
         let role = match self.started {
             Started::No => Role::Standby,
@@ -313,7 +313,7 @@ impl Active {
                 timers.set(Timer::SlowCheck, began.after(r));
             }
             if !beside {
-                // The renewal is due after R, or while there is still time for it.
+                // The renewal is due after R, at R/2 before V at the latest.
                 let latest = self.hold.valid_until.before(r / 2);
                 timers.set(Timer::RenewBesideCheck, began.after(r).min(latest));
             }

@@ -47,7 +47,7 @@ impl Context {
         }
     }
 
-    /// Takes in what an event tells of the store, the guard, the pauses and the check.
+    /// Takes in an event as far as it concerns the store, the guard, the pauses or the check.
     pub(super) fn receive(&mut self, event: &Event, now: Instant) {
         let Context { id, store, guard, pauses, effects, .. } = self;
         store.rolled_back = false;
@@ -93,15 +93,14 @@ impl Context {
         }
     }
 
-    /// Takes in the state of the key of a seat, as a read has shown it. A revision below one that
-    /// was seen is a stale read, which changes little: a rollback shows at the next write or
-    /// opening, or at once where a number was given again.
+    /// Takes in the state of the key of a seat, as a read has shown it. A revision below a known
+    /// one is a stale read, of which only the times of the holder count: a rollback shows at the
+    /// next write or opening, or at once if a known revision has another record.
     fn observe(&mut self, seat: Seat, key_state: &KeyState, now: Instant) {
         let key = self.store.key_of_mut(seat);
         if let Some(Seen { key_state: known, .. }) = &key.seen {
             if key_state.revision < known.revision || key_state == known {
-                // If the read shows a rollback, its holder is one of those that the store may lose
-                // next.
+                // If the read shows a rollback, the holder in it may live: its times count too.
                 return key.holders.observe(key_state, true);
             }
             if key_state.revision == known.revision {
@@ -110,7 +109,7 @@ impl Context {
         }
         let before = self.store.key_of_mut(seat).seen.take();
         if before.is_some() {
-            // Somebody could store a record: the state that comes now is changed.
+            // The store has taken a record: its next refusal is reported anew.
             self.store.refused = None;
             if key_state.value == KeyValue::Marker {
                 self.report(Report::KeyDeleted);
@@ -122,18 +121,17 @@ impl Context {
         self.store.key_of_mut(seat).observe(key_state, takeover, now);
     }
 
-    /// Returns the term of a record that an earlier instance of this agent wrote, if it is the
-    /// term of the service with which the guard goes on: that instance is dead, or the guard
-    /// would not talk to this one. An instance that adopted the service and died before its
-    /// first grant counts too: the guard does not know it.
+    /// Returns the term of a record that an earlier instance of this agent wrote, if the guard runs
+    /// the service of this term: that instance is dead, or the guard would not serve this one. An
+    /// instance that adopted the service and died before its first grant counts too: the guard does
+    /// not know it.
     pub(super) fn predecessor_term_in(&self, key_state: &KeyState) -> Option<Revision> {
         let lease = self.id.namesake(key_state).filter(|lease| lease.boot == self.id.boot)?;
         let term = lease.term.unwrap_or(key_state.revision);
         (self.guard.predecessor_term == Some(term)).then_some(term)
     }
 
-    /// Returns the state of the key of the present seat as an event shows it, if this instance of
-    /// this agent did not write it.
+    /// Returns the state of the present seat's key in an event, if this instance did not write it.
     pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
         event.key_state(self.store.seat).filter(|key_state| !self.id.wrote(key_state))
     }
@@ -143,12 +141,12 @@ impl Context {
         self.store.roll_back(how, &mut self.effects, now);
     }
 
-    /// Returns the seat of a grant if this agent has fewer seats.
+    /// Returns the seat of a grant if the settings have no such seat any more.
     pub(super) fn seat_gone(&self, grant: &Grant) -> Option<Seat> {
         grant.context.seat.filter(|seat| seat.0 >= self.config.seats)
     }
 
-    /// Returns the lock of a seat in a text.
+    /// Returns the name of a seat's lock in a text.
     pub(super) fn lock_name(&self, seat: Seat) -> LockName {
         match self.config.seats {
             1 => LockName::Only,

@@ -24,7 +24,7 @@ pub enum Timer {
     GiveUpWrite,
     /// A write is sent, or sent again.
     SendWrite,
-    /// The holder before must be down.
+    /// The service of the previous holder must be down.
     Confirmed,
     /// A renewal of a lock that is not yet confirmed.
     RenewUnconfirmed,

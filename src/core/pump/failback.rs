@@ -1,9 +1,9 @@
 //! Failback: the lock goes back to an agent of a higher priority.
 //!
-//! On standby that agent counts for how long it has been fit. Then it requests the lock of the
-//! holder with the lowest priority as an operator does, by a switchover, and counts anew. The time
-//! is T at least: an agent may be fit on standby and not when it is active. As when a lock is
-//! taken, each priority lets those before it go first.
+//! An agent on standby measures how long it has been fit. After its failback time, T at least, it
+//! requests the lock of the holder with the lowest priority by a switchover, as an operator does,
+//! and begins to measure anew. Without that least time, an agent that is fit on standby only would
+//! move the service again and again. Each priority waits longer than the one before, as in a take.
 
 use super::context::Context;
 use super::deadline::{Timer, Timers};

@@ -18,39 +18,39 @@ use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing, guard_answer_time};
 
-/// Shortest and longest pause before a guard is started after one that lived for a shorter time. A
-/// pause is R/4 at the most: without a guard nobody stops the service.
+/// Shortest and longest pause before the next guard is started. A pause is at most R/4: without a
+/// guard nobody stops the service.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How often the time to answer is doubled for a guard that has not reported yet.
+/// How many times, at most, the time to answer is doubled for guards that have not reported yet.
 const DOUBLED_MAX: u32 = 3;
 
 /// The agent's knowledge of its guard.
 #[derive(Clone, Debug)]
 pub(super) struct GuardView {
     config: GuardConfig,
-    /// There is no guard: this agent only observes, and runs no service.
-    is_without: bool,
+    /// This agent only observes: it has no guard, and runs no service.
+    only_observes: bool,
     /// The guard that was started or connected to; `None` when there is none.
     present: Option<Box<Present>>,
-    /// When a guard is started where there is none.
+    /// When the next guard is started, if there is none.
     start_at: Instant,
     /// Number of the last link; an event of another link is ignored.
     number: u64,
     /// How long to wait before the next start.
     pause: Duration,
-    /// How many guards in a row were killed before they had reported: a busy host needs longer to
-    /// start one, and would never have one.
+    /// How many guards in a row were killed before their first report: a busy host may need longer
+    /// to start one.
     silent_count: u32,
     /// Why there is no guard, as it was last reported.
     reported_loss: Option<String>,
     /// The times under which the previous instance may have left the service running.
     previous_times: Option<Timing>,
-    /// Start may begin although this agent asserts it no more: a guard has not answered the last
-    /// assertion, or spawns start. The assertion may be one of the previous instance, which the
-    /// first answer of a guard rules out. A guard that is killed may act before it is dead: only
-    /// the answer of the next one rules that out.
+    /// Start may begin although this agent asserts it no more: the guard has not answered the last
+    /// assertion, perhaps one of the previous instance, or spawns start. An answer to all messages
+    /// settles it. The loss of the guard does not: a guard that is killed may act before it is
+    /// dead.
     pub(super) start_may_begin: bool,
     /// The term of the grant that an earlier instance of this agent gave to the guard.
     pub(super) predecessor_term: Option<Revision>,
@@ -76,8 +76,8 @@ enum Reply {
     Complete,
     /// The guard has not answered yet. It was sent a message, or showed life, at this instant.
     Awaited(Instant),
-    /// The guard has not answered in time, which the agent has seen at this instant. If the agent
-    /// did not run before, an answer is there, and it is heard first.
+    /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
+    /// more: if the agent was suspended, an answer may wait to be read.
     Overdue(Instant),
 }
 
@@ -109,7 +109,7 @@ impl GuardView {
     pub(super) fn new(config: &Config, now: Instant) -> GuardView {
         GuardView {
             config: config.guard(),
-            is_without: config.observes,
+            only_observes: config.observes,
             present: None,
             start_at: now,
             number: 0,
@@ -126,8 +126,8 @@ impl GuardView {
         self.previous_times = previous;
     }
 
-    /// Returns the last report of the guard. While a message is not answered, the report may not
-    /// hold any more.
+    /// Returns the last report of the guard. While a message is not answered, the report may be out
+    /// of date.
     fn last_report(&self) -> Option<&GuardReport> {
         self.present.as_ref()?.report.as_ref()
     }
@@ -148,8 +148,8 @@ impl GuardView {
         self.report().map(|report| &report.service)
     }
 
-    /// Returns the grant under which the service may run. If no other was given, it is the grant
-    /// under which the previous instance left the service running.
+    /// Returns the grant under which the service may run: the last one of this instance, or else
+    /// the one under which the previous instance left the service running.
     pub(super) fn grant(&self) -> Option<Grant> {
         match self.service()? {
             ServiceState::Up(grant, _) => Some(grant.clone()),
@@ -157,8 +157,8 @@ impl GuardView {
         }
     }
 
-    /// Returns whether the first start of the term runs, `asserted` telling that start was
-    /// asserted. While a message is not answered, the report before it counts.
+    /// Returns whether the first start of the term runs, by the last report. `asserted`: start was
+    /// asserted, so it may run while a message is not answered.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
         self.last_report().is_some_and(|report| match report.service {
             ServiceState::Up(_, StartState::FirstRuns) => true,
@@ -172,12 +172,12 @@ impl GuardView {
 
     /// Returns whether the service is known to be down.
     pub(super) fn is_down(&self) -> bool {
-        self.is_without || self.service() == Some(&ServiceState::Down)
+        self.only_observes || self.service() == Some(&ServiceState::Down)
     }
 
-    /// Returns whether the guard has told all that it can tell now.
-    pub(super) fn is_known(&self) -> bool {
-        self.is_without || self.report().is_some()
+    /// Returns whether the guard has answered all messages, or is not needed.
+    pub(super) fn has_answered(&self) -> bool {
+        self.only_observes || self.report().is_some()
     }
 
     /// Returns whether this guard has run start under its grant, or may do so yet.
@@ -196,7 +196,8 @@ impl GuardView {
     /// Returns whether the guard has reported, and answers in time, or is not needed.
     pub(super) fn is_up(&self) -> bool {
         let is_overdue = |present: &Present| matches!(present.reply, Reply::Overdue(_));
-        self.is_without || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
+        self.only_observes
+            || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
     }
 
     /// Returns whether the guard was told that the service may run until this V.
@@ -205,7 +206,7 @@ impl GuardView {
         granted == Some(valid_until)
     }
 
-    /// Returns the number of the link to the guard, if there is one for all that is known.
+    /// Returns the number of the link to the guard, unless the guard is known to be gone.
     pub(super) fn link(&self) -> Option<u64> {
         self.present.as_ref().map(|_| self.number)
     }
@@ -288,10 +289,10 @@ impl GuardView {
         self.forget(now);
     }
 
-    /// Another guard is started at once after one that has lived for a while.
+    /// Forgets the guard. The next one is started at once if this one has lived for a while.
     fn forget(&mut self, now: Instant) {
         let guard = self.present.take();
-        // The next guard starts now, for which the host may need the present R.
+        // The host may need the present R to start the next guard.
         self.previous_times = None;
         if guard.is_some_and(|present| now.since(present.since) > PAUSE_MAX) {
             self.pause = PAUSE_MIN;
@@ -314,10 +315,10 @@ impl GuardView {
         }
     }
 
-    /// Starts a guard where there is none, and kills one that does not answer. A new guard has to
-    /// know `message` at once. A guard that stops the service is told so again and again: there is
-    /// nothing else to say, and a guard that is frozen shows by its silence alone. Returns whether
-    /// a guard was started or killed.
+    /// Starts a guard with this message if there is none, and kills a guard that does not answer. A
+    /// guard that stops the service is sent its order again and again: no other message is due, and
+    /// only a missing answer shows that the guard hangs. Returns whether a guard was started or
+    /// killed.
     pub(super) fn advance(
         &mut self,
         message: Option<ToGuard>,
@@ -376,7 +377,7 @@ impl GuardView {
 
     /// Returns when [`GuardView::advance`] has something to do.
     fn deadline(&self) -> Option<Deadline> {
-        if self.is_without {
+        if self.only_observes {
             return None;
         }
         let Some(present) = &self.present else {

@@ -14,13 +14,13 @@ use crate::core::time::{Instant, Ms};
 /// A lock that this agent holds.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
-    /// Revision that its last acknowledged write made.
+    /// The revision of the last acknowledged write.
     pub(super) revision: Revision,
     /// Revision of the acquiring write.
     pub(super) term: Revision,
     /// V: from here on another agent may take the lock.
     pub(super) valid_until: Instant,
-    /// Token of the holder before.
+    /// Token of the previous holder.
     pub(super) previous: Option<String>,
     /// The pause was read since this lock was taken, or as the store was opened: start may be
     /// asserted unless there is a pause. The writer of a later pause waits until this agent, which
@@ -72,8 +72,8 @@ impl Hold {
         Ok(renewed)
     }
 
-    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is the time that the holder
-    /// before was promised, while it may still need it.
+    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is the time that the previous
+    /// holder was promised, while it may still need it.
     pub(super) fn renew(
         &mut self,
         context: &mut Context,
@@ -94,7 +94,7 @@ impl Hold {
     }
 
     /// Sends the renewal that is under way when that is due. Without one the key is read when a
-    /// hint names a revision that this agent did not write: a hint wakes, a read decides.
+    /// hint names a revision that this agent did not write: a hint alone decides nothing.
     pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
         if let Some(renewal) = &mut self.renewal {
             renewal.advance(context, now);

@@ -1,4 +1,4 @@
-//! The times that the holders before have published, which bind the next holder.
+//! The times that previous holders have published, which bind the next holder.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Times {
     }
 }
 
-/// A holder whose record the store does not have any more.
+/// A holder whose record the store has lost.
 #[derive(Clone, Debug)]
 struct LostHolder {
     /// The holder has ended by then.
@@ -39,18 +39,18 @@ struct LostHolder {
 pub(super) struct Holders {
     /// The times of the last holder, still binding when its record has been deleted.
     last: Times,
-    /// The last holder before a loss.
+    /// The holder that was lost, while it may live.
     lost: Option<LostHolder>,
 }
 
 impl Holders {
-    /// Takes in the state of the key, which is an `older` one if a later one was shown before.
+    /// Takes in the state of the key. `older`: a later state was shown before.
     pub(super) fn observe(&mut self, key_state: &KeyState, older: bool) {
         self.last = self.followed_by(key_state, older);
     }
 
-    /// Returns the times of the last holder once `key_state` is known. An older record does not
-    /// make the holder a faster one.
+    /// Returns the times of the last holder once `key_state` is known. An older record makes no
+    /// time shorter.
     fn followed_by(&self, key_state: &KeyState, older: bool) -> Times {
         match key_state.value.lease() {
             Some(lease) if older => self.last.slower(Times::of(lease)),
@@ -59,9 +59,9 @@ impl Holders {
         }
     }
 
-    /// The holder that the store has lost may live on for its T + C·R, and nothing is free so long.
-    /// Nobody knows which of the holders that were shown it was, and it may be one that was not
-    /// shown: the slowest counts.
+    /// Takes in that the store has lost writes. The holder in a lost record may live on for its T +
+    /// C·R, and nothing is free before. That record may be one that was never shown: the longest
+    /// times that are known count.
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
         let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
@@ -72,14 +72,13 @@ impl Holders {
         self.lost = Some(LostHolder { until, times });
     }
 
-    /// Returns whether a holder may live whose record the store does not have any more.
+    /// Returns whether a holder may live whose record the store has lost.
     pub(super) fn has_lost(&self, now: Instant) -> bool {
         self.lost.as_ref().is_some_and(|lost| now < lost.until)
     }
 
-    /// Returns the times that bind the next holder: those of the holder that is shown, or of the
-    /// last one that was; and after a loss those of the last holder before it, for as long as that
-    /// holder can live.
+    /// Returns the times that bind the next holder: those of the holder in `key_state`, or of the
+    /// last one that was shown; after a loss, also those of the lost holder, while it may live.
     pub(super) fn binding(&self, key_state: &KeyState, older: bool, now: Instant) -> Times {
         let times = self.followed_by(key_state, older);
         match &self.lost {

@@ -25,10 +25,10 @@ impl Looking {
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
         let over = now >= self.until(context);
-        let guard_known = context.guard.is_known();
+        let has_answered = context.guard.has_answered();
         // The ending depends on whether the guard lets the service run.
         if let Some(ending) = context.rejected()
-            && (guard_known || over)
+            && (has_answered || over)
         {
             if context.guard.is_down() {
                 return end(context, ending);
@@ -42,7 +42,7 @@ impl Looking {
                 Stopping::begin(context, lock, Reason::PredecessorOver, now)
             }
             Some(grant) if context.store.is_open() => Taking::adopt(context, grant, now),
-            None if guard_known && context.store.is_open() => {
+            None if has_answered && context.store.is_open() => {
                 // The keys were read just now.
                 let read_at = now.after(context.config.timing.renewal());
                 let standby = Standby::new(context, read_at, now);
@@ -57,14 +57,14 @@ impl Looking {
         timers.set(Timer::LookingOver, self.until(context));
     }
 
-    /// Until when this agent looks. A service that the previous instance left running has until its
-    /// lock runs out. A store that cannot be read within R counts as another's, but the guard has
-    /// its time to answer: only its answer tells whether it lets such a service run.
+    /// Returns until when this agent looks. A service that the previous instance left running has
+    /// until its lock runs out. A lock that cannot be read within R counts as another agent's, but
+    /// the guard has its time to answer: only its answer tells whether such a service runs.
     fn until(&self, context: &Context) -> Instant {
         let renewal = context.config.timing.renewal();
         match context.guard.grant() {
             Some(grant) => grant.valid_until,
-            None if context.guard.is_known() => self.since.after(renewal),
+            None if context.guard.has_answered() => self.since.after(renewal),
             None => self.since.after(renewal.max(context.guard.answer_time())),
         }
     }

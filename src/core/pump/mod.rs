@@ -24,8 +24,8 @@
 //! |---|---|
 //! | `context` | who this agent is, and the parts below; each event passes through it first |
 //! | `store_view` | the bucket, and the state of the key of each seat |
-//! | `holders` | the times that the holders before have published, which bind the next holder |
-//! | `takeover` | the waits before a lock may be had |
+//! | `holders` | the times that previous holders have published, which bind the next holder |
+//! | `takeover` | the waits before a lock may be taken |
 //! | `guard_view` | the messages to the guard, and its last report |
 //! | `pause` | the pause that the agents of this key observe |
 //! | `hold` | a lock that is held: its renewals, and how it is lost |
@@ -58,8 +58,8 @@
 //!    than the write itself, so the computed validity is never too long.
 //! 3. Stop first, release after: a release is written only when the guard has reported
 //!    that the service is down, in a report that answers all messages.
-//! 4. A lock that is not yet confirmed is never released, but left to expire: its
-//!    holder before may still be stopping.
+//! 4. A lock that is not yet confirmed is never released, but left to expire: the previous holder
+//!    may still be stopping.
 //! 5. After a turn the next deadline lies in the future, or there is none.
 //! 6. Each state tells by `set_timers` which timers are set while it stays, and the earliest is the
 //!    next deadline. A second turn at the same instant would change nothing.
@@ -131,7 +131,7 @@ pub struct Config {
     pub start_grace: Duration,
     /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
-    /// The priority of this agent, which tells how many agents go first when the lock may be had.
+    /// The priority of this agent, which tells how many agents go first when the lock may be taken.
     pub priority: Priority,
     /// How long this agent must have been fit before it requests the lock from one of a lower
     /// priority; `None` for never.
@@ -258,7 +258,7 @@ impl State {
         Stopping::to_end(context, lock, Ending::Clean, Reason::Told(signal), now)
     }
 
-    /// Returns the message that a new guard has to have at once.
+    /// Returns the message that a new guard gets first.
     fn message_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
         match self {
             State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
@@ -297,8 +297,8 @@ impl Pump {
     }
 
     /// Sets the times under which the guard of the previous instance may let the service run, if
-    /// they are known: until they are those of this agent, a guard has to answer in the shorter
-    /// time.
+    /// they are known: the guard has to answer in the shorter time until it has the times of this
+    /// agent.
     #[must_use]
     pub fn recall_times(mut self, previous: Option<Timing>) -> Pump {
         self.context.guard.recall_times(previous);
@@ -315,7 +315,7 @@ impl Pump {
     pub fn is_ready(&self) -> bool {
         match self.state {
             State::Ended => false,
-            // The service runs under the lock of the instance before.
+            // The service runs under the lock of the previous instance.
             State::Looking(_) => self.context.guard.grant().is_some(),
             State::Active(_) => true,
             State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Stopping(_) => {

@@ -5,8 +5,8 @@
 //! lock. So nothing depends on which agents have learnt of a pause, or of its end.
 //!
 //! A pause ends at its time, by the clock of this host, or by an entry of a higher serial number.
-//! What has no higher number changes nothing: a server that was the leader before may have answered
-//! the read, the clock of the store may have moved, and the store may have lost what it had.
+//! An entry without a higher number changes nothing: a former leader may have answered the read,
+//! the clock of the store may have moved, or the store may have lost entries.
 
 use super::deadline::{Timer, Timers};
 use super::effects::Effects;
@@ -32,7 +32,7 @@ impl Pauses {
         self.latest.pause.is_some()
     }
 
-    /// Takes in what stands in the store.
+    /// Takes in the entry that a read has shown.
     pub(super) fn read(&mut self, entry: &PauseEntry, effects: &mut Effects, now: Instant) {
         if entry.serial <= self.latest.serial {
             return;

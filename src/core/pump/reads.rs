@@ -30,13 +30,13 @@ struct KeyReads {
 }
 
 impl Reads {
-    /// All keys are read for the first time at this instant.
+    /// Returns the reads of keys that are read for the first time at `read_at`.
     pub(super) fn new(seats: u32, read_at: Instant) -> Reads {
         let reads = KeyReads { read_at, hint_led: false, reported: None, would_take: None };
         Reads(vec![reads; seats as usize])
     }
 
-    /// Puts the next read off after one that was answered, and reports when the holder has changed.
+    /// Sets the time of the next read after an answer, and reports a change of the holder.
     pub(super) fn receive(&mut self, context: &mut Context, event: &Event, now: Instant) {
         let asked = &mut self.0[context.store.seat.index()];
         if let Event::Opened(_) = event {
@@ -54,10 +54,10 @@ impl Reads {
         }
     }
 
-    /// Reads the key of a seat if that is due: one with a hint, or the one that waits for longest.
-    /// Only the key of the seat itself is read before a takeover that is due, of `to_take`, and not
-    /// for a hint: with many seats, a long way to the store or many hints, another read is always
-    /// due too.
+    /// Reads the key of a seat if that is due: a key with a hint, or else the one that waits for
+    /// longest. While a takeover of the seat `to_take` is due, only the key of this seat is read,
+    /// and not for a hint: with many seats, many hints or a slow store, another read is always due
+    /// too.
     pub(super) fn advance(&mut self, context: &mut Context, to_take: Option<Seat>, now: Instant) {
         let read_at = |seat: &Seat| self.0[seat.index()].read_at;
         let seats = || Seat::all(context.config.seats);
@@ -81,12 +81,12 @@ impl Reads {
     }
 
     /// Returns whether an agent that only observes has reported that it would take this lock.
-    pub(super) fn is_said(&self, seat: Seat, revision: Revision) -> bool {
+    pub(super) fn has_reported_take(&self, seat: Seat, revision: Revision) -> bool {
         self.0[seat.index()].would_take == Some(revision)
     }
 
     /// Reports that this agent, which only observes, would take this lock.
-    pub(super) fn say(&mut self, context: &mut Context, seat: Seat) {
+    pub(super) fn report_take(&mut self, context: &mut Context, seat: Seat) {
         let Some(seen) = &context.store.key_of(seat).seen else { return };
         self.0[seat.index()].would_take = Some(seen.key_state.revision);
         let why = Reason::of_take(seen.takeover.lock.clone(), seen.takeover.wait);
@@ -95,8 +95,8 @@ impl Reads {
 }
 
 impl KeyReads {
-    /// The key is read every R. A hint is followed at once, and the read after it comes a little
-    /// later than R: while hints come, every renewal would be read twice otherwise.
+    /// Sets the next read, R after this one. If a hint led to this read, the next one is a little
+    /// later: after R exactly, every renewal would be read twice while hints come.
     fn put_off(&mut self, context: &Context, now: Instant) {
         let r = context.config.timing.renewal();
         self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });

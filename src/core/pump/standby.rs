@@ -23,8 +23,7 @@ use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::Instant;
 
-/// How much longer than the last one a confirming check is expected to take, as
-/// a divisor: a quarter.
+/// How much longer than the last check a confirming check may take, as a divisor.
 const CHECK_SPREAD: u32 = 4;
 
 #[derive(Clone, Debug)]
@@ -43,14 +42,14 @@ pub(super) struct Standby {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The agent waits for the next stroke, or until the lock may be had.
+    /// The agent waits for the next stroke, or until the lock may be taken.
     Resting,
     /// The guard of this link asserts stop.
     Stopping { link: u64 },
     /// A check runs: the one of the stroke, or the one that decides on a takeover.
     Checking { began: Instant, decides: bool },
-    /// The check that decides on a takeover has passed, and counts for R; the lock may be had once
-    /// its time has come.
+    /// The check that decides on a takeover has passed, and counts for R; the lock may be taken
+    /// once its time has come.
     Ready { since: Instant },
 }
 
@@ -85,8 +84,8 @@ impl Standby {
         self.advance(context, now)
     }
 
-    /// Follows the guard while it asserts stop: the check comes after that. A guard that is gone
-    /// did not assert it.
+    /// Waits for the guard to assert stop: the check comes after that. If the guard is gone, the
+    /// next one has to assert stop.
     fn follow_stop(&mut self, context: &mut Context, now: Instant) {
         let Phase::Stopping { link } = self.phase else {
             return;
@@ -111,7 +110,7 @@ impl Standby {
 
     fn checked(&mut self, context: &mut Context, outcome: &Outcome, now: Instant) {
         let Phase::Checking { began, decides } = self.phase else {
-            // The end of a check of an earlier state, which that state has killed.
+            // An earlier state has killed this check.
             return;
         };
         let passed = *outcome == Outcome::Succeeded;
@@ -154,9 +153,9 @@ impl Standby {
         }
     }
 
-    /// Takes the lock that may be had first, if its time has come. An agent that only observes
-    /// reports instead that it would take the lock, and rests; one whose check counts no more rests
-    /// too.
+    /// Takes the lock that may be taken first, if its time has come. An agent that only observes
+    /// reports instead that it would take the lock, and rests; an agent whose check is out of date
+    /// rests too.
     fn take_if_due(&mut self, context: &mut Context, now: Instant) -> Option<Next> {
         let timers = self.timers(context);
         let is_stale = timers.is_over(Timer::CheckStale, now);
@@ -168,7 +167,7 @@ impl Standby {
             return None;
         }
         if context.config.observes {
-            self.reads.say(context, seat);
+            self.reads.report_take(context, seat);
             self.phase = Phase::Resting;
             return None;
         }
@@ -222,7 +221,7 @@ impl Standby {
             return;
         }
         if let Some(seen) = may_write {
-            // The check begins early, so that it ends when the lock may be had.
+            // The check begins early, so that it ends when the lock may be taken.
             let lead = self.check_took + self.check_took / CHECK_SPREAD;
             let check_at = seen.take_at(config).before(lead.min(seen.wait(config)));
             timers.set(Timer::TakeoverCheck, check_at.max(self.retry_at));
@@ -232,8 +231,8 @@ impl Standby {
         let may_begin =
             if config.observes { config.check } else { context.guard.report().is_some() };
         if may_begin && !context.pauses.is_paused() {
-            // A stroke that is due less than R before the lock may be had waits until that could
-            // have been taken, after an answer that was under way: the stop could hold the take up.
+            // A stroke that is due less than R before the lock may be taken waits until after the
+            // take, which its stop would delay.
             let near = self.stroke_at.after(config.timing.renewal());
             let take_at = takeable.map(|seen| seen.take_at(config)).filter(|at| *at < near);
             let after_take = take_at.map(|at| at.after(config.timing.attempt()));
@@ -255,14 +254,14 @@ impl Standby {
         self.takeable(context).map(|(seat, _)| seat).filter(|_| is_due)
     }
 
-    /// Returns whether the guard asserts stop for the stroke, and is in time. A lock that may be
-    /// had waits for it.
+    /// Returns whether the guard asserts stop for the stroke, and is in time. A take waits for its
+    /// end.
     fn is_asserting_stop(&self, context: &Context) -> bool {
         let is_of_stroke = matches!(self.phase, Phase::Stopping { .. });
         is_of_stroke && context.guard.service() == Some(&ServiceState::Stopping { overdue: false })
     }
 
-    /// Returns why this agent takes no lock that may be had; `None` if it does.
+    /// Returns why this agent would not take a free lock; `None` if it would.
     pub(super) fn why_no_candidate<'a>(&self, context: &'a Context) -> Option<&'a str> {
         if context.config.observes {
             Some("it only observes")
@@ -279,10 +278,9 @@ impl Standby {
         }
     }
 
-    /// Returns the seat that this agent may have first, its own one before all others, and the
-    /// state of its key. Stop is run first of all: nobody may know of a service that the previous
-    /// instance left running. An agent whose service is not known to be down takes no lock, not
-    /// even one that is free.
+    /// Returns the seat that this agent may take first, its own before all others, and the state of
+    /// its key. An agent takes no lock, not even a free one, before its service is known to be
+    /// down: nobody else may know of a service that its previous instance left running.
     fn takeable<'a>(&self, context: &'a Context) -> Option<(Seat, &'a Seen)> {
         if context.obstacle().is_some() || !context.guard.is_down() {
             return None;
@@ -291,13 +289,13 @@ impl Standby {
         let seen = Seat::all(context.config.seats).filter_map(|seat| {
             let seen = context.store.key_of(seat).seen.as_ref()?;
             let may = is_candidate || seen.takeover.is_of_own();
-            let is_said = self.reads.is_said(seat, seen.key_state.revision);
-            (may && !is_said).then_some((seat, seen))
+            let is_reported = self.reads.has_reported_take(seat, seen.key_state.revision);
+            (may && !is_reported).then_some((seat, seen))
         });
         seen.min_by_key(|(_, seen)| (!seen.takeover.is_of_own(), seen.take_at(&context.config)))
     }
 
-    /// Returns whether the service may run, for all that the guard knows, and is not being stopped.
+    /// Returns whether stop is to be asserted at once: the guard reports that the service may run.
     fn must_stop(&self, context: &Context) -> bool {
         let may_run = match context.guard.service() {
             Some(ServiceState::Unknown | ServiceState::Up(..)) => true,

@@ -77,7 +77,7 @@ impl Pump {
             } else if guard.knows_of_start() {
                 ServiceStatus::Starting
             } else {
-                // The guard that is gone had run start, or had not.
+                // The lost guard may have run start.
                 ServiceStatus::Unknown
             }
         } else {

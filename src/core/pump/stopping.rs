@@ -1,4 +1,4 @@
-//! The service must go, and after it the lock: stop first, release after.
+//! The service is stopped first, and the lock is released after that.
 //!
 //! The guard stops the service. This state waits for its report that the service is down,
 //! and then gives the lock back, if it may.
@@ -27,13 +27,13 @@ pub(super) enum ServiceLock {
     None,
     /// The lock is held, and given back by this write when the service is down.
     Held(Grant, NewWrite),
-    /// The lock was lost, or is that of the previous instance of this agent. An agent that wrote
-    /// over the record may count from before now.
+    /// The lock was lost, or is the previous instance's. An agent that has overwritten the record
+    /// may count its wait from before now.
     Lost(Grant),
 }
 
 impl ServiceLock {
-    /// Returns a lock that is given to the agent with this token if one is named.
+    /// Returns a held lock, which is released to the agent with this token if one is named.
     pub(super) fn held(context: &Context, hold: &Hold, to: Option<String>) -> ServiceLock {
         ServiceLock::Held(hold.grant(context), hold.release(to))
     }
@@ -51,7 +51,7 @@ enum Release {
     No,
     /// The lock is given back by this write when the service is down.
     Wanted(NewWrite),
-    /// The release is with the store.
+    /// The release was sent, and is not answered.
     Sent,
 }
 
@@ -67,16 +67,16 @@ pub(super) struct Stopping {
     /// When an agent that was told to end does so although the service is not known to be
     /// down.
     give_up_at: Instant,
-    /// When a guard that is there has to have reported that the service is overdue.
+    /// When a connected guard has to have reported that the service is overdue.
     guard_overdue_by: Instant,
-    /// The agent did not run when the service had to be down.
-    slept: bool,
+    /// The agent was suspended when the service had to be down.
+    was_suspended: bool,
     /// The agent has seen that the service is overdue.
     overdue: bool,
 }
 
 impl Stopping {
-    /// Stops the service, and gives a lock back that is held.
+    /// Stops the service, and then gives the lock back if it is held.
     pub(super) fn begin(
         context: &mut Context,
         lock: ServiceLock,
@@ -125,7 +125,7 @@ impl Stopping {
                 release = Release::Wanted(write);
                 grant.stop_order()
             }
-            // The lock of a seat that this agent does not have any more is not lost.
+            // The lock of a seat that the settings have no more was not lost.
             ServiceLock::Lost(grant) if context.seat_gone(&grant).is_some() => grant.stop_order(),
             ServiceLock::Lost(grant) => {
                 let counts_from = grant.valid_until.min(now);
@@ -135,18 +135,18 @@ impl Stopping {
         };
         context.kill_check();
         context.tell_guard(ToGuard::Stop(order.clone()), now);
-        let slept = now > order.dead_by.after(SLACK);
+        let was_suspended = now > order.dead_by.after(SLACK);
         Stopping {
             release,
             release_by: None,
             give_up_at: order.dead_by,
-            guard_overdue_by: match slept {
-                true => after_sleep(context, now),
+            guard_overdue_by: match was_suspended {
+                true => guard_report_by(context, now),
                 false => order.dead_by.max(now).after(SLACK / 2),
             },
             order,
             ending: None,
-            slept: false,
+            was_suspended: false,
             overdue: false,
         }
     }
@@ -162,8 +162,8 @@ impl Stopping {
         }
     }
 
-    /// Neither this agent ran when the service had to be down, nor its guard, as a rule: stop has a
-    /// whole attempt, and R, from now on.
+    /// This agent, and its guard as a rule, were suspended when the service had to be down: stop
+    /// has a whole attempt, and R, from now on.
     fn wait_for_an_attempt(&mut self, context: &Context, now: Instant) {
         let timing = context.config.timing;
         self.give_up_at = now.after(timing.stop_budget()).after(timing.renewal());
@@ -177,8 +177,7 @@ impl Stopping {
         } else if let (Release::Sent, Event::Closed(_)) = (&self.release, event) {
             self.drop_release(Report::NotReleased, context);
         }
-        // Where the store was restored, another may have written under the very revision of this
-        // lock.
+        // In a restored store, another agent may have written at the revision of this lock.
         if context.foreign_key(event).is_some() {
             self.drop_release(Report::NothingToRelease, context);
         } else if context.store.rolled_back {
@@ -206,7 +205,7 @@ impl Stopping {
         }
     }
 
-    /// The lock is not released, or not again. The report says why, if the release was wanted.
+    /// Ends the release, with this report if a release was wanted.
     fn drop_release(&mut self, report: Report, context: &mut Context) {
         if !matches!(self.release, Release::No) {
             context.report(report);
@@ -229,7 +228,7 @@ impl Stopping {
         }
     }
 
-    /// Gives the lock back when the store is free; the service is down.
+    /// Gives the lock back when the store is idle; the service is down.
     fn advance_release(&mut self, context: &mut Context, now: Instant) {
         let attempt = now.after(context.config.timing.attempt());
         let release_by = *self.release_by.get_or_insert(attempt);
@@ -257,11 +256,11 @@ impl Stopping {
         if self.overdue || (!guard_acts && now < at) {
             return;
         }
-        if now > at.after(SLACK) && !self.slept {
-            self.slept = true;
+        if now > at.after(SLACK) && !self.was_suspended {
+            self.was_suspended = true;
             self.wait_for_an_attempt(context, now);
             if !guard_acts && context.guard.link().is_some() {
-                self.guard_overdue_by = after_sleep(context, now);
+                self.guard_overdue_by = guard_report_by(context, now);
                 return;
             }
         }
@@ -314,11 +313,11 @@ fn guard_acts(context: &Context) -> bool {
     context.guard.service() == Some(&ServiceState::Stopping { overdue: true })
 }
 
-/// The longest time that an agent which has slept waits for a report of its guard.
+/// The longest time that an agent which was suspended waits for a report of its guard.
 const REPORT_WITHIN: Duration = Duration::from_millis(250);
 
-/// Returns when an agent that has slept takes its guard for one that does not act: a report of what
-/// the guard has done meanwhile may not have been read yet, and a host that has slept is busy.
-fn after_sleep(context: &Context, now: Instant) -> Instant {
+/// Returns until when an agent that was suspended waits for its guard to act: a report of the guard
+/// may not have been read yet, and a host that was suspended is busy.
+fn guard_report_by(context: &Context, now: Instant) -> Instant {
     now.after(REPORT_WITHIN.min(context.config.timing.renewal() / 4))
 }

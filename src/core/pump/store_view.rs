@@ -53,7 +53,7 @@ impl Seen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) nonce: u64,
-    /// The write expects an entry of the key, which no other write can have replaced.
+    /// The write replaces an entry of the key, so no other write can have come between.
     pub(super) over_entry: bool,
 }
 
@@ -62,13 +62,13 @@ pub(super) struct Attempt {
 pub(super) struct KeyView {
     /// The state of the key; `None` when it is not known.
     pub(super) seen: Option<Seen>,
-    /// The last revision, and when the first was seen, of blanks that were written one after the
-    /// other, and seen over one connection.
+    /// The last revision of a run of blanks that were seen over one connection, and when the first
+    /// of them was seen.
     blank: Option<(Revision, Instant)>,
     /// Highest revision that a hint named since the last read; 0 for none.
     pub(super) hinted: Revision,
     /// Highest revision of the key that was shown since the last loss, 0 for none since then;
-    /// `None` while no record was ever known to have stood there.
+    /// `None` if the key never had a record, for all that is known.
     pub(super) max_seen: Option<Revision>,
     /// The last write of this agent.
     pub(super) written: Option<Attempt>,
@@ -91,9 +91,9 @@ impl KeyView {
         self.hinted > known
     }
 
-    /// Returns whether a record of this agent may have been stored long after it was written, when
-    /// another agent has had the lock meanwhile. No other record can have stood between the one
-    /// that a write expects and its own; but a key that is purged stands at 0 again.
+    /// Returns whether a record of this agent may have been stored late, after another agent has
+    /// had the lock. The last write is not late if it has replaced an entry. If it expected an
+    /// absent key, it may be: a key that is purged is absent again.
     pub(super) fn may_be_late(&self, lease: &Lease, revision: Revision) -> bool {
         let is_last = |it: Attempt| it.nonce == lease.nonce && it.over_entry;
         self.stored != Some(revision) && !self.written.is_some_and(is_last)
@@ -104,15 +104,15 @@ impl KeyView {
         self.max_seen = self.max_seen.max(Some(revision));
     }
 
-    /// Takes in the new state of the key, and what must be waited for before the lock may be had.
+    /// Takes in the new state of the key, and the waits before the lock may be taken.
     pub(super) fn observe(&mut self, key_state: &KeyState, takeover: Takeover, now: Instant) {
         self.stored = self.stored.filter(|stored| *stored >= key_state.revision);
         self.holders.observe(key_state, self.is_older(key_state));
         if key_state.value != KeyValue::Absent {
             self.show(key_state.revision);
         }
-        // An agent of 0.2.0 whose host is unfit blanks the lock anew every R. Where the bucket has
-        // got nothing between two blanks, nobody has held the lock since the first.
+        // An agent of 0.2.0 whose host is unfit blanks the lock anew every R. If no revision lies
+        // between two blanks, nobody has held the lock between them.
         let Revision(number) = key_state.revision;
         let blank = self.blank.filter(|(last, _)| last.0 + 1 == number);
         let is_blank = takeover.lock == LockState::Free(FreeReason::Blanked);
@@ -133,14 +133,14 @@ pub(super) struct StoreView {
     high_water: Revision,
     /// The agent's knowledge of the key of each seat.
     keys: Vec<KeyView>,
-    /// The seat of the last request: the one of this agent, or on standby the one that was read.
+    /// The seat of this agent; on standby, the seat whose key was read last.
     pub(super) seat: Seat,
     /// Why the store refused the last write, if it did: the consequences of the same refusal are
     /// not reported again.
     pub(super) refused: Option<String>,
     /// Why the store refuses this agent, since it was open last.
     rejection: Option<StoreError>,
-    /// Set for the event at hand: it shows that the store has lost writes.
+    /// The event that is handled now has shown that the store has lost writes.
     pub(super) rolled_back: bool,
     /// How long the bucket is known to have existed.
     pub(super) age: Option<Duration>,
@@ -180,8 +180,7 @@ impl StoreView {
         self.rejection.as_ref().filter(|_| self.bucket.is_none())
     }
 
-    /// Returns the knowledge of the key of this agent's seat, or of the seat that it asked for
-    /// last.
+    /// Returns the knowledge of the key of the present seat.
     pub(super) fn key(&self) -> &KeyView {
         self.key_of(self.seat)
     }
@@ -225,7 +224,7 @@ impl StoreView {
         self.rejection = Some(rejection.clone());
     }
 
-    /// Takes in which bucket was opened, and how far it has got.
+    /// Takes in the bucket that was opened, and its last revision.
     pub(super) fn opened(&mut self, bucket: &BucketInfo, effects: &mut Effects, now: Instant) {
         if self.bucket.is_some() {
             effects.report(Report::StoreOpenAgain);
@@ -249,7 +248,7 @@ impl StoreView {
             self.roll_back(loss, effects, now);
         }
         self.show(bucket.last);
-        // The blanks that the store has had and lost meanwhile cannot be known.
+        // The store may have had other records since, and lost them.
         self.keys.iter_mut().for_each(|key| key.blank = None);
     }
 
@@ -290,26 +289,25 @@ impl StoreView {
             key.blank = None;
             key.holders.assume_slowest(self.timing, now);
             (key.written, key.stored) = (None, None);
-            // Every record that is written from now on has a number of its own.
+            // The store gives lower revisions again: they are compared anew from here on.
             key.max_seen = key.max_seen.map(|_| Revision(0));
         }
     }
 
-    /// The store has shown that it has given this revision.
+    /// Notes that the store has given this revision.
     pub(super) fn show(&mut self, revision: Revision) {
         self.high_water = self.high_water.max(revision);
     }
 
-    /// This agent is about to take this seat.
-    pub(super) fn turn_to(&mut self, seat: Seat, effects: &mut Effects) {
+    /// Begins to take a seat.
+    pub(super) fn choose_seat(&mut self, seat: Seat, effects: &mut Effects) {
         self.seat = seat;
         if self.keys.len() > 1 {
             effects.report(Report::TakesSeat(seat));
         }
     }
 
-    /// This agent has its seat, or goes on with it, and reads the keys of the others no more: the
-    /// states of those keys are not known.
+    /// Forgets the keys of the other seats: an agent that has a seat reads only its own key.
     pub(super) fn forget_other_seats(&mut self) {
         let own = self.seat.index();
         let keys = self.keys.iter_mut().enumerate();

@@ -1,4 +1,4 @@
-//! The waits before a lock may be had.
+//! The waits before a lock may be taken.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::core::seat::Seat;
 use crate::core::text::{sanitize, sanitize_field};
 use crate::core::time::Instant;
 
-/// The waits before a lock may be had, and the state of the lock, which is the reason.
+/// The waits before a lock may be taken, and the state of the lock, which is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Takeover {
     /// How long the revision must stand still, from when it was first seen.
@@ -33,8 +33,8 @@ impl Takeover {
         self.is_of_own() || is_released
     }
 
-    /// Decides on the waits before the lock of a seat with this `key_state` may be had. Immediate
-    /// start is for a clean absence alone.
+    /// Decides on the waits before the lock of a seat with this `key_state` may be taken. The waits
+    /// are zero only if no other agent can run the service.
     pub(super) fn decide(
         context: &Context,
         seat: Seat,
@@ -82,8 +82,7 @@ impl Takeover {
                             Some(token) if *token == sanitize(&context.id.token) => {
                                 free(no_wait, None, FreeReason::ReleasedToThis(host))
                             }
-                            // The agent of this token has T to take the lock, before it is
-                            // everybody's.
+                            // The agent of this token has T to take the lock before all others.
                             Some(token) => free(
                                 wait,
                                 None,
@@ -107,7 +106,7 @@ impl Takeover {
 
 fn name(record: &Record) -> String {
     match &record.lease {
-        // A record that was lost may have a holder.
+        // The record may stand for a lost one, which had a holder.
         Some(_) | None if record.is_blank() => "an unknown holder".to_owned(),
         Some(lease) if lease.host != record.token => {
             format!("{} on host {}", sanitize_field(&record.token), sanitize_field(&lease.host))

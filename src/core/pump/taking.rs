@@ -1,4 +1,4 @@
-//! The take of a lock: the acquiring write, and the wait until its holder before must be dead.
+//! The take of a lock: the acquiring write, and the wait until the previous holder must be dead.
 
 use std::time::Duration;
 
@@ -27,20 +27,19 @@ pub(super) struct Taking {
     pending: Pending,
     confirm: Option<Duration>,
     previous: Option<String>,
-    /// The service of the previous instance that goes on under the same term.
+    /// The grant of the previous instance, whose service goes on under the same term.
     pub(super) adoption: Option<Grant>,
-    /// The write before this one was refused. While the store refuses, the log says nothing of
-    /// the takes.
+    /// The write before this one was refused. While the store refuses, the log shows no takes.
     again: bool,
 }
 
 impl Taking {
-    /// Takes the lock of a seat as it was seen, in the way that `seen` allows.
+    /// Begins to take the lock of a seat, whose key still stands as it was seen.
     pub(super) fn begin(context: &mut Context, seat: Seat, seen: &Seen, now: Instant) -> Next {
-        context.store.turn_to(seat, &mut context.effects);
+        context.store.choose_seat(seat, &mut context.effects);
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
-        // The token of the holder before, for fencing: never this agent's own one, or the agent
+        // The token of the previous holder, for fencing: never this agent's own one, or the agent
         // would fence itself.
         let previous = key_state.value.holder().map(|record| record.token.clone());
         let previous = previous.filter(|token| *token != context.id.token);
@@ -59,8 +58,8 @@ impl Taking {
         Next::Go(State::Taking(taking), why, level)
     }
 
-    /// Returns the level of the report of this take's end. If the store has not refused this take
-    /// too, the log is to show that the take began.
+    /// Returns the level of the report of this take's end: debug if the store has refused this take
+    /// too. Otherwise the log shows first that the take began.
     fn level_of_end(&self, context: &mut Context) -> Level {
         if self.again && context.store.refused.is_some() {
             return Level::Debug;
@@ -78,15 +77,15 @@ impl Taking {
         }
     }
 
-    /// Renews the record of the previous instance of this agent, if that stands under the key of a
-    /// seat: the service neither stops nor starts. Only while its guard lets the service run: a
-    /// record alone does not tell that it does.
+    /// Renews the record of the previous instance of this agent, if a seat's key has it: the
+    /// service neither stops nor starts. The guard has given `grant`: a record alone does not tell
+    /// that the service runs.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
         let Some((seat, expected, term)) = adoptable(context) else {
             let why = context.seat_gone(&grant).map_or(Reason::NotPredecessors, Reason::SeatGone);
             return Stopping::begin(context, ServiceLock::Lost(grant), why, now);
         };
-        context.store.turn_to(seat, &mut context.effects);
+        context.store.choose_seat(seat, &mut context.effects);
         context.store.forget_other_seats();
         let (state, grace, give_up) = (RecordState::Active, Duration::ZERO, grant.valid_until);
         let write = NewWrite { expected, state, term: Some(term), grace, released_to: None };
@@ -161,7 +160,7 @@ impl Taking {
             let active = Active::adopted(hold, now);
             return Next::Go(State::Active(active), Reason::Adopted(revision), level);
         }
-        // The messages that have told of a pause may be lost.
+        // A message about a pause may have been lost.
         context.want(Effect::ReadPause);
         let (state, why) = match self.confirm {
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
@@ -174,7 +173,7 @@ impl Taking {
     }
 }
 
-/// The lock is held, and renewed every R, until the holder before must be dead.
+/// The lock is held, and renewed every R, until the previous holder must be dead.
 #[derive(Clone, Debug)]
 pub(super) struct Confirming {
     pub(super) hold: Hold,

@@ -18,7 +18,7 @@ pub(super) struct NewWrite {
     pub(super) expected: Revision,
     pub(super) state: RecordState,
     pub(super) term: Option<Revision>,
-    /// Grace that the holder before was promised, while it may still need it.
+    /// Grace that the previous holder was promised, while it may still need it.
     pub(super) grace: Duration,
     /// The agent that is to have the lock next; `None` for all.
     pub(super) released_to: Option<String>,
@@ -79,15 +79,14 @@ pub(super) struct Pending {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The next copy is not handed to the store: another request is under way, or the store is
-    /// closed.
+    /// The next copy is due at this instant, or once the store is idle.
     Due(Instant),
     /// The copy is with the store.
     Sent,
-    /// The store has refused a copy after a doubtful one: a read must tell by this instant or
-    /// later.
+    /// The store has refused a copy, but may have stored an earlier one: a read, due at this
+    /// instant, tells.
     Resolve(Instant),
-    /// The read that must tell is with the store.
+    /// This read is under way.
     Resolving,
 }
 
@@ -114,7 +113,7 @@ impl Pending {
         let verdict = self.judge(context, event, now);
         let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack);
         if verdict != Verdict::Undecided && !rolled_back {
-            // Another record stands under the key than the one that was seen.
+            // The key has another record than the one that was seen.
             context.store.key_mut().seen = None;
             context.store.refused = None;
         }
@@ -196,7 +195,7 @@ impl Pending {
     }
 
     /// Decides by the state of the key, after the store has refused a copy, or was opened again.
-    /// The key may not have moved yet where it is read.
+    /// The read may be older than the write.
     fn resolve(&self, context: &Context, key_state: &KeyState) -> Verdict {
         let revision = key_state.revision;
         if revision <= self.expected {
