@@ -30,7 +30,7 @@ use crate::core::time::Ms;
 /// kernel needs a moment to tear a killed process group down.
 ///
 /// 20 ms: a loaded two-core machine was seen to wake a sleeper up to 10 ms late; the rest is for
-/// SIGKILL to take effect. Smaller values leave a stop command more time and the promise less. A
+/// SIGKILL to take effect. A smaller value gives stop more time, and puts the promise at risk. A
 /// process that wakes later than this logs it, with the number.
 pub const SLACK: Duration = Duration::from_millis(20);
 
@@ -53,16 +53,16 @@ pub const COUNT_MAX: u32 = 100;
 pub const DRIFT_PPM_MAX: u32 = 200_000;
 /// Longest pause that can be asked for: a week.
 pub const PAUSE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Longest lock time of a record that is believed: that of the longest pause, and the longest T, as
-/// the clock with the largest error must count it.
+/// Longest lock time in a record that is accepted: the longest pause and the longest T, counted by
+/// the clock with the largest error.
 pub const LOCK_TIME_MAX: Duration = Duration::from_secs((7 * 24 * 60 * 60 + 60 * 100) / 4 * 5 + 1);
 /// Clock rate error that is assumed unless asked otherwise: 1 %.
 pub const DRIFT_PPM_DEFAULT: u32 = 10_000;
 /// A NATS leader election takes 4 to 8 s; below this T it can cost the lock.
 pub const ELECTION_T_MIN: Duration = Duration::from_secs(10);
 
-/// How long a command tries to reach its store. A resolver whose first name server is dead asks the
-/// second one after 5 s.
+/// How long a command tries to reach its store. The election of a leader takes up to 8 s, and a
+/// resolver whose first name server is dead asks the second one after 5 s.
 pub const REACH_MAX: Duration = Duration::from_secs(10);
 
 /// R, F, C and the clock rate error: all that an operator chooses about time.
@@ -99,7 +99,7 @@ impl From<Timing> for (Duration, u32, u32, u32) {
 }
 
 impl Timing {
-    /// Checks a combination and returns it. All faults are told.
+    /// Checks a combination and returns it. The error names all faults.
     ///
     /// # Errors
     ///
@@ -238,14 +238,14 @@ impl Timing {
     }
 }
 
-/// Returns the time that a clock whose rate is off by this share may count at most while `of`
-/// passes on a true one, so that no more passes: `of`·(1 − e), rounded down.
+/// Returns `of`·(1 − e), rounded down: a clock whose rate is off by this share counts at least so
+/// much while `of` passes on a true clock.
 pub(crate) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
     of - share_up(of, drift_ppm)
 }
 
-/// Returns the time that such a clock must count until `of` has passed on a true one: `of`·(1 + e),
-/// rounded up.
+/// Returns `of`·(1 + e), rounded up: such a clock counts at most so much while `of` passes on a
+/// true clock.
 pub(crate) fn lengthened(of: Duration, drift_ppm: u32) -> Duration {
     of.saturating_add(share_up(of, drift_ppm))
 }
@@ -276,7 +276,7 @@ impl fmt::Display for Percent {
 
 /// Returns the time in which a guard has to answer an agent of this R before it is killed: R, but
 /// at least 250 ms. `previous` are the times under which the guard may let the service run, if they
-/// are known: a larger R gives it no longer.
+/// are known: a larger R gives the guard no more time.
 pub fn guard_answer_time(renewal: Duration, previous: Option<Timing>) -> Duration {
     let renewal = previous.map_or(renewal, |previous| previous.renewal.min(renewal));
     renewal.max(GUARD_ANSWER_MIN)

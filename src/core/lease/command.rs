@@ -22,21 +22,18 @@ use crate::core::write::{Outcome, PendingWrite};
 /// A request has an answer within this time, or is made again.
 pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The store is tried for so long: the election of a leader takes up to 8 s.
-const PATIENCE: Duration = REACH_MAX;
-
 /// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The bucket is to be opened. After a failure too: it may have been lost and made anew.
+    /// The bucket is to be opened, also after a failure: it may have been lost and made anew.
     Closed,
     Reading,
     WritingMark(Mark),
     Writing(Option<LeaseEntry>),
-    /// The last read is to be confirmed. Once it is, the command ends so; with `None` it goes on
-    /// with that read, and without the notes.
+    /// The last read is to be confirmed. Then the command ends in this way; with `None` it decides
+    /// by that read alone, without the notes.
     Confirming(Option<LeaseEnd>),
     /// Nothing is done until then.
     Resting(Instant),
@@ -48,15 +45,15 @@ enum Phase {
 pub struct LeaseCommand {
     task: LeaseTask,
     drift_ppm: u32,
-    /// The number of the next write, which no other has.
+    /// The number of the last write, which no other write has.
     attempt: u64,
     /// Whether the bucket may be lost and made anew while leases of it are held.
     may_be_lost: bool,
     /// When the step under way began.
     began: Instant,
-    /// The store is given up then.
+    /// When a store that fails is given up.
     until: Instant,
-    /// The end of a lease is waited for until then.
+    /// Until when the command waits for a lease to run out.
     wait_until: Instant,
     bucket: Option<BucketId>,
     /// The mark of the bucket.
@@ -67,7 +64,7 @@ pub struct LeaseCommand {
     last_read: (StoredLease, Instant),
     /// The last write of the lease in this bucket.
     write: Option<PendingWrite>,
-    /// The lease that a write was to expire.
+    /// The lease that the last write expires, if it is to expire one.
     expiring: Option<LeaseView>,
     phase: Phase,
 }
@@ -89,7 +86,7 @@ impl LeaseCommand {
             attempt,
             may_be_lost,
             began: now,
-            until: now.after(PATIENCE.max(wait)),
+            until: now.after(REACH_MAX.max(wait)),
             wait_until: now.after(wait),
             bucket: None,
             mark: None,
@@ -179,7 +176,7 @@ impl LeaseCommand {
         self.phase = Phase::Done(end);
     }
 
-    /// A request had no result: all is done again after a pause, until the store is given up.
+    /// A request had no result: the command begins again after a pause, until it gives up.
     fn failed(&mut self, why: String, now: Instant) {
         if now < self.until {
             self.phase = Phase::Resting(now.after(PAUSE));
@@ -194,7 +191,7 @@ impl LeaseCommand {
 
     fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, Observed)) {
         if self.bucket.as_ref() != Some(&info.id) {
-            // A write to another bucket has another key.
+            // The notes and the write are those of another bucket.
             (self.notes, self.write, self.expiring) = (notes, None, None);
         }
         (self.bucket, self.mark) = (Some(info.id), Some(mark));
@@ -217,7 +214,7 @@ impl LeaseCommand {
         }
     }
 
-    /// The last read counts, whatever was noted.
+    /// Drops the notes, and decides by the last read alone.
     fn read_anew(&mut self, now: Instant) {
         self.notes.forget_all();
         let (StoredLease { revision, attempt, .. }, began) = &self.last_read;
@@ -261,8 +258,8 @@ impl LeaseCommand {
                 }
             }
             (LeaseTask::Expire { .. }, Some((_, view))) => {
-                // The store is there.
-                self.until = now.after(PATIENCE).max(self.wait_until);
+                // The store answers: its time begins anew.
+                self.until = now.after(REACH_MAX).max(self.wait_until);
                 if view.state == LeaseState::RunOut {
                     self.expiring = Some(view);
                     self.phase = Phase::Writing(None);
@@ -290,7 +287,7 @@ impl LeaseCommand {
         }
     }
 
-    /// Ends so if the last read is no old entry.
+    /// Ends in this way once the last read is known to be no old one.
     fn end_confirmed(&mut self, end: LeaseEnd) {
         match self.replicas {
             1 => self.end(end),
@@ -308,7 +305,7 @@ impl LeaseCommand {
                     None => self.read_anew(now),
                 }
             }
-            // A holder that counts as having lost a lease does not rely on it.
+            // This end is safe without a confirmation: the holder relies on the lease no more.
             (Written::Denied(_), Some(end @ LeaseEnd::NotHad(_))) => self.end(end),
             (Written::Denied(_), Some(LeaseEnd::Checked(_, view))) => {
                 self.end(LeaseEnd::Checked(LeaseState::Unsure, view));
@@ -337,14 +334,14 @@ impl LeaseCommand {
         }
     }
 
-    /// Returns the mark that the bucket lacks for leases that last for so long, if it lacks one.
+    /// Returns the mark that the bucket lacks for leases of this lifetime, if it lacks one.
     fn missing_mark(&self, lifetime: Duration) -> Option<Mark> {
         let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
         let mark = self.mark.clone().filter(|_| self.may_be_lost)?;
         mark.missing(epoch, lifetime)
     }
 
-    /// Nobody has the lease: it is claimed, if the bucket is believed.
+    /// Nobody has the lease: claims it, unless the bucket may have replaced a lost one.
     fn begin_claim(&mut self, at_least: Duration, now: Instant) {
         let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
         let Some(missing) = self.missing_mark(duration) else { return self.write_claim(duration) };
@@ -408,7 +405,7 @@ impl LeaseCommand {
         }
     }
 
-    /// The lease that stands at this revision was written by this command, and sent then at the
+    /// This command wrote the lease that stands at this revision, and sent it at `sent` at the
     /// earliest.
     fn had(&mut self, lease: &LeaseEntry, revision: Revision, sent: Instant, now: Instant) {
         self.notes.write((revision, self.attempt), (sent, now));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::times::KillTimes;
 use crate::core::time::Instant;
 
-/// A command that has not ended so long after SIGKILL may still run, and nobody waits for it.
+/// How long the end of a command is waited for after SIGKILL. The command may run on.
 pub const KILL_WAIT: Duration = Duration::from_secs(5);
 
 /// A signal that a command is sent.

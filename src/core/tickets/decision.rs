@@ -68,8 +68,8 @@ pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Deci
     }
 }
 
-/// Returns whether the last of these tickets, which come first, waits for all others of them
-/// itself. As long as that one is renewed, the other blockers need not be read.
+/// Returns whether the last of these blockers itself waits for all the others. As long as that one
+/// is renewed, the others need not be read.
 pub fn last_waits_for_all(blockers: &[StoredTicket]) -> bool {
     let Some((last, others)) = blockers.split_last() else { return false };
     let waits =
@@ -80,9 +80,9 @@ pub fn last_waits_for_all(blockers: &[StoredTicket]) -> bool {
 /// Most tickets that are removed before the others are listed again.
 const REMOVALS_MAX: usize = 16;
 
-/// Returns those of these dead tickets that are removed now, the last one first; `None` if there
-/// are none. Each owner begins with another ticket, by its random number: of hundreds that crashed
-/// hosts have left, dozens of owners would remove the same one.
+/// Returns the dead tickets that are removed now, the last one first; `None` if there are none.
+/// Each owner begins with another ticket, by its random `number`: otherwise dozens of owners would
+/// remove the same one of hundreds that crashed hosts have left.
 pub fn some_of_dead(mut dead: Vec<StoredTicket>, number: u128) -> Option<Vec<StoredTicket>> {
     let first = number.checked_rem(dead.len() as u128)?;
     dead.rotate_left(first as usize);

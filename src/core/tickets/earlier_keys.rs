@@ -6,21 +6,21 @@ use std::sync::Arc;
 use super::ticket::StoredTicket;
 use crate::core::record::Revision;
 
-/// The last elements of the keys of the tickets before an own one, and of its own key. Only these
-/// keys have to be read: a key is used once, so a ticket of another key comes later, has a greater
-/// number, and is never waited for.
+/// The last elements of the keys of the own ticket and all earlier ones; `None` before they are
+/// known. Only these keys have to be read: a key is used once, so a ticket of another key has a
+/// greater number, and is never waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
 impl EarlierKeys {
-    /// Takes in a listing that reaches the first write of the own ticket, which has this number,
-    /// and whose key has this last element: it has all earlier ones, and a key that it lacks gets
-    /// its next ticket later. A ticket that cannot be read may be an earlier one.
+    /// Takes in a listing that reaches the first write of the own ticket, whose key has the last
+    /// element `own`, and whose number is `number`: it has all earlier tickets, and a key that it
+    /// lacks gets a later one. A ticket that cannot be read may be an earlier one.
     pub fn learn(&mut self, own: &str, number: Revision, listed: &[StoredTicket]) {
         let may_be_earlier = |it: &&StoredTicket| it.number <= number || it.ticket.is_err();
-        let earlier = || listed.iter().filter(may_be_earlier).map(|it| last_element(&it.key));
-        let elements = || earlier().chain([own]).map(str::to_owned);
-        self.0.get_or_insert_with(|| Arc::new(elements().collect()));
+        let earlier = listed.iter().filter(may_be_earlier).map(|it| last_element(&it.key));
+        let elements = earlier.chain([own]).map(str::to_owned);
+        self.0.get_or_insert_with(|| Arc::new(elements.collect()));
     }
 
     /// Returns whether the ticket of this key may be an earlier one, or the own one.

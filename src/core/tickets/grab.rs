@@ -6,7 +6,7 @@ use super::earlier_keys::last_element;
 use super::times::LockTiming;
 use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
 
-/// Bounds of the lifetime of a ticket: one for longer could not be read by others.
+/// Bounds of the lifetime of a ticket: others could not read a longer one.
 pub const LIFETIME_MIN: Duration = Duration::from_secs(1);
 /// See [`LIFETIME_MIN`].
 pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_MAX as u64);
@@ -15,22 +15,21 @@ pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_M
 /// again as often.
 pub const STEP_MAX: Duration = Duration::from_secs(5);
 
-/// How long the marker of the end of a ticket stays at least, besides twice the lifetime of the
-/// ticket: for servers whose clocks differ, and for writes that are under way. An entry that is
-/// stored by a clock that is ahead by more has no age.
+/// How much longer than twice the lifetime of a ticket the marker of its end stays: for servers
+/// whose clocks differ, and for writes that are under way. An entry whose time is in the future by
+/// more than this has no known age.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 
-/// Returns how long the marker of its end has to stay for a ticket of this lifetime that any
-/// process of its requester may continue.
+/// Returns how long the marker of the end of a script's ticket of this lifetime has to stay.
 pub fn marker_time(lifetime: Duration) -> Duration {
     lifetime * 2 + CLOCKS_MARGIN
 }
 
-/// How the last elements of the keys of such tickets begin. The others begin with a digit of a
-/// random number.
+/// The first letter of the last element of the key of a script's ticket. The other last elements
+/// begin with a digit of a hexadecimal number.
 pub(super) const ELEMENT_PREFIX: char = 'g';
 
-/// Returns whether this is the key of such a ticket.
+/// Returns whether this is the key of a script's ticket.
 pub fn is_key_of_script(key: &str) -> bool {
     last_element(key).starts_with(ELEMENT_PREFIX)
 }
@@ -39,7 +38,7 @@ pub fn is_key_of_script(key: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The bound that it breaks.
+/// The bound that the lifetime breaks.
 pub fn timing(lifetime: Duration, drift_ppm: u32) -> Result<LockTiming, Refused> {
     // Both divide a millisecond, so T is the lifetime exactly.
     let parts = if lifetime <= R_MAX * 4 { 4 } else { COUNT_MAX };

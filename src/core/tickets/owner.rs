@@ -12,50 +12,50 @@
 //! request is under way at a time. The purpose of the ticket stands in the goal: it is to be
 //! granted, kept, or ended.
 //!
-//! The asker is a command, for as long as which this process stays, or a script. No process stays
-//! for a script: the script is told of the ticket that stands, and its next process finds the
-//! ticket by the requester.
+//! The asker is a command or a script. For a command, this process stays as long as the command
+//! runs. For a script, no process stays: the script is told of its ticket, and its next process
+//! finds the ticket by the requester.
 //!
 //! # Rules
 //!
-//! 1. Nothing is granted in a bucket without the mark. A bucket that was lost and made anew
-//!    looks like one where nobody holds anything: all tickets of the lost one run out first. So the
-//!    missing mark comes before each ticket, and is written as a dead ticket is removed.
+//! 1. Nothing is granted in a bucket without the mark. A bucket that was lost and made anew shows
+//!    no holders: all tickets of the lost one have to run out first. So a missing mark is waited
+//!    for like a dead ticket, and then written.
 //! 2. Every write names the revision that it replaces. One without an answer is repeated
 //!    unchanged until its outcome is known, see [`PendingWrite`]; the old V stands until then.
 //! 3. Only a listing that reaches the last write of the ticket says who is absent.
-//! 4. Another revision of the own key, another bucket, or a bucket that has gone back is the loss
-//!    of a granted ticket at once. A ticket that waits begins anew.
-//! 5. So does a ticket whose last acknowledged write was sent V or more ago, whatever stands under
-//!    its key: others may have removed it, and a server that is killed restores the entry that the
-//!    marker of an end has replaced, once it has removed that marker.
+//! 4. A granted ticket is lost at once when its key has another revision, when the bucket is
+//!    another one, or when the bucket has gone back. A ticket that waits begins anew then.
+//! 5. A ticket that waits also begins anew once its V has passed, whatever stands under its key:
+//!    others may have removed it, and a killed server may restore the entry that the marker of its
+//!    end has replaced, once that marker is gone.
 //! 6. A ticket of others is removed when its revision was not seen to move for its lifetime, with
 //!    the drift, on this host's clock.
 //! 7. A granted ticket is ended only when its command has ended.
-//! 8. A ticket that says that it was granted is granted as long as it stands, whatever a server
-//!    restores that was before it.
+//! 8. A ticket that says that it was granted stays granted as long as it stands, whichever earlier
+//!    ticket a killed server restores.
 //!
 //! # Rules of scripts
 //!
-//! 1. A ticket is continued only while it has not run out, by the clock of the store. The marker of
-//!    its end stays for more than twice the lifetime: a ticket that a server restores has run out
-//!    long before. Where the clocks of servers differ by more, a restored ticket may look young: it
-//!    had ended all the same if a later one that conflicts was granted. A renewal may be on its way
-//!    for longer than that marker stays, and find a restored ticket. So a renewal names the time of
-//!    the store by which it counts: one lifetime of the ticket that it replaces after that ticket
-//!    was seen to stand. The store stamps each write, so readers trust no other clock, and the
-//!    writer need not be alive. A new key for each renewal would not help: a first write finds its
-//!    key free however late it comes.
-//! 2. A ticket that is not continued is waited for as one of another requester, whatever its mode:
-//!    another process may rely on it, as the clock of the store may be ahead by now. It is removed
-//!    at once when it has run out by the clock of the host that wrote it, or by those of all
-//!    servers.
+//! 1. A ticket is continued only while it has not run out, by the clock of the store. A killed
+//!    server restores an ended ticket only after the marker of its end is gone, for which more than
+//!    twice the lifetime has to pass: by then the ticket has run out. If the clocks of servers
+//!    differ by more, a restored ticket may look young; it had ended all the same if a later one
+//!    that conflicts was granted. A renewal that is under way for longer than the marker stays may
+//!    find a restored ticket. So a renewal names the time of the store by which it has to be stored
+//!    to count: one lifetime of the ticket that it replaces, after that ticket was seen. The store
+//!    stamps each write, so readers trust no other clock, and the writer need not be alive. A new
+//!    key for each renewal would not help: a first write finds its key free however late it comes.
+//! 2. A ticket of the requester that is not continued is waited for like a ticket of others,
+//!    whatever its mode: the clock of the store may be ahead, and another process rely on the
+//!    ticket. It is removed at once when it has run out by the clock of the host that wrote it, or
+//!    by the clocks of all servers.
 //! 3. Of two tickets of the requester for the same names, the first one stays. The process that
 //!    has written the other one ends it, and goes on with the first.
 //! 4. A ticket says that it was granted before its requester is told so.
-//! 5. The lifetime of a ticket never becomes shorter: the requester may not hear of this write, and
+//! 5. The lifetime of a ticket never becomes shorter: a requester that does not hear of this write
 //!    relies on the write before.
-//! 6. Another process of the same requester is the same requester. Its writes are taken over. So a
+//! 6. All processes of a requester count as one, and each takes over the writes of the others. So a
 //!    process whose own V has passed does not end the ticket: it looks for the ticket again.
 
 mod finding;
@@ -87,7 +87,7 @@ use crate::core::write::PendingWrite;
 enum Asker {
     /// A command runs under the lock, and this process stays as long. It may let others go first.
     Command(Option<Soft>),
-    /// A script, for which no process stays. `withdraws`: nor does a ticket that is not granted.
+    /// A script; no process stays. `withdraws`: a ticket that is not granted in time is ended.
     Script { withdraws: bool },
 }
 
@@ -116,16 +116,15 @@ enum Phase {
     /// The own ticket is written or renewed.
     Writing,
     ReadingOwn,
-    /// The tickets of others are listed. Without an own ticket, one is written after that at the
-    /// earliest.
+    /// The tickets of others are listed. If there is no own ticket, it is written after that.
     Listing,
     /// The own ticket is ended. Another one follows if the lock is still wanted.
     Ending,
-    /// The ends and renewals of the tickets of these keys are to be heard of.
+    /// The hints of the tickets of these keys are subscribed to.
     Watching(BTreeSet<String>),
     /// The last of these tickets is removed, then the ones before it.
     Removing(Vec<StoredTicket>),
-    /// The lock is not had in time. The tickets that were seen are noted for another process.
+    /// The lock was not granted in time. The tickets that were seen are noted for another process.
     Noting(Leaving),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
@@ -177,20 +176,20 @@ pub struct TicketOwner {
     requested: Instant,
     /// The highest revision of the bucket that is known.
     last: Revision,
-    /// The time of the store at which the own ticket stood, or was to be written; of a script.
+    /// The time of the store at the last listing, when the own ticket stood; of a script.
     stood_at: Option<StoreTime>,
     /// A listing has to reach this revision to tell anything new.
     hinted: Revision,
-    /// The keys whose hints come.
+    /// The keys whose hints are subscribed to.
     watched: BTreeSet<String>,
-    /// When the tickets of others are listed next, unless the end of one is heard of.
+    /// When the tickets of others are listed next, unless a hint comes before.
     list_at: Instant,
-    /// Whether the ticket is renewed without a listing until then.
+    /// Whether the ticket is renewed without a listing until `list_at`.
     renews_alone: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
-    /// Since when the tickets before this one have not moved, and the bucket is there. Without the
-    /// name of a clock, other processes of this host note nothing.
+    /// Since when this process has seen the earlier tickets unmoved, and the bucket. If the clock
+    /// has no name, nothing is noted for other processes.
     seen: Observed,
     /// The notes of other processes when the bucket was opened, and the revision of these notes.
     noted: (Revision, Observed),
@@ -239,20 +238,20 @@ impl TicketOwner {
         }
     }
 
-    /// Has the ticket keep out of the way of others.
+    /// Makes the ticket soft, with these settings; `None` for a ticket that queues at once.
     #[must_use]
     pub fn with_soft(self, soft: Option<Soft>) -> TicketOwner {
         TicketOwner { asker: Asker::Command(soft), ..self }
     }
 
-    /// Has the lock be asked for by a script. The attempt of the ticket is a number that no other
-    /// process has. `withdraws`: a ticket that is not granted does not stay.
+    /// Makes a script the asker. The attempt of the ticket is a number that no other process has.
+    /// `withdraws`: a ticket that is not granted in time is ended.
     #[must_use]
     pub fn for_script(self, withdraws: bool) -> TicketOwner {
         TicketOwner { asker: Asker::Script { withdraws }, ..self }
     }
 
-    /// Has the owner read and write notes with others that have this clock.
+    /// Shares notes with other processes that have this clock.
     #[must_use]
     pub fn with_notes(self, clock: &str) -> TicketOwner {
         TicketOwner { seen: Observed::nothing(clock, ""), ..self }
@@ -311,15 +310,15 @@ impl TicketOwner {
         self.timing.validity_of(self.ticket.lifetime)
     }
 
-    /// Returns when the ticket has run out, also one that may have been stored.
+    /// Returns when the ticket has run out, and also a write of it that may be stored.
     fn runs_out_at(&self) -> Option<Instant> {
         let pending = self.write.map(|write| write.first_sent.after(self.ticket.lifetime));
         self.valid_until().into_iter().chain(pending).max()
     }
 
     /// Returns whether others may have removed the ticket since its last acknowledged write, or
-    /// since a first write that may have been stored. Then a later write may find its revision all
-    /// the same: that was restored, or the key has no entry any more.
+    /// since a first write that may have been stored. Then a later write may be stored all the
+    /// same: a killed server has restored the entry, or the key has no entry again.
     fn has_run_out(&self, now: Instant) -> bool {
         let pending = self.write.map(|write| write.first_sent.after(self.validity()));
         self.valid_until().or(pending).is_some_and(|until| now >= until)
@@ -389,7 +388,7 @@ impl TicketOwner {
     fn store_limit(&self) -> Option<Instant> {
         match (&self.goal, self.asker) {
             (Goal::Get(limit), Asker::Command(_)) => *limit,
-            // A process that asks once makes no further attempt if the first has no answer.
+            // A script that does not wait still gives its first request one step.
             (Goal::Get(limit), Asker::Script { .. }) => {
                 limit.map(|limit| limit.max(self.began.after(self.step())))
             }
@@ -433,8 +432,8 @@ impl TicketOwner {
             Input::Subscribed => {
                 if let Phase::Watching(keys) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
-                    // The renewal travels behind the subscription: a change that is stored
-                    // later is told, an earlier one is in the listing that follows.
+                    // The renewal follows the subscription: a hint tells of a change that is stored
+                    // after it, and the listing shows an earlier one.
                     self.renews_alone = false;
                     self.phase = Phase::Writing;
                 }
@@ -443,7 +442,7 @@ impl TicketOwner {
             Input::Renewed(revision) if matches!(self.ticket.mode, Mode::Slots(_)) => {
                 self.hear_of_change(revision, now);
             }
-            // The owner of that ticket lives: nobody else is listed before `list_at`.
+            // The owner of that ticket lives: nothing is listed before `list_at`.
             Input::Renewed(_) => self.renews_alone = true,
             Input::Ended(revision) => self.hear_of_change(revision, now),
             Input::Rested => self.rested(now),

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use super::earlier_keys::EarlierKeys;
+use super::grab::STEP_MAX;
 use super::owner::of_requester;
 use super::step::{Input, Step, TicketsListed};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
@@ -18,12 +19,6 @@ use crate::core::event::{StoreError, StoreErrorKind, Written};
 use crate::core::record::Incarnation;
 use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
-
-/// A request has an answer within this time, or is made again.
-const REQUEST_MAX: Duration = Duration::from_secs(5);
-
-/// The store is tried for so long: the election of a leader takes up to 8 s.
-const PATIENCE: Duration = REACH_MAX;
 
 /// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,8 +39,8 @@ pub struct Broken {
 pub enum Released {
     /// The ticket stood until now, and has ended.
     Ended,
-    /// There was no ticket: it had run out, or never was. Another ticket of the requester there,
-    /// for people.
+    /// There was no ticket: it had run out, or never was. With another ticket of the requester, for
+    /// people.
     Absent(Option<String>),
     /// The tickets that were broken; none if all have ended by themselves meanwhile.
     Broken(Vec<Broken>),
@@ -85,7 +80,7 @@ pub struct Releaser {
     /// The time of the store at the last listing.
     listed_at: Option<StoreTime>,
     broken: Vec<Broken>,
-    /// A ticket of these had not run out.
+    /// A ticket that was ended had not run out.
     was_held: bool,
     /// Another ticket of the requester, for people.
     other: Option<String>,
@@ -97,7 +92,7 @@ impl Releaser {
         Releaser {
             name,
             whose,
-            until: now.after(PATIENCE),
+            until: now.after(REACH_MAX),
             phase: Phase::Listing,
             targets: None,
             listed_at: None,
@@ -114,7 +109,7 @@ impl Releaser {
 
     /// Returns the next step.
     pub fn next(&self, now: Instant) -> Step {
-        let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
+        let by = now.after(STEP_MAX).min(self.until).max(now.after(STEP_MAX / 4));
         match &self.phase {
             Phase::Closed => Step::Open(by),
             Phase::Listing => Step::List(EarlierKeys::default(), by),
@@ -220,7 +215,7 @@ impl Releaser {
     }
 
     /// Returns whether a ticket belongs to the requester whose tickets are ended.
-    fn is_its(&self, ticket: &Ticket) -> bool {
+    fn is_target(&self, ticket: &Ticket) -> bool {
         match &self.whose {
             Whose::Own(incarnation) => ticket.incarnation == *incarnation,
             Whose::OfHolder(holder) => ticket.token == *holder,
@@ -231,9 +226,10 @@ impl Releaser {
     fn choose(&mut self, standing: &[StoredTicket]) {
         let has_name =
             |other: &StoredTicket| other.ticket.as_ref().is_ok_and(|it| it.name == self.name);
-        let is_its = |other: &&StoredTicket| other.ticket.as_ref().is_ok_and(|it| self.is_its(it));
+        let is_target =
+            |other: &&StoredTicket| other.ticket.as_ref().is_ok_and(|it| self.is_target(it));
         let (targets, others): (Vec<_>, Vec<_>) =
-            standing.iter().filter(is_its).cloned().partition(has_name);
+            standing.iter().filter(is_target).cloned().partition(has_name);
         let of_others = standing.first().filter(|_| targets.is_empty());
         self.other = others.first().or(of_others).map(of_requester);
         match (&self.whose, targets.is_empty(), standing.first()) {
@@ -255,7 +251,7 @@ impl Releaser {
         let found = |target: &StoredTicket| {
             standing.iter().find(|other| other.number == target.number).cloned()
         };
-        // The write of the first of them may have had no answer.
+        // The write that ends the first of them may have had no answer.
         if let Some(first) = targets.first().filter(|first| ended.contains(&first.key)) {
             self.ended_by_this(first, !first.has_run_out(self.listed_at));
         }

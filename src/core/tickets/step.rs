@@ -17,11 +17,11 @@ use crate::core::time::{Instant, Ms, StoreTime};
 /// A message to the asker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The lock is waited for; why, for people. Repeated when that changes.
+    /// The lock is waited for; why, for people. Repeated when the reason changes.
     Waiting {
-        /// Number of tickets that are granted before this one; 0 while the store is not reached,
-        /// or the bucket is too young to be believed. The last message of all to a script whose
-        /// ticket keeps its place.
+        /// Number of tickets that are granted before this one; 0 while the store is not reached, or
+        /// the mark of the bucket is missing. The last message of all to a script whose ticket
+        /// keeps its place.
         ahead: u64,
         /// The holder of the lock, or the reason for the wait.
         why: String,
@@ -49,9 +49,9 @@ pub enum ToFront {
 pub enum End {
     /// The ticket was released, after `Done` or a loss.
     Released,
-    /// The lock was not had in time; its holder.
+    /// The lock was not granted in time; its holder.
     NotHad(String),
-    /// The lock cannot be had: exit status and reason.
+    /// The lock cannot be had, for this reason.
     Refused(StoreError),
     /// A script has this ticket for some of the names already, with other names or in another
     /// mode: it would wait for itself.
@@ -96,8 +96,8 @@ pub enum Step {
 pub struct Mark {
     /// The revision of the mark, 0 without one.
     pub revision: Revision,
-    /// The random id of the bucket that it was written for. One that was under way while the
-    /// bucket was lost and made anew tells nothing of the new bucket.
+    /// The random id of the bucket that the mark was written for: a mark that was under way while
+    /// the bucket was made anew tells nothing of the new one.
     pub epoch: String,
     /// The longest lifetime of a ticket that was waited for; zero without a mark.
     pub lifetime: Duration,
@@ -114,7 +114,7 @@ impl Mark {
         (!is_of_bucket || mark.lifetime > self.lifetime).then_some(mark)
     }
 
-    /// Returns why it is waited for so long before a missing mark is written, for people.
+    /// Returns the reason, for people, for this wait before a missing mark is written.
     pub fn why_missing(wait: Duration) -> String {
         let wait = Ms(wait);
         format!(
@@ -145,7 +145,7 @@ pub struct TicketsListed {
     pub ended: Vec<String>,
     /// The revision of the bucket up to which the listing is complete.
     pub last: Revision,
-    /// The time of the store when it was asked, or before, if the store tells its time.
+    /// The time of the store, at the request or before, if the store tells its time.
     pub at: Option<StoreTime>,
 }
 

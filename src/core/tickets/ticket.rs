@@ -26,7 +26,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns its name, for people and for scripts.
+    /// Returns the name of the mode, for people and for scripts.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",
@@ -51,7 +51,7 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// Why it is none, and how to write it.
+    /// Why the text is no name, and what to write.
     pub fn parse(text: &str) -> Result<Name, String> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=');
         if text.is_empty() {
@@ -75,7 +75,7 @@ impl Name {
         Ok(Name(elements))
     }
 
-    /// Returns its elements.
+    /// Returns the elements of the name.
     pub fn elements(&self) -> &[String] {
         &self.0
     }
@@ -112,15 +112,14 @@ pub struct Ticket {
     pub token: String,
     /// The process that owns the ticket.
     pub incarnation: Incarnation,
-    /// The number of the attempt that has written this ticket: no two attempts of an owner have
-    /// one.
+    /// The number of the attempt that has written this ticket: no two attempts of an owner share a
+    /// number.
     pub attempt: u64,
-    /// The ticket was granted, and is as long as it stands: an earlier ticket that stands all the
-    /// same had ended, and was restored by a server that was killed.
+    /// The ticket was granted, and stays granted as long as it stands: an earlier ticket that
+    /// stands beside it had ended, and was restored by a killed server.
     pub is_granted: bool,
-    /// A renewal for a script counts if it was stored by this time; `None` in all other writes.
-    /// A renewal that comes later may have found a ticket that a server that was killed has
-    /// restored.
+    /// A renewal for a script counts if it was stored by this time; `None` in all other writes. A
+    /// later renewal may have replaced a ticket that a killed server has restored.
     pub counts_if_stored_by: Option<StoreTime>,
     /// When the ticket of a script has run out for the host that wrote it; `None` where its clock
     /// has no name.
@@ -205,16 +204,16 @@ impl StoredTicket {
         }
     }
 
-    /// Returns whether the ticket is one of the script that has `own`, for a name that overlaps. Of
-    /// two such tickets one is granted at most, whatever their modes: the number of the second is
-    /// told only when the first cannot be continued any more.
+    /// Returns whether the ticket is of the script that has `own`, for a name that overlaps. Of two
+    /// such tickets one is granted at most, whatever their modes: the number of the second is told
+    /// only when the first cannot be continued any more.
     pub(super) fn is_of_script(&self, own: &Ticket) -> bool {
         let is_its = |it: &Ticket| it.incarnation == own.incarnation && it.name.overlaps(&own.name);
         is_key_of_script(&self.key) && self.ticket.as_ref().is_ok_and(is_its)
     }
 
-    /// Returns whether nobody counts on the ticket of a script any more at this time: its last
-    /// write is older than its lifetime, or came too late, or nobody knows when.
+    /// Returns whether the ticket of a script has run out at this time: its last write is older
+    /// than its lifetime, was stored too late to count, or has no known time.
     pub fn has_run_out(&self, at: Option<StoreTime>) -> bool {
         let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
             return true;
@@ -229,8 +228,8 @@ impl StoredTicket {
         self.is_older_than(|lifetime| lifetime, at)
     }
 
-    /// Returns whether the ticket has run out by the clock of each server: of two, one may be ahead
-    /// by [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN) and the lifetime of the ticket.
+    /// Returns whether the ticket has run out by the clocks of all servers: one may be ahead by the
+    /// ticket's lifetime and [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN).
     pub fn has_run_out_everywhere(&self, at: Option<StoreTime>) -> bool {
         self.is_older_than(marker_time, at)
     }
@@ -244,8 +243,8 @@ impl StoredTicket {
         at >= stored_at.after(age(ticket.lifetime))
     }
 
-    /// Returns whether the ticket had ended, and was restored by a server that was killed: a later
-    /// one of `others` that conflicts was granted.
+    /// Returns whether the ticket had ended, and was restored by a killed server: a later one of
+    /// `others` that conflicts was granted.
     pub fn had_ended(&self, others: &[StoredTicket]) -> bool {
         let is_after = |other: &StoredTicket| {
             let granted = other.ticket.as_ref().ok().filter(|it| it.is_granted);

@@ -47,7 +47,7 @@ impl LockTiming {
         drift_ppm: u32,
         kill_after: Duration,
     ) -> Result<LockTiming, Refused> {
-        // Nothing is started some time after a takeover here: the old command is dead by V.
+        // C has no use here: the old command is dead by V.
         let timing = Timing::new(renewal, failures, failures, drift_ppm)?;
         if has_time(timing, kill_after) {
             return Ok(LockTiming { timing, kill_after });
@@ -88,12 +88,12 @@ impl LockTiming {
         self.timing.validity()
     }
 
-    /// Returns how long a ticket of this lifetime is valid after that moment.
+    /// Returns how long a ticket of this lifetime is valid, counted in the same way.
     pub fn validity_of(self, lifetime: Duration) -> Duration {
         self.timing.validity_of(lifetime)
     }
 
-    /// Returns how long a ticket of this lifetime must not have moved before it is removed.
+    /// Returns how long a ticket of this lifetime has to stand unmoved before it is removed.
     pub fn removal_wait(self, lifetime: Duration) -> Duration {
         self.timing.takeover_wait(lifetime)
     }
@@ -104,7 +104,7 @@ impl LockTiming {
         KillTimes { terminate_at: kill_at.before(self.kill_after), kill_at }
     }
 
-    /// Returns when the command is told to end whose ticket is lost now.
+    /// Returns when the command of a ticket that is lost now is told to end.
     pub fn kill_times_after_loss(self, now: Instant, valid_until: Instant) -> KillTimes {
         let kill_at = now.after(self.kill_after).min(valid_until.before(KILL_LEAD));
         KillTimes { terminate_at: now, kill_at }

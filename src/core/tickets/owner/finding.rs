@@ -41,10 +41,10 @@ impl TicketOwner {
         else {
             return;
         };
-        // Until then no server restores it if it ends, and a write finds it only if it stands. The
-        // store counts from the listing, which may have been on its way for long: V is never later
-        // than the time by which the renewal has to be stored. Another process of the requester may
-        // rely on the ticket for longer.
+        // V counts from the request of the listing, so it is not later than the time by which the
+        // renewal has to be stored. Until V no server restores the ticket after its end, so the
+        // renewal finds it only if it stands. Another process of the requester may rely on it for
+        // longer.
         let validity = self.timing.validity_of(ticket.lifetime);
         self.own = Some(Own {
             element: last_element(&key).to_owned(),

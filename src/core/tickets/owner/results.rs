@@ -8,7 +8,7 @@ use crate::core::tickets::{EarlierKeys, End, Ticket, TicketsOpened};
 use crate::core::time::Instant;
 use crate::core::write::Outcome;
 
-/// Why a ticket is refused whose number is not above all revisions that were seen before.
+/// Why a ticket is refused if its number is not above all revisions that were seen before.
 const HAS_GONE_BACK: &str = "the bucket has gone back";
 
 impl TicketOwner {
@@ -53,7 +53,7 @@ impl TicketOwner {
         };
     }
 
-    /// A store that was never reached is tried for T. One that was will be reached again.
+    /// A store that was never reached is tried for T, any other store without a limit.
     pub(super) fn not_opened(&mut self, error: StoreError, now: Instant) {
         let is_final = error.kind.is_final() || self.bucket.is_none() && self.tried_enough(now);
         if is_final && matches!(self.goal, Goal::Get(_)) {
@@ -89,7 +89,7 @@ impl TicketOwner {
                     self.failed(why, Phase::Closed, now);
                 }
             },
-            // Whether it is noted or not: the next attempt begins anew at worst.
+            // A refusal does no harm: without the notes, the next attempt waits for longer.
             Phase::Noting(leaving) => self.leave(leaving, now),
             Phase::Removing(dead) => self.removed(dead, written, now),
             Phase::Ending => match (written, &self.goal) {

@@ -1,5 +1,6 @@
-//! Soft tickets: while others hold the names, there is no ticket that newcomers would wait behind.
-//! The names are probed until they are free; a ticket that is not granted at once is withdrawn.
+//! Soft tickets: while others hold the names, no ticket is written that newcomers would wait
+//! behind. The names are probed until they are free; a ticket that is not granted at once is
+//! withdrawn.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,12 +14,12 @@ use crate::core::time::{Instant, StoreTime};
 const PROBE_MIN: Duration = Duration::from_millis(10);
 const PROBE_MAX: Duration = Duration::from_millis(500);
 
-/// How a ticket keeps out of the way of others.
+/// The settings of a soft ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Soft {
     /// How long the names have to have been free before a ticket is written.
     pub quiet_for: Duration,
-    /// After so long it queues as any other.
+    /// After this time the ticket queues as any other.
     pub hard_after: Option<Duration>,
 }
 
@@ -44,7 +45,7 @@ impl TicketOwner {
         self.quiet_since.map(|since| since.after(soft.quiet_for))
     }
 
-    /// There is no own ticket, and these of others stand.
+    /// Probes the names: there is no own ticket, and `others` stand.
     pub(super) fn probe(&mut self, others: Vec<StoredTicket>, at: Option<StoreTime>, now: Instant) {
         let conflicts = |other: &StoredTicket| {
             other.ticket.as_ref().map_or(true, |other| other.conflicts(&self.ticket))

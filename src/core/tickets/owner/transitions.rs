@@ -1,4 +1,4 @@
-//! How an owner comes from one goal or ticket to the next, and the messages to the asker on that.
+//! The changes of an owner's goal and ticket, and its messages to the asker about them.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::core::time::Instant;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// Longer than anything is waited for.
+/// Longer than the end of a command is waited for.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl TicketOwner {
-    /// The ticket is to end, if there is one. A script that is refused may hold it.
+    /// Ends the ticket, if there is one. A script that is refused keeps its ticket, which may be
+    /// granted.
     pub(super) fn end(&mut self, end: End, now: Instant) {
         let stays = matches!((self.asker, &end), (Asker::Script { .. }, End::Refused(..)));
         self.goal = Goal::End(end, now);
@@ -54,8 +55,8 @@ impl TicketOwner {
         };
     }
 
-    /// The next ticket has another key. A key is used once: its tombstone is the last entry that
-    /// any owner knows of, wherever it is read.
+    /// The next ticket has another key. A key is used once: the marker of its end is its last
+    /// entry, whichever server is read.
     pub(super) fn take_new_key(&mut self) {
         (self.own, self.write, self.ticket.slot) = (None, None, None);
         self.ticket.is_granted = false;
@@ -145,7 +146,7 @@ impl TicketOwner {
         if now < since.after(self.step()) {
             return;
         }
-        // The end of the ticket, which is still to be done, holds nobody up.
+        // The asker waits no longer for the end of the ticket.
         match self.asker {
             Asker::Command(_) => self.tell(ToFront::Ended(end)),
             Asker::Script { .. } => {
@@ -157,7 +158,8 @@ impl TicketOwner {
     }
 
     /// The tickets of others could not be listed. A store that is too slow is asked again after as
-    /// long as it was asked for. A process that was stopped meanwhile has asked for no longer.
+    /// long as the request took, but one step at most: this process may have been stopped
+    /// meanwhile.
     pub(super) fn not_listed(&mut self, why: String, now: Instant) {
         self.failed(why, Phase::Listing, now);
         if let Phase::Resting(until, _) = self.phase {

@@ -11,7 +11,7 @@ use crate::core::tickets::earlier_keys::last_element;
 use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
 
-/// Why a lock is not had in time.
+/// Why the lock was not granted in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
     /// Number of tickets that come first.
@@ -24,13 +24,13 @@ impl TicketOwner {
         let TicketsListed { standing, last, at, .. } = listed;
         let reaches = self.own.as_ref().map_or(last >= self.last, |own| own.is_reached_by(last));
         if !reaches || last < self.hinted {
-            // The sender of a hint that the next listing does not reach either is not known.
+            // Anybody can send a hint: one that the next listing does not reach either is ignored.
             self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         self.renews_alone = false;
-        // The notes of a host are for all its processes: a ticket that is no blocker of this one
-        // stays in them, also a later one, which a listing of earlier keys does not show.
+        // The notes of a host are for all its processes: a ticket that does not block this one
+        // stays in them. So does a later ticket, which a listing of earlier keys does not show.
         let restricted = self.own.as_ref().filter(|own| own.earlier_keys.0.is_some());
         let later = restricted.map(|own| self.noted.1.after(own.number));
         let standing_now = standing.iter().map(|other| other.revision);
@@ -141,13 +141,13 @@ impl TicketOwner {
             true => self.rest_to_list(),
             false => self.phase = Phase::Watching(watched),
         }
-        // Without a ticket there is no place.
+        // A request without a ticket has no place in the queue.
         let ahead = if self.own.is_some() { blockers.len() as u64 } else { 0 };
         self.tell(ToFront::Waiting { ahead, why });
     }
 
-    /// Returns when this ticket before the own one may be removed; `None` if it was not seen. Where
-    /// this host wrote it, that was noted in it.
+    /// Returns when this earlier ticket may be removed; `None` if it was not seen. A ticket that
+    /// this host wrote names the instant.
     fn removal_at(&self, other: &StoredTicket) -> Option<Instant> {
         let (lifetime, runs_out) = match &other.ticket {
             Ok(ticket) => (ticket.lifetime, ticket.runs_out.as_ref()),
@@ -164,7 +164,7 @@ impl TicketOwner {
         self.removal_at(other).is_some_and(|at| at <= now) || is_old()
     }
 
-    /// Returns when the mark may be written that is missing; `None` if none is.
+    /// Returns when the missing mark may be written; `None` if none is missing.
     pub(super) fn believed_at(&mut self, now: Instant) -> Option<Instant> {
         let wait = self.timing.removal_wait(self.missing_mark.as_ref()?.lifetime);
         Some(self.seen.see_bucket(now).after(wait))
@@ -185,7 +185,7 @@ impl TicketOwner {
                     _ => self.next_removal(now),
                 }
             }
-            // Others may remove it, or this owner later: the store says the same again soon.
+            // Others may remove the ticket, or this owner later: the store would refuse again now.
             Written::Denied(StoreError { text: why, .. }) => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
@@ -197,7 +197,7 @@ impl TicketOwner {
         }
     }
 
-    /// The next one is removed, unless the own ticket is to be renewed.
+    /// Removes the next dead ticket, unless the own one is to be renewed.
     fn next_removal(&mut self, now: Instant) {
         if let Phase::Removing(dead) = &mut self.phase {
             dead.pop();
@@ -209,7 +209,7 @@ impl TicketOwner {
         }
     }
 
-    /// The lock is not had in time.
+    /// Ends the wait: the lock was not granted in time.
     pub(super) fn leave(&mut self, Leaving { ahead, why }: Leaving, now: Instant) {
         if let Asker::Script { withdraws: false } = self.asker {
             // The ticket keeps its place.

@@ -202,7 +202,7 @@ fn a_store_that_does_not_answer_is_given_up_after_a_while() {
     releaser.handle(error(), now());
     rest(&mut releaser);
     assert_eq!(releaser.ended(), None);
-    releaser.handle(error(), now().after(PATIENCE));
+    releaser.handle(error(), now().after(REACH_MAX));
     let Some(Released::Refused(error)) = releaser.ended() else { panic!("{releaser:?}") };
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
 }
