@@ -75,7 +75,7 @@ pub enum ServiceStatus {
     Up,
     /// The service is being stopped.
     Stopping,
-    /// The service had to be down before, and is not known to be.
+    /// The service must be down by now, and is not known to be.
     Overdue,
 }
 
@@ -104,13 +104,13 @@ pub struct AgentStatus {
     pub seat: Option<u32>,
     /// How many seats there are, by the agent's settings.
     pub seats: u32,
-    /// How many agents of the key there are to be, if the agent's settings say so.
+    /// The number of agents that the key should have, if the agent's settings give one.
     pub agents: Option<u32>,
     /// The number of the agent's take, while it holds the lock.
     pub term: Option<u64>,
     /// The priority of the agent: 1 to 15, or `never`.
     pub priority: String,
-    /// Why the agent does not take the lock when that may be had; `None` if it does, or holds it.
+    /// Why the agent would not take a free lock; `None` if it would, or holds the lock.
     pub not_candidate_why: Option<String>,
     /// Whether the agent observes a pause.
     pub paused: bool,
@@ -139,7 +139,7 @@ pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// Longest time that is believed, in seconds: some centuries.
+/// Longest time that is accepted, in seconds: some centuries.
 const SECONDS_MAX: f64 = 1e10;
 
 impl AgentStatus {
@@ -194,7 +194,7 @@ impl AgentStatus {
         runs.then(|| Duration::from_secs_f64(self.service_seconds))
     }
 
-    /// Returns whether the agent takes the lock when that may be had, or holds it.
+    /// Returns whether the agent would take a free lock, or holds the lock.
     pub fn is_candidate(&self) -> bool {
         self.not_candidate_why.is_none()
     }

@@ -39,7 +39,7 @@ impl Command {
     }
 }
 
-/// The role of this agent as a command is told it: its `$1`.
+/// The role of this agent, which a command gets as its `$1`.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 #[ignore_extra_doc_attributes]
 pub enum Role {
@@ -79,7 +79,7 @@ pub struct Run {
     /// When the command is killed with its process group.
     pub deadline: Instant,
     /// Whether the first start of the term still runs beside this check. A start that is asserted
-    /// again finds a service that is to be healthy, and does not count.
+    /// again does not count: the service must be healthy by then.
     pub starting: bool,
     /// The lock that the command runs under.
     pub context: LockContext,
@@ -92,7 +92,7 @@ pub struct LockContext {
     pub term: Option<Revision>,
     /// The bucket's epoch, without which a term means nothing.
     pub epoch: Option<String>,
-    /// Token of the holder before, where one is known.
+    /// Token of the previous holder, if known.
     pub previous: Option<String>,
     /// The seat of the lock, where there are several, while the lock is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,8 +103,8 @@ pub struct LockContext {
 const TOLD_BYTES_MAX: usize = 255;
 
 impl LockContext {
-    /// Returns the context without texts that no environment can hold: anybody who may write to the
-    /// bucket could keep stop from being run otherwise.
+    /// Returns the context without texts that no environment can hold: otherwise anybody who may
+    /// write to the bucket could keep stop from being run.
     pub fn tellable(self) -> LockContext {
         let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');
         LockContext {

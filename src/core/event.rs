@@ -48,8 +48,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns the state of the key of a seat, if the event tells it. `seat` is the one that was
-    /// asked for last: an answer to a read is of its key.
+    /// Returns the state of the key of a seat, if the event tells it. `seat` is that of the last
+    /// request: the answer to a read shows its key.
     pub fn key_state(&self, seat: Seat) -> Option<&KeyState> {
         if let Event::Opened(opened) = self {
             return opened.key_states.get(seat.index());
@@ -82,7 +82,7 @@ pub struct BucketInfo {
     /// Remarks for the operator: which server answered, whether the bucket was created just now,
     /// the hazards of its configuration.
     pub remarks: Vec<String>,
-    /// The reason why entries that have ended would stay in the bucket for ever, if they would.
+    /// Whether the bucket removes entries that have ended; an error says why they stay for ever.
     pub retires: Result<(), String>,
 }
 
@@ -97,8 +97,7 @@ pub struct Opened {
     pub pause: PauseEntry,
 }
 
-/// The kinds of failures of a store. The greatest kind of the failures at several servers is the
-/// kind of all of them together.
+/// The kinds of failures of a store. If several servers fail, the greatest kind counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StoreErrorKind {
     /// The store was not reached or did not answer: another attempt may help.
@@ -112,7 +111,7 @@ pub enum StoreErrorKind {
     /// Every server refused the credentials, or this user lacks a permission. Another attempt
     /// does not change that.
     Credentials,
-    /// A server answered and cannot be used now. A client tells of all its servers
+    /// A server answered, but cannot be used now. An error of all servers of a client has the kind
     /// [`StoreErrorKind::Unreachable`] instead.
     Unfit,
 }
@@ -166,7 +165,7 @@ pub struct SwitchoverRequest {
     pub term: Revision,
     /// Token of the agent that is to have the lock.
     pub to: String,
-    /// From here on nobody begins to carry the request out.
+    /// When the request runs out: nobody begins to carry it out from then on.
     pub until: Instant,
 }
 

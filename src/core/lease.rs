@@ -1,8 +1,8 @@
 //! The time for which a lease is held, as its holder knows it and as others know it.
 //!
-//! A lease names its holder and its duration, D, and no time of day: no clock of one host is
-//! compared with that of another. A host knows the moment of the write of a lease as two instants
-//! of its own clock, between which that write was: see [`WriteBounds`].
+//! A lease names its holder and its duration, D, and no time of day: clocks of two hosts are never
+//! compared. A host knows two instants of its own clock between which a lease was written: see
+//! [`WriteBounds`].
 //!
 //! ```text
 //!                            true time ->
@@ -53,7 +53,7 @@ pub struct LeaseEntry {
 pub struct StoredLease {
     /// The revision of the entry; 0 without one.
     pub revision: Revision,
-    /// The number of the command that has written it, a random one; 0 if it says none.
+    /// The random number of the attempt that has written the entry; 0 if the entry has none.
     pub attempt: u64,
     /// The lease; `None` if it has been expired, or was never claimed. An error says why the entry
     /// cannot be read.
@@ -87,17 +87,17 @@ pub struct LeaseTime {
 }
 
 impl LeaseTime {
-    /// Returns the time of a lease that says this duration. Clocks are wrong by at most so many
-    /// millionths, fewer than a million.
+    /// Returns the time of a stored lease of this duration. `drift_ppm` is the largest error of a
+    /// clock's rate, less than a million.
     pub fn stored(duration: Duration, drift_ppm: u32) -> LeaseTime {
         LeaseTime { duration, drift_ppm }
     }
 
-    /// Returns the time of a lease that its holder has for so long at least, by the holder's
-    /// clock, from any moment before it is written. It is whole milliseconds, rounded up.
+    /// Returns the shortest time, in whole milliseconds, of a lease that its holder has for
+    /// `at_least` by its own clock, from any moment before the write.
     pub fn guaranteeing(at_least: Duration, drift_ppm: u32) -> LeaseTime {
         let millionths = u128::from(1_000_000 - drift_ppm);
-        // A nanosecond more: the drift is rounded up where it is cut off.
+        // A nanosecond more, since the drift is rounded up where it is taken off.
         let nanos = (at_least.as_nanos() * 1_000_000).div_ceil(millionths) + 1;
         let ms = u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         LeaseTime { duration: Duration::from_millis(ms), drift_ppm }
@@ -108,7 +108,7 @@ impl LeaseTime {
         self.duration
     }
 
-    /// Returns until when the holder has the lease whose write was sent then.
+    /// Returns until when the holder has a lease whose write it sent at `sent`.
     pub fn guaranteed_until(self, sent: Instant) -> Instant {
         sent.after(shortened(self.duration, self.drift_ppm))
     }
@@ -135,10 +135,10 @@ impl LeaseTime {
         }
     }
 
-    /// Returns the time with which the holder extends this lease now, so that it has the lease for
-    /// so long at least; `None` if it has it for so long already. `written` is the holder's
-    /// knowledge of the write of the present lease. Nobody else may have the lease run out earlier
-    /// than before: others have been told that it is held until then.
+    /// Returns the time with which the holder extends this lease now, to have it for `at_least`;
+    /// `None` if the holder has it for so long already. `written` are the bounds of the write of
+    /// this lease. The lease never runs out earlier than before: others were told that it is held
+    /// until then.
     pub fn extended(
         self,
         written: Option<WriteBounds>,

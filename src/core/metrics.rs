@@ -112,7 +112,7 @@ impl Metrics {
             let holds = lease.state != RecordState::Released;
             self.sent = holds.then_some((now, lease.term.is_some()));
         } else if let Effect::Report(Report::Moved { from, to, why, .. }) = effect
-            // This report is of no change of state: it stands before the change that follows.
+            // This reason repeats, for the log, a change of state that was counted before.
             && *why != Reason::TriedAgain
         {
             *self.transitions.entry((*from, *to)).or_default() += 1;
@@ -134,7 +134,7 @@ impl Metrics {
     }
 
     /// Takes in the present status of the agent, and for how much longer its lock is valid; returns
-    /// whether the status has changed, but for its times.
+    /// whether the status has changed apart from its times.
     pub fn update(&mut self, status: AgentStatus, valid: Duration) -> bool {
         self.valid = valid;
         let shown = |it: &AgentStatus| {
@@ -226,7 +226,7 @@ impl MetricsText<'_> {
     }
 }
 
-/// Returns a label behind others.
+/// Returns a label that follows others.
 fn label(name: &str, value: impl fmt::Display) -> String {
     format!(r#",{name}="{value}""#)
 }

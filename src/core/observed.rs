@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::record::Revision;
 use super::time::Instant;
 
-/// Most revisions in notes, which have about 3 kB then: a bucket may take no larger value. Shared
-/// tickets that have run out may stand for ever where nobody asks for an exclusive one.
+/// Most revisions in notes, about 3 kB: a bucket may accept no larger value, and shared tickets
+/// that have run out stay until somebody asks for an exclusive one.
 pub const NOTES_MAX: usize = 32;
 
-/// Stands for the bucket itself, which may be too young to be believed.
+/// Stands for the bucket itself, so that notes tell since when this host has seen it.
 pub const BUCKET: Revision = Revision(0);
 
 /// Between which instants of this host's clock an entry was written.
@@ -26,7 +26,7 @@ pub struct WriteBounds {
     /// When a read began that did not show the entry, or when the write itself was sent: the entry
     /// is no older; `None` if no such instant is known.
     pub not_before: Option<Instant>,
-    /// When the entry was there.
+    /// An instant at which the entry was known to be stored.
     pub not_after: Instant,
 }
 
@@ -37,14 +37,14 @@ impl WriteBounds {
         WriteBounds { not_before: Some(sent), not_after: acknowledged }
     }
 
-    /// Returns the bounds of an entry that a read has shown, which ended at this instant.
-    /// `not_there_at` is when the last read began that has not shown it yet, `None` without one:
-    /// that read must be one of the bucket's leader.
+    /// Returns the bounds of an entry that a read has shown, which ended at `ended`. `not_there_at`
+    /// is when the last read that lacked the entry began, `None` without one: the bucket's leader
+    /// must have answered that read.
     pub fn of_read(not_there_at: Option<Instant>, ended: Instant) -> WriteBounds {
         WriteBounds { not_before: not_there_at, not_after: ended }
     }
 
-    /// Returns the bounds that follow from both of these bounds of one entry.
+    /// Returns the bounds that follow from two bounds of one entry.
     #[must_use]
     pub fn and(self, other: WriteBounds) -> WriteBounds {
         WriteBounds {
@@ -65,19 +65,19 @@ struct SeenWrite {
 /// The revisions of a bucket that this host has seen. No two entries have one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// The name of the clock; blank for one that tells nothing later.
+    /// The name of the clock; blank for a clock that no later process has.
     clock: String,
-    /// The random id of the bucket. Notes may be under way while the bucket is deleted and made
-    /// anew: the same revision is that of another entry then.
+    /// The random id of the bucket: in a bucket that is made anew, the same revision is another
+    /// entry.
     epoch: String,
     writes: BTreeMap<Revision, SeenWrite>,
-    /// The last revision that a read of a key was certain to show as the newest, and when that read
-    /// began.
+    /// The last revision that was certain to be the newest of its key, and when the read or write
+    /// that showed it began.
     exact: Option<(Revision, Instant)>,
 }
 
 impl Observed {
-    /// Returns no revisions seen, by this clock, in the bucket of this id.
+    /// Returns blank notes, by this clock, for the bucket of this id.
     pub fn nothing(clock: &str, epoch: &str) -> Observed {
         let (clock, epoch) = (clock.to_owned(), epoch.to_owned());
         Observed { clock, epoch, ..Observed::default() }
@@ -104,12 +104,12 @@ impl Observed {
         is_same && !self.clock.is_empty()
     }
 
-    /// Adds notes of this clock and bucket, which are read at this instant.
+    /// Adds notes that are read at this instant, if they are of the same clock and bucket.
     pub fn learn(&mut self, noted: &Observed, now: Instant) {
         if !self.is_of(noted) {
             return;
         }
-        // A clock that has gone back has seen nothing in the future.
+        // An instant in the future is that of a clock that has gone back: it does not count.
         for (revision, seen) in noted.writes.iter().filter(|(_, it)| it.bounds.not_after <= now) {
             self.add_write(*revision, *seen);
         }
@@ -125,9 +125,9 @@ impl Observed {
         both
     }
 
-    /// Keeps the bucket and [`NOTES_MAX`] revisions: the longest seen of these first, and then the
-    /// longest seen of the others. A dead ticket that one process has noted has its place, however
-    /// many tickets, which stand for longer, another one sees before it.
+    /// Keeps the bucket and [`NOTES_MAX`] revisions: those in `first` before all others, and of
+    /// both the ones that were seen first. So a dead ticket that one process waits for stays noted,
+    /// however many older tickets another process sees.
     pub fn shorten(&mut self, first: impl Iterator<Item = Revision>) {
         let first: BTreeSet<Revision> = first.collect();
         let mut all: Vec<_> = self.writes.iter().filter(|(it, _)| **it != BUCKET).collect();
@@ -170,7 +170,7 @@ impl Observed {
         }
     }
 
-    /// Returns since when the bucket has been seen, which is now at the latest.
+    /// Notes the bucket; returns since when it has been seen.
     pub fn see_bucket(&mut self, now: Instant) -> Instant {
         self.see_one(BUCKET, now)
     }
@@ -185,8 +185,8 @@ impl Observed {
         self.writes.remove(&revision);
     }
 
-    /// A read of one key, from `began` to `ended`, has shown this revision, 0 for no entry, written
-    /// by this attempt. `is_exact`: it cannot have been an old one. Returns `false` if a later one
+    /// Takes in a read of one key, from `began` to `ended`: the revision, 0 for no entry, and its
+    /// attempt. `is_exact`: no newer revision can have stood. Returns `false` if a later revision
     /// is known: then the read tells nothing.
     pub fn read(
         &mut self,
@@ -207,13 +207,13 @@ impl Observed {
         true
     }
 
-    /// A read that began at `began` and has shown this revision was no old one.
+    /// Takes in that the read which began at `began` has shown the newest revision.
     pub fn confirm(&mut self, revision: Revision, began: Instant) {
         self.exact = Some((revision, began));
     }
 
-    /// A write of this host, sent at `sent` and acknowledged by `ended`, has this revision, and is
-    /// of this attempt.
+    /// Takes in a write of this host, sent at `sent` and acknowledged by `ended`: its revision and
+    /// its attempt.
     pub fn write(
         &mut self,
         (revision, attempt): (Revision, u64),
@@ -229,7 +229,7 @@ impl Observed {
         self.exact = None;
     }
 
-    /// This revision is the last write of a key.
+    /// Notes the last write of a key, in the place of all others.
     fn read_last(&mut self, revision: Revision, attempt: u64, bounds: WriteBounds) {
         self.writes.retain(|known, _| [BUCKET, revision].contains(known));
         if revision != BUCKET {
@@ -248,7 +248,8 @@ impl Observed {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads such a text. A damaged one tells nothing, which costs time only.
+    /// Reads a text of [`Observed::to_text`]. A damaged one gives blank notes, which cost time
+    /// only.
     pub fn from_text(text: &str) -> Observed {
         serde_json::from_str(text).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! The priority of an agent among those that may take a lock.
 //!
-//! A priority is no part of the rules for a lock: it only delays. When the lock may be had, an
-//! agent of the first priority takes it at once, and each further one lets the ones before it go
-//! first, for as long as a request may take. An agent that has the lock keeps it.
+//! A priority changes no rule for a lock: it only delays a take. When the lock may be taken, an
+//! agent of the first priority takes it at once. Each further priority waits longer than the one
+//! before, by the time that a request may take. An agent that has the lock keeps it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub const PRIORITY_MAX: u8 = 15;
 /// The priority of an agent. The smallest one goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// The agent lets so many others go first, 0 to 14.
+    /// The number of priorities that go first, 0 to 14.
     Behind(u8),
     /// The agent never takes a lock that is another's, or nobody's.
     Never,
@@ -34,8 +34,8 @@ impl Priority {
         self != Priority::Never
     }
 
-    /// Returns for how long the agent lets others go first when the lock may be had. `step` is the
-    /// time that one of them may take to get it.
+    /// Returns how long the agent waits when the lock may be taken. `step` is the time that a take
+    /// of one priority may need.
     pub fn delay(self, step: Duration) -> Duration {
         match self {
             Priority::Behind(others) => step * u32::from(others),

@@ -60,7 +60,7 @@ pub struct StopOrder {
 /// A message from an agent to its guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
-    /// How the guard is set up. The first message on every connection, sent with more than this.
+    /// How the guard is set up: the first message on every connection, sent with all settings.
     #[serde(skip)]
     Hello(GuardConfig),
     /// The service may run; extends an earlier grant.
@@ -82,7 +82,7 @@ pub enum DeviceUse {
     Required,
 }
 
-/// How a guard is set up, as far as it decides by it.
+/// The settings by which a guard decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardConfig {
     /// R, F, C and drift.

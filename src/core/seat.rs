@@ -1,9 +1,9 @@
 //! Seats: how many agents may be active at once, each under a lock of its own.
 //!
-//! A group of agents has K seats, which are K keys with numbers from 0. An agent has one of them at
-//! the most, and each is a lock with its own term: an agent that loses a seat moves no other. The
-//! key of seat 0 is the key of the group itself, so a group of one seat can be given more while its
-//! agents are restarted one after the other.
+//! A group of agents has K seats: K keys, numbered from 0. An agent has at most one seat. Each seat
+//! is a lock with its own term, so the loss of a seat affects no other agent. The key of seat 0 is
+//! the key of the group itself, so a group of one seat can get more while its agents are restarted
+//! one after the other.
 
 use displaydoc::Display;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ impl Seat {
     /// The only seat of a group of one seat.
     pub const FIRST: Seat = Seat(0);
 
-    /// Returns all seats of a group of so many.
+    /// Returns all seats of a group with this number of seats.
     pub fn all(seats: u32) -> impl Iterator<Item = Seat> {
         (0..seats).map(Seat)
     }

@@ -11,7 +11,7 @@ pub enum GuardAction {
     /// Run a command. It waits for [`GuardAction::Release`] before it begins. It is killed at this
     /// instant, which the command is told.
     Run(Command, Instant),
-    /// Let a command begin that was spawned.
+    /// Let a spawned command begin.
     Release(Command),
     /// Kill a command with its process group. Its end is told all the same.
     Kill(Command),
@@ -114,8 +114,7 @@ impl Processes {
         };
     }
 
-    /// A command was spawned and waits: lets it begin, or kills one that may not begin or is not
-    /// wanted any more.
+    /// A command was spawned: lets it begin, or kills it if it may not begin or was withdrawn.
     pub(super) fn spawned(&mut self, command: Command, may_begin: bool) {
         if may_begin && *self.of(command) == Process::Waiting {
             *self.of(command) = Process::Released;

@@ -38,7 +38,7 @@ use crate::core::timing::{SLACK, Timing};
 /// Whether the last resort may be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastResort {
-    /// There is no last resort, it has succeeded, or it is not for this case.
+    /// There is no last resort, it has succeeded, or no lock is at stake.
     Never,
     /// The last resort is run next.
     Next,
@@ -244,8 +244,8 @@ impl StopProcedure {
         }
     }
 
-    /// Kills a command that has had its time, and again every R. A last resort that does not
-    /// end although it was killed does not hold stop up.
+    /// Kills a command whose time is over, and again every R. A last resort that does not end
+    /// although it was killed does not delay stop.
     fn overran(&mut self, running: Running, processes: &mut Processes, now: Instant) {
         let again = processes.is_killed(running.command);
         processes.kill(running.command);
@@ -267,7 +267,7 @@ impl StopProcedure {
             processes.kill(Command::Stop);
             running.until = now.after(self.timing.renewal());
             if last_resort {
-                // The procedure does not wait for its end.
+                // The last resort does not wait for the end of stop.
                 let why = StopFailure::Overran(Ms(now.since(running.began)));
                 processes.report(ServiceReport::StopFailed(why));
             }

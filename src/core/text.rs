@@ -1,8 +1,8 @@
 //! Text that others chose, made safe to show.
 
-/// Returns the text without characters that could forge a line, move a terminal's cursor,
-/// reverse the order of letters or not be seen: control characters, line and paragraph separators,
-/// marks and overrides of the writing direction, letters without a width. Each becomes `?`.
+/// Returns the text without characters that could forge a line, move a terminal's cursor, reverse
+/// the order of letters or be invisible: control characters, line and paragraph separators, marks
+/// and overrides of the writing direction, letters without a width. Each becomes `?`.
 pub fn sanitize(text: &str) -> String {
     text.replace(is_unsafe, "?")
 }
@@ -20,21 +20,20 @@ macro_rules! display_as_json {
 
 pub(crate) use display_as_json;
 
-/// Longest text of another's record that people are shown, in bytes: as long as a token may
-/// be.
+/// Longest field of another's record that is shown, in bytes: the longest token.
 const FIELD_BYTES_MAX: usize = 255;
 
 /// Ends a text that was cut off.
 const CUT_OFF: &str = "...";
 
-/// Returns a field of another's record as people are shown it: sanitized, and not longer than
-/// a token may be. Anybody who may write to the bucket may have chosen it. A field that was shown
-/// and is read again stays as it is.
+/// Returns a field of another's record for people: sanitized, and at most as long as a token.
+/// Anybody who may write to the bucket may have chosen the field. A field that was returned once
+/// stays as it is.
 pub fn sanitize_field(text: &str) -> String {
     cut_off(sanitize(text), FIELD_BYTES_MAX)
 }
 
-/// Returns a text of at most so many bytes.
+/// Returns the text, cut off if it has more than `bytes_max` bytes.
 pub(crate) fn cut_off(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let mut lengths = (0..=bytes_max - CUT_OFF.len()).rev();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::core::time::Ms;
 use crate::core::timing::Timing;
 
-/// Returns how long after a kick a device of this timeout resets the host at the latest.
-/// Their clocks are coarse: an i6300esb takes 1024 ms for a second.
+/// Returns how long after a kick a device of this timeout resets the host at the latest. The clock
+/// of a device is coarse: an i6300esb takes 1024 ms for a second.
 pub fn latest_reset(timeout: Duration) -> Duration {
     timeout + timeout / 16
 }

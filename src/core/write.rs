@@ -1,8 +1,8 @@
 //! A write, until its outcome is known.
 //!
 //! A compare-and-set names the revision that it replaces. A write without an answer is repeated
-//! unchanged: of all its copies one is stored at most. When the store says that the key stands
-//! elsewhere, a read tells by the number of the attempt whether that is an earlier copy.
+//! unchanged: of all its copies one is stored at most. When the store says that the key stands at
+//! another revision, a read tells by the number of the attempt whether that is an earlier copy.
 //!
 //! ```text
 //!  send --> answered --> Held, Refused, Lost
@@ -58,7 +58,7 @@ impl PendingWrite {
         PendingWrite { expected, attempt, first_sent: now, last_sent: now, is_unknown: false }
     }
 
-    /// Another copy is sent at this instant.
+    /// Notes that another copy is sent at this instant.
     pub fn send_again(&mut self, now: Instant) {
         self.last_sent = now;
     }
@@ -86,7 +86,7 @@ impl PendingWrite {
             // The read may be older than the write, which may come yet.
             Outcome::Repeat("it is not stored".to_owned())
         } else if attempt == Some(self.attempt) {
-            // Nobody knows which copy the record is.
+            // Any copy may be the stored one: the first counts.
             Outcome::Held { revision, sent: self.first_sent }
         } else {
             Outcome::Replaced

@@ -1,7 +1,7 @@
 //! When the watchdog device is opened, kicked and closed.
 //!
-//! The device resets the host unless it is kicked in time. It is never kicked so late that
-//! it resets the host after the service must be down, unless the service is known to be down. It is
+//! The device resets the host unless it is kicked in time. While the service may run, the device is
+//! never kicked so late that it would reset the host after the service must be down. The device is
 //! closed, so that it stops, only while the service is down.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::core::protocol::DeviceUse;
 use crate::core::time::Instant;
 use crate::core::watchdog_timeout::latest_reset;
 
-/// The device is kicked at every grant, and so often within its timeout.
+/// How often the device is kicked within its timeout, besides at every grant.
 const KICKS: u32 = 3;
 
 /// The watchdog device, as the guard knows it.
@@ -32,8 +32,8 @@ enum DeviceState {
     Failed(String),
 }
 
-/// Returns the last instant at which a device of this timeout may be kicked over a service that
-/// must be down by `dead_by`; `None` for any, as over a service that is down.
+/// Returns the last instant at which a device of this timeout may be kicked while a service must be
+/// down by `dead_by`; `None` if any instant will do, as while the service is down.
 fn last_kick(dead_by: Option<Instant>, timeout: Duration) -> Option<Instant> {
     dead_by.map(|dead_by| dead_by.before(latest_reset(timeout)))
 }
@@ -43,7 +43,7 @@ impl Device {
         Device { wanted, state: DeviceState::Untried }
     }
 
-    /// Another instance of the agent may want another use of the device; a device that runs stays.
+    /// Takes in how an instance of the agent wants to use the device. A device that runs stays.
     pub(super) fn configure(&mut self, wanted: DeviceUse) {
         self.wanted = wanted;
         if !self.is_open() {
@@ -66,9 +66,8 @@ impl Device {
     }
 
     /// Whether the device is to be opened before the service is started, or a device that runs is
-    /// to get another timeout, as R, F and C have changed. `timeout` is the one that the device
-    /// would be asked for. A device that a dead guard left running is not put off when it is too
-    /// late for that.
+    /// to get this timeout, since R, F or C have changed. To open a device is to kick it, and a
+    /// dead guard may have left it running: it is not opened when it is too late for a kick.
     pub(super) fn wants_opening(
         &self,
         dead_by: Option<Instant>,
@@ -136,7 +135,7 @@ impl Device {
         }
     }
 
-    /// Notes a kick and returns whether the kick is allowed: one that is too late is not made.
+    /// Notes a kick; returns whether it is allowed: a kick that is too late must not be made.
     pub(super) fn kick(&mut self, dead_by: Option<Instant>, now: Instant) -> bool {
         let DeviceState::Open { timeout, kicked_at, .. } = &mut self.state else {
             return false;

@@ -10,9 +10,9 @@
 //!
 //! # Rules
 //!
-//! 1. Start is run only while a grant is valid. A grant that has run out tells how long a
-//!    service may run that the previous guard has left, and nothing else.
-//! 2. The service is stopped when its grant runs out, whichever process fell silent, and why.
+//! 1. Start is run only while a grant is valid. A grant that has run out only tells until when a
+//!    service that the previous guard has left may run.
+//! 2. The service is stopped when its grant runs out, whatever has kept the agent from renewing it.
 //! 3. `Down` is reported only after the stop procedure is over.
 //! 4. A service that the previous guard has left is stopped when the agent has gone, or does not
 //!    say in time what becomes of it. The guard leaves without its agent, and in `Down` only.
@@ -42,7 +42,7 @@ use crate::core::watchdog_timeout::wanted_timeout;
 /// An input of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardInput {
-    /// A deadline may have passed, and all that is known has been told.
+    /// A deadline may have passed. All inputs before this instant were handled.
     Tick,
     /// The agent has sent a message.
     Received(ToGuard),
@@ -80,8 +80,8 @@ enum State {
 struct Unknown {
     /// The service is stopped at this instant unless a grant comes before.
     stop_at: Instant,
-    /// The times of the previous guard, where they are known. Other hosts wait no longer, though R
-    /// or C of this guard are larger.
+    /// The times of the previous guard, if known. Other hosts wait only as long as these say, even
+    /// if R or C of this guard are larger.
     times: Option<Timing>,
 }
 
@@ -264,7 +264,7 @@ impl Guard {
         if let State::Unknown(unknown) = &mut self.state
             && unknown.stop_at <= now
         {
-            // An agent that has a lock says so at once. One that follows it has no more time:
+            // An agent that has a lock sends its grant at once. A later agent gets no more time:
             // agents that come and go must not keep the service up.
             let renewal = config.timing.renewal();
             let renewal = unknown.times.map_or(renewal, |times| times.renewal().min(renewal));
@@ -274,8 +274,8 @@ impl Guard {
         self.try_device();
     }
 
-    /// An agent that did not run for a while has no lock any more, but a service that the previous
-    /// guard has left may run until then.
+    /// Takes in a grant. One that has run out, as of an agent that was suspended, lets nothing
+    /// start, but tells in `Unknown` until when a service that the previous guard has left may run.
     fn granted(&mut self, grant: Grant, now: Instant) {
         match &mut self.state {
             State::Stopping(_) => return,
@@ -308,7 +308,7 @@ impl Guard {
         }
     }
 
-    /// Stops the service, by the earliest instant that is known.
+    /// Stops the service, by the earliest `dead_by` that is known.
     fn stop(&mut self, order: StopOrder, now: Instant) {
         // Only an agent that had the lock knows when the service must be down. The order of an
         // agent without it does not cut a running stop short.
@@ -346,7 +346,7 @@ impl Guard {
         }
     }
 
-    /// A start that was held up until its grant had run out is not begun.
+    /// A command was spawned. A start whose grant has run out meanwhile is not begun.
     fn spawned(&mut self, command: Command, now: Instant) {
         let over = matches!(&self.state, State::Up(up) if now >= up.grant.valid_until);
         self.processes.spawned(command, !over);
@@ -413,8 +413,7 @@ impl Guard {
         }
     }
 
-    /// Returns how the last start of this term ended, if it failed. A start that runs has no end
-    /// yet.
+    /// Returns how the last start of this term that has ended failed, if it did.
     fn start_failure(&self) -> Option<String> {
         let State::Up(Up { outcome: Some(outcome), .. }) = &self.state else {
             return None;
@@ -425,8 +424,8 @@ impl Guard {
         }
     }
 
-    /// Returns when the service must be down, before which a device that runs has to reset the
-    /// host; `None` where no lock is at stake.
+    /// Returns the instant before which a device that is not kicked has to reset the host, since
+    /// the service must be down then; `None` if no lock is at stake.
     fn reset_before(&self) -> Option<Instant> {
         match &self.state {
             // No device runs yet.

@@ -12,26 +12,28 @@ use crate::core::time::{Instant, Ms};
 /// The task of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseTask {
-    /// The lease is claimed for a holder that is to have it for so long at least.
+    /// Claim the lease for a holder.
     Claim {
         /// The holder that is to have the lease.
         holder: String,
-        /// The time of the claim, from the beginning of the command.
+        /// The least time for which the holder is to have the lease, from the beginning of the
+        /// command.
         at_least: Duration,
     },
-    /// The holder of the lease is to have it for so long at least from now on.
+    /// Extend the lease of a holder.
     Extend {
         /// The holder of the lease.
         holder: String,
-        /// The time of the extension, from the beginning of the command.
+        /// The least time for which the holder is to have the lease, from the beginning of the
+        /// command.
         at_least: Duration,
     },
-    /// The lease is expired if it has run out; the command waits for that.
+    /// Expire the lease once it has run out.
     Expire {
         /// The longest wait for the lease to run out.
         wait: Duration,
     },
-    /// The command asks whether the lease is held.
+    /// Tell whether the lease is held.
     Check {
         /// The holder that is asked about; `None`: anybody.
         holder: Option<String>,
@@ -89,7 +91,7 @@ pub enum LeaseEnd {
     /// The lease is not claimed: somebody has it, or it was not expired yet.
     Taken(LeaseView),
     /// The lease is not claimed: the bucket may be one that was lost and made anew. No lease is
-    /// granted in it for this time.
+    /// claimed in it for this time.
     Young(Duration),
     /// The lease is not extended: the holder does not have it any more. The lease that stands.
     NotHad(Option<LeaseView>),
@@ -118,12 +120,11 @@ pub enum LeaseStep {
     /// Write the lease in the place of this revision, `None` to expire it:
     /// [`LeaseInput::Written`].
     Write(Revision, Option<LeaseEntry>, Instant),
-    /// Have it confirmed by a write that the lease stands at this revision:
-    /// [`LeaseInput::Written`].
+    /// Confirm by a write that the lease stands at this revision: [`LeaseInput::Written`].
     Confirm(Revision, Instant),
     /// Do nothing until then: [`LeaseInput::Rested`].
     Rest(Instant),
-    /// Nothing more is to be done.
+    /// End. The last step there is.
     Exit,
 }
 
@@ -141,7 +142,7 @@ pub enum LeaseInput {
     Rested,
 }
 
-/// Says for people how long a bucket is not believed yet.
+/// Returns, for people, why no lease is claimed in a new bucket yet, and how much time is left.
 pub fn why_young(left: Duration) -> String {
     format!(
         "first lease of this length in the bucket: try again in {}, when leases of a lost bucket \
