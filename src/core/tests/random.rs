@@ -21,8 +21,8 @@ impl Random {
     }
 }
 
-/// Returns the first of the seeds that a test plays, and how many: `PUTEX_SEEDS=FIRST,COUNT`
-/// chooses them, without which there are so many from 1 on.
+/// Returns the first seed that a test plays, and how many it plays: as `PUTEX_SEEDS=FIRST,COUNT`
+/// says, or else the usual count from 1 on.
 pub(crate) fn chosen_seeds(usual_count: u64) -> (u64, u64) {
     let Ok(text) = std::env::var("PUTEX_SEEDS") else { return (1, usual_count) };
     let (first, count) = text.split_once(',').expect("FIRST,COUNT");

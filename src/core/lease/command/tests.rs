@@ -74,9 +74,9 @@ fn seen_long_ago(revision: u64) -> Observed {
     notes
 }
 
-/// An answer was lost, and the write too or not: the command finds out, and the time of the lease
-/// counts from the first one. A bucket that was made anew meanwhile may have given the answer: so
-/// the first claim of a name is always read again.
+/// An answer was lost, perhaps with its write: the command finds that out, and the time of the
+/// lease counts from the first copy. A bucket that was made anew meanwhile may have given the
+/// answer: so the first claim of a name is always read again.
 #[test]
 fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
     for (answer, is_stored) in [
@@ -226,7 +226,7 @@ fn a_check_has_three_answers_and_confirms_a_no() {
         for (answer, expected) in [
             (Written::Stored(Revision(10)), Some(LeaseState::RunOut)),
             (Written::Moved(None), None),
-            // A server that cannot confirm it.
+            // This server cannot confirm the end.
             (Written::Denied(Kind::Unreachable.error("old")), Some(LeaseState::Unsure)),
         ] {
             let mut command = begun(task.clone(), 3, shown.clone(), notes.clone());

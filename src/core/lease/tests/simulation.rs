@@ -69,14 +69,14 @@ struct Client {
     /// The time that the last claim or extension has asked for.
     requested: Duration,
     extends: bool,
-    /// The number of the request that it waits for.
+    /// The number of the request that the client waits for.
     waits_for: u64,
     keeps_notes: bool,
-    /// Its notes, and the bucket that they are about.
+    /// The notes of the client, and the bucket that they are about.
     notes: (u64, Observed),
 }
 
-/// Until when somebody relies on it that a lease is not given to another.
+/// Until when somebody relies on a lease that is not given to another.
 #[derive(Clone, Debug)]
 struct Reliance {
     /// The bucket.
@@ -168,7 +168,7 @@ impl Simulation {
             counts: Counts::default(),
         };
         simulation.make_bucket();
-        // As a rule it has been there for long.
+        // As a rule the bucket is old enough to have a mark.
         if !simulation.random.one_in(4) {
             simulation.write_mark(LIFETIME_DEFAULT);
         }

@@ -22,7 +22,7 @@ fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], n
     owner.handle(Input::WrittenAndListed(Written::Stored(revision), listed), now);
 }
 
-/// Returns a ticket of another with this number, which differs from that of `owner` so.
+/// Returns another's ticket with this number: that of `owner`, after `change`.
 fn other(owner: &TicketOwner, number: u64, change: impl FnOnce(&mut Ticket)) -> StoredTicket {
     let mut ticket = Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() };
     change(&mut ticket);

@@ -387,7 +387,7 @@ fn of_two_tickets_of_a_requester_the_first_one_stays() {
     let written = write(&mut grabber, 21, 24, at(1));
     list(&mut grabber, &[standing("ge", 24, 21, written)], 24, at(1));
     grant(&mut grabber, (24, 21), at(1));
-    // The other one does not care.
+    // The process that has written the first ticket goes on with it.
     let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[], 20, at(1));
     let first = standing(NEW, 21, 21, write(&mut grabber, 0, 21, at(1)));

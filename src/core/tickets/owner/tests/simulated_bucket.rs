@@ -213,7 +213,7 @@ impl Bucket {
                 let both =
                     noted.map(|(_, noted)| seen.with(noted, Instant::from_boot(Duration::MAX)));
                 self.last += 1;
-                // As they are stored.
+                // The notes go through their text, as in a bucket.
                 let seen = Observed::from_text(&both.unwrap_or(seen).to_text());
                 self.notes.insert(element.to_owned(), (Revision(self.last), seen));
                 (Written::Stored(Revision(self.last)), None)

@@ -1,11 +1,11 @@
-//! When two states are the same: all that the future depends on is, in times from now and
-//! revisions from the last one.
+//! When two states are the same: all that the future depends on is equal, in times relative to now
+//! and revisions relative to the last one.
 //!
-//! Owners compare instants and revisions with each other only, but for revision 0. Once nothing
-//! goes wrong any more, every listing to come reaches all writes until now, so that less matters:
-//! of revisions, whether they are those that stand, and of numbers, their order. Clients that ask
-//! for the same at the same time change places. That this merges no two states which differ is
-//! tried, in the small searches, with everything that follows from them.
+//! Owners only compare instants with instants, and revisions with revisions and 0. Once nothing
+//! goes wrong any more, each later listing reaches all writes until now. Then a revision only tells
+//! whether it stands, and numbers only have an order. Clients that ask for the same at the same
+//! time may change places. The small searches check that no two states are merged from which
+//! different states follow.
 //!
 //! Every field is named here, so that the compiler asks about a new one.
 
@@ -19,7 +19,7 @@ use crate::core::record::Revision;
 use crate::core::tickets::owner::tests::simulated_bucket::Entry;
 use crate::core::tickets::{Mark, StoredTicket, TicketsListed, TicketsOpened};
 
-/// Returns 128 bits of the state, which stand for it.
+/// Returns a hash of the state, of 128 bits.
 pub(super) fn fold(state: &State, scope: &Scope) -> u128 {
     // A result that waits may be older than what others have written since.
     let waits = |client: &Rc<Client>| {
@@ -46,7 +46,7 @@ fn fold_as(state: &State, scope: &Scope, is_calm: bool) -> (u128, u64) {
     (form.hash, form.newest)
 }
 
-/// Odd, and without a pattern: 2^128 by the golden ratio.
+/// An odd factor without a pattern: 2^128 divided by the golden ratio.
 const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 struct Form<'a> {
@@ -78,7 +78,7 @@ impl Form<'_> {
         self.numbers.dedup();
     }
 
-    /// Gives clients that ask for the same their places by what they are like.
+    /// Orders the clients that ask for the same by their states.
     fn arrange(&mut self, scope: &Scope) {
         let count = scope.askers.len();
         let mut order: Vec<(usize, u128, usize)> = (0..count)
@@ -160,7 +160,7 @@ impl Form<'_> {
         self.option(epoch.parse().ok(), Self::bucket_id);
     }
 
-    /// A key: whose it is, and how often that was begun anew.
+    /// A key: its client, and how often the client's ticket was begun anew since.
     fn key(&mut self, key: &str) {
         let (client, times) = owner_of(key);
         let owner = &self.state.clients[client].owner;
@@ -224,7 +224,7 @@ impl Form<'_> {
                 form.entry(superseded);
             });
         }
-        // Whether the marker is removed matters, no more.
+        // Only whether the marker is removed matters.
         self.option(*removed_at, |form, at| form.time(at.max(form.state.now)));
     }
 

@@ -44,7 +44,7 @@ impl State {
                 if command.ends_at.is_none() {
                     return scope.lasts.iter().map(|lasts| Choice::Lasts(at, *lasts)).collect();
                 }
-                // Until V the names are its own, and no longer.
+                // Until V, and no longer, the client has the names.
                 if command.killed_at <= self.now {
                     return vec![Choice::CommandEnds(at)];
                 }
@@ -180,11 +180,11 @@ impl State {
         times.into_iter().filter(|at| *at > self.now).min()
     }
 
-    /// Does it.
+    /// Performs a choice.
     ///
     /// # Errors
     ///
-    /// What is broken then.
+    /// The rule that is broken by it.
     pub(super) fn perform(&mut self, choice: Choice, counts: &mut Counts) -> Result<(), String> {
         match choice {
             Choice::Pass(until) => self.now = until,

@@ -12,7 +12,7 @@ use super::canon::fold;
 use super::choice::Choice;
 use super::state::{Counts, State};
 
-/// No history has more steps: a client that never rests has, at one instant.
+/// Most steps of a history. Only a client that never rests takes more, at one instant.
 const STEPS_MAX: usize = 2_000;
 
 /// A state of the history that is looked at.
@@ -21,7 +21,7 @@ struct Frame {
     key: u128,
     choices: Vec<Choice>,
     next: usize,
-    /// The longest time from here to the end, of the choices before the next one.
+    /// The longest time from here to the end, by the choices that were searched.
     longest: Time,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Search<'a> {
     scope: &'a Scope,
     /// The longest time to the end; none yet for the states of this history.
     seen: HashMap<u128, Option<Time>>,
-    /// The states that follow from a state, to try whether states that are merged are the same.
+    /// The states that follow from a state, to check that merged states have the same ones.
     following: HashMap<u128, Vec<(u128, Time, bool)>>,
     history: Vec<Frame>,
     found: SearchResult,
@@ -117,7 +117,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tries whether the same follows from this state as from the one that it is merged with.
+    /// Checks that the same states follow from this state as from the one that it is merged with.
     fn compare(&mut self, state: &State, key: u128) -> Result<(), String> {
         let mut keys = Vec::new();
         for choice in state.choices(self.scope) {

@@ -23,7 +23,7 @@ pub(super) enum Waits {
     Rest(Time),
     /// The client has ended.
     Ended,
-    /// The client does nothing any more, and has ended nothing.
+    /// The client has crashed: it does nothing any more, and its ticket stands.
     Crashed,
 }
 
@@ -33,15 +33,15 @@ pub(super) struct Request {
     pub(super) step: Step,
     /// The last element of the key of its ticket.
     pub(super) element: String,
-    /// When its step was returned, by the client's clock.
+    /// When the owner returned the step, by the client's clock.
     pub(super) sent: Instant,
-    /// When it is given up.
+    /// When the request is given up.
     pub(super) by: Time,
     /// The bucket that the client had opened.
     pub(super) opened: u64,
-    /// Tells it from other requests of the client.
+    /// The number of the request: each request of the client has another.
     pub(super) number: u64,
-    /// When it was served.
+    /// When the request was served.
     pub(super) served_at: Time,
     /// The result that comes back, and when.
     pub(super) result: Option<(Input, Time)>,
@@ -71,7 +71,7 @@ pub(super) struct Client {
     pub(super) events: VecDeque<Input>,
     /// The events that have come, and are handled when the client acts next.
     pub(super) arrived: Vec<Input>,
-    /// When that copy of the last write of its ticket was sent which was stored.
+    /// When the stored copy of the ticket's last write was sent.
     pub(super) stored_sent: Option<Instant>,
     pub(super) requests: u64,
     pub(super) outcome: Option<End>,
@@ -85,7 +85,7 @@ pub(super) struct Late {
     pub(super) request: Request,
 }
 
-/// Counts of the events on all ways to all states.
+/// How often each event happens on all paths to all states.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) grants: u64,
@@ -206,7 +206,7 @@ impl State {
         Rc::make_mut(&mut self.clients[client])
     }
 
-    /// Returns why this must not be the end of a history.
+    /// Returns why a history must not end in this state, if so.
     pub(super) fn check_end(&self) -> Result<(), String> {
         for (number, client) in self.clients.iter().enumerate() {
             match client.waits {
@@ -221,7 +221,8 @@ impl State {
         Ok(())
     }
 
-    /// Serves a request; a listing is that of before the own write or not, and so many writes old.
+    /// Serves a request. A listing is from before the own write if it `is_before`, and so many
+    /// writes old.
     pub(super) fn serve(
         &mut self,
         client: usize,

@@ -153,7 +153,7 @@ fn a_copy_of_a_write_runs_out_after_v() {
     }
 }
 
-/// Seconds after the time has passed, but before the drift has, a single attempt of the requester
+/// Seconds after the lifetime has passed, but not yet the drift, a single attempt of the requester
 /// is behind its own ticket.
 #[test]
 fn the_requester_has_it_at_once_when_its_ticket_has_run_out_with_the_drift() {

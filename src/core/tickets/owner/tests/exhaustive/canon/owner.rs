@@ -14,7 +14,7 @@ impl Form<'_> {
         assert!(messages.is_empty(), "they were taken");
         assert_eq!(*stood_at, None, "no script is searched");
         self.ticket(ticket);
-        // For the time since the beginning it matters whether these times have passed, no more.
+        // Of the time since the beginning, only whether these times have passed matters.
         let most = asker.soft.and_then(|soft| soft.hard_after).unwrap_or_default();
         let most = most.max(Duration::from_micros(LIFE));
         self.add(self.now.since(*began).min(most).as_nanos() as i64);
