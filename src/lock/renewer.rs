@@ -107,7 +107,7 @@ pub(super) fn run(
             }
         }
         Err(error) => {
-            let why = StoreErrorKind::Unreachable.error(format!("cannot keep the lock: {error}"));
+            let why = StoreErrorKind::System.error(format!("cannot keep the lock: {error}"));
             let ended = ToFront::Ended(End::Refused(why));
             let _ = send_json(front.as_fd(), &FromRenewer::Ticket(ended), None);
         }
