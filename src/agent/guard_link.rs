@@ -51,7 +51,7 @@ impl Connector {
         messages: Vec<ToGuard>,
         output: Option<&OwnedFd>,
     ) -> io::Result<(Link, Vec<ToGuard>)> {
-        if let Some(guard) = self.dir.connect() {
+        if let Some(guard) = self.dir.connect(self.settings.timing.renewal()) {
             return Ok((Link::new(guard, Some(Vec::new())), messages));
         }
         Ok((self.start(&messages, output)?, Vec::new()))
@@ -73,7 +73,7 @@ impl Connector {
         command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
         let pid = Pid::from_child(&command.spawn()?);
         let process = sys::open_spawned(pid)?;
-        Ok(Link::new(RunningGuard { socket: own, process, pid, other_end: None }, None))
+        Ok(Link::new(RunningGuard { socket: own, process, pid }, None))
     }
 
     /// Returns the packet of a message.

@@ -159,6 +159,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         destination: setup.destination,
         program,
         log: setup.log,
+        upgrade_is_due: false,
         is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         since: Since {
@@ -334,8 +335,9 @@ fn turn_until_end(
         performer.show_status(&pump, now);
         performer.service_manager.keepalive(now);
         if let Some(is_right) = performer.program.checked() {
-            performer.upgrade(is_right);
+            performer.end_check(is_right);
         }
+        performer.upgrade_if_due();
     }
 }
 

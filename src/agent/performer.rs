@@ -38,6 +38,8 @@ pub(super) struct Performer<'a> {
     pub(super) log: &'a LogQueue,
     /// How long the exit may take.
     pub(super) end_within: Duration,
+    /// The settings are valid for the program that is to be executed anew.
+    pub(super) upgrade_is_due: bool,
     /// A signal has told this agent to end.
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
@@ -178,13 +180,21 @@ impl Performer<'_> {
         self.queued_events.extend(self.store.send(request));
     }
 
-    /// Executes the program anew if the settings are valid, unless the agent is told to end: only
-    /// this instance knows the lock that is to be released then.
-    pub(super) fn upgrade(&mut self, is_right: bool) {
+    /// Takes in whether the settings are valid for an upgrade.
+    pub(super) fn end_check(&mut self, is_right: bool) {
         self.service_manager.send_reloaded();
-        if !is_right || self.is_told_to_end {
+        self.upgrade_is_due = is_right;
+    }
+
+    /// Executes the program anew if that is due, unless the agent is told to end: only this
+    /// instance knows the lock that is to be released then. A guard that owes an answer is waited
+    /// for: each instance gives it the whole answer time, so that a guard which hangs would never
+    /// be killed.
+    pub(super) fn upgrade_if_due(&mut self) {
+        if !self.upgrade_is_due || self.is_told_to_end || self.guard.owes_answer() {
             return;
         }
+        self.upgrade_is_due = false;
         // A signal that is not read here waits for the next instance.
         if let Some(Order::End(signal)) = self.signals.next() {
             self.is_told_to_end = true;

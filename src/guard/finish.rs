@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use rustix::process::Signal;
 
-use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
+use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir, KILLED_WITHIN};
 use super::note;
 use super::process::GuardProcess;
 use super::protocol::Settings;
@@ -22,9 +22,6 @@ use crate::sys::{self, Alarm, PollFlags};
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
 /// that has not executed its program yet has it too.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
-
-/// How long a guard that was killed may take to end.
-const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the stop procedure, unless an agent or a guard lives that will stop the service. It has the
 /// lock of the guard meanwhile: a guard that is started then ends, unless somebody has removed the
@@ -74,7 +71,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
         if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
             return Ok(Some(lock));
         }
-        if let Some(guard) = dir.connect(&dir.file(GUARD_LOCK)?) {
+        if let Some(guard) = dir.connect(&dir.file(GUARD_LOCK)?, timing.renewal()) {
             break guard;
         }
         if sys::now() >= until {

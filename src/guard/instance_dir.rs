@@ -12,17 +12,18 @@
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libc::{O_DIRECTORY, O_NOFOLLOW};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::socket;
-use crate::sys::{self, Alarm, named, raw, safe_path};
+use super::{note, socket};
+use crate::core::{Ms, guard_answer_time};
+use crate::sys::{self, Alarm, PollFlags, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
@@ -50,8 +51,8 @@ pub(super) const GUARD_LOCK: &str = "lock";
 /// Where the guard listens.
 const SOCKET: &str = "socket";
 
-/// How long a guard that has its lock may take to listen.
-const LISTENS_WITHIN: Duration = Duration::from_millis(100);
+/// How long a guard that was killed may take to end.
+pub(super) const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often a lock is tried.
 pub(super) const LOCK_EVERY: Duration = Duration::from_millis(2);
@@ -199,17 +200,24 @@ impl InstanceDir {
 
     /// Connects to the guard that has this lock, and opens its process; `None` when there is none.
     ///
-    /// A guard whose socket somebody has removed may hang, and must be killed then. The connection
-    /// to it leads nowhere, so that it counts as one that does not answer.
-    pub(super) fn connect(&self, lock: &File) -> Option<RunningGuard> {
-        let (alarm, until) = (Alarm::new().ok()?, sys::now().after(LISTENS_WITHIN));
+    /// A guard may hang while somebody has removed its socket. So one that does not listen within
+    /// the time of an answer is killed, and then there is none. `renewal` is R of its agent.
+    pub(super) fn connect(&self, lock: &File, renewal: Duration) -> Option<RunningGuard> {
+        let answer_within = guard_answer_time(renewal, note::times_in(&self.path));
+        let (alarm, until) = (Alarm::new().ok()?, sys::now().after(answer_within));
         loop {
             let holder = raw::record_lock_holder(lock).ok()??;
             if let Some(guard) = self.connect_by_socket() {
                 return Some(guard);
             }
+            let process = open_guard(holder, lock)?;
             if sys::now() >= until {
-                return without_socket(holder, lock);
+                let within = Ms(answer_within);
+                log::error!("the guard does not listen within {within}, and is killed");
+                rustix::process::pidfd_send_signal(&process, Signal::KILL).ok()?;
+                let killed = sys::now().after(KILLED_WITHIN);
+                alarm.wait([(process.as_fd(), PollFlags::IN)], Some(killed)).ok()?;
+                return None;
             }
             alarm.wait([], Some(sys::now().after(LOCK_EVERY))).ok()?;
         }
@@ -219,7 +227,7 @@ impl InstanceDir {
         let socket = socket::connect(&self.socket())?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        Some(RunningGuard { socket, process, pid: peer.pid, other_end: None })
+        Some(RunningGuard { socket, process, pid: peer.pid })
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
@@ -236,8 +244,6 @@ pub struct RunningGuard {
     pub process: OwnedFd,
     /// The number of the process, for people: the number may be given out again.
     pub pid: Pid,
-    /// The other end of a connection that leads nowhere.
-    pub other_end: Option<OwnedFd>,
 }
 
 /// The private directory as the agent holds it.
@@ -266,23 +272,20 @@ impl HeldDir {
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or when
     /// somebody has removed its lock: the next guard could not read its notes.
-    pub fn connect(&self) -> Option<RunningGuard> {
-        self.dir.connect(&self.guard_lock)
+    pub fn connect(&self, renewal: Duration) -> Option<RunningGuard> {
+        self.dir.connect(&self.guard_lock, renewal)
     }
 }
 
-/// Opens the process of a guard that has this lock and no socket; `None` when another program has
-/// the lock, such as `putex finish`.
-fn without_socket(pid: Pid, lock: &File) -> Option<RunningGuard> {
+/// Opens the process of the guard that has this lock; `None` when another program has it, such as
+/// `putex finish`.
+fn open_guard(pid: Pid, lock: &File) -> Option<OwnedFd> {
     let process = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let is_guard = words.split(|byte| *byte == 0).nth(1) == Some(b"guard");
+    let is_guard = words.starts_with(b"putex\0guard\0");
     // A process that had the lock before and after has had its number meanwhile.
     let still_holds = raw::record_lock_holder(lock).ok()? == Some(pid);
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let (socket, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).ok()?;
-    let guard = RunningGuard { socket, process, pid, other_end: Some(other) };
-    (is_guard && still_holds).then_some(guard)
+    (is_guard && still_holds).then_some(process)
 }
 
 /// Makes a directory, unless it is there.
@@ -369,7 +372,7 @@ mod tests {
         assert!(dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").is_none());
         holder.end();
         let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock");
-        rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it lives");
+        rustix::process::kill_process(child, Signal::KILL).expect("it lives");
         fs::remove_dir_all(&path).expect("it is there");
         assert!(lock.is_some());
     }

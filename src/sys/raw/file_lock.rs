@@ -101,5 +101,7 @@ pub fn is_shared_by_others(file: impl AsFd) -> io::Result<bool> {
 pub fn record_lock_holder(file: impl AsFd) -> io::Result<Option<Pid>> {
     let found = call(file, GET_RECORD_LOCK, FileLock::Exclusive, None)?;
     let is_locked = c_int::from(found.l_type) != libc::F_UNLCK;
-    Ok(Pid::from_raw(found.l_pid).filter(|_| is_locked))
+    // A lock of an open file description has no process.
+    let process = Some(found.l_pid).filter(|process| is_locked && *process > 0);
+    Ok(process.and_then(Pid::from_raw))
 }

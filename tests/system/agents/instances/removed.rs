@@ -112,6 +112,20 @@ fn a_guard_that_hangs_without_its_socket_is_killed_and_the_service_is_stopped() 
     }
 }
 
+/// Each instance began anew to wait for the answer of the guard, which was not killed as long as
+/// the signals came, and another host started the service.
+#[test]
+fn a_guard_that_hangs_is_killed_however_often_its_agent_is_upgraded() {
+    let site = Site::new("upgrades");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    kill_process(before.guard, Signal::STOP).expect("it runs");
+    until_true("the end of the guard", || {
+        agent.signal(Signal::USR2);
+        !lives(before.guard.as_raw_nonzero().get().cast_unsigned())
+    });
+}
+
 /// The guard that is not found ends later. Both have used one control group.
 #[test]
 fn the_next_service_runs_in_its_control_group_when_the_guard_before_has_ended() {
