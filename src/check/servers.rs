@@ -27,12 +27,17 @@ pub(crate) fn inspect(
     within: Duration,
 ) -> Vec<Inspected> {
     let deadline = sys::now().after(within);
+    // In a JetStream domain, the servers are those of one bucket.
+    let has_several = access.api.is_none() && Server::are_several(&access.servers);
     sys::run_beside_each_other(access.servers.iter().map(|server| {
         move || {
             let alone = Access { servers: vec![server.clone()], ..access.clone() };
             let mut store = connect::nats_store(settings.clone(), alone);
             let inspection = store.inspect(keys, deadline);
-            Inspected { server: server.clone(), info: store.client.server().cloned(), inspection }
+            let info = store.client.server().cloned();
+            let fault = info.as_ref().filter(|_| has_several).and_then(ServerInfo::not_one_cluster);
+            let fault = fault.map(|why| Err(StoreErrorKind::Unsafe.error(why)));
+            Inspected { server: server.clone(), info, inspection: fault.unwrap_or(inspection) }
         }
     }))
 }

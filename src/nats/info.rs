@@ -72,6 +72,18 @@ impl ServerInfo {
             nonce: value["nonce"].as_str().map(str::to_owned),
         })
     }
+
+    /// Returns the fault of this server if it keeps buckets and is in no cluster, where others are
+    /// named beside it: each of them has a bucket of its own.
+    pub fn not_one_cluster(&self) -> Option<String> {
+        (self.jetstream && self.cluster.is_none()).then(|| {
+            format!(
+                "server {}: it is in no cluster, and more servers are named: each has a bucket of \
+                 its own, and all agents would run; make them one cluster, or name one server",
+                sanitize(&self.address)
+            )
+        })
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,12 @@ pub struct Server {
 }
 
 impl Server {
+    /// Returns whether these are more than one: an address may stand twice.
+    pub fn are_several(servers: &[Server]) -> bool {
+        let address = |server: &Server| (server.host.clone(), server.port);
+        servers.iter().any(|server| address(server) != address(&servers[0]))
+    }
+
     /// Reads `nats://[user:password@|token@]host[:port]`, the same with `tls://`, or
     /// `host[:port]`, several of them with commas between. User, password and token are
     /// percent-decoded; an IPv6 address stands in brackets.

@@ -47,6 +47,9 @@ impl NatsStore {
         let subjects: Vec<String> = keys.map(|key| self.subject_of(key)).collect();
         self.forget_lost_connection();
         self.client.connect(deadline)?;
+        if let Some(why) = self.client.not_one_cluster().filter(|_| self.settings.api == API) {
+            return Err(Kind::Unsafe.error(why));
+        }
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(first.subscribed)?;
         let found = match mode {
@@ -231,7 +234,9 @@ impl NatsStore {
         let mut refused = self.api_error("creating the bucket", &failure);
         match failure.err_code {
             code::NOT_CLUSTERED => {
-                refused.text.push_str(": this server is in no cluster: use --replicas 1");
+                refused
+                    .text
+                    .push_str(": put the servers into one cluster, or use one and --replicas 1");
                 Err(refused)
             }
             code::NAME_IN_USE => Ok(Some(refused)),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use putex::core::StoreErrorKind;
 use putex::nats::Outgoing;
 
 use super::agent::Agent;
@@ -89,19 +90,26 @@ fn servers_that_are_not_one_cluster_are_told() {
     let [one, other] = [&one, &other].map(|server| server.url("nats", "127.0.0.1"));
     let dead = format!("127.0.0.1:{}", free_port());
     let both = format!("{one},{dead},{other}");
-    // Nothing is known of servers without a bucket.
     let (status, _, said) = check(&["--nats", &both]);
-    assert_eq!(status, Some(0), "{said}");
-    assert_says(said.trim_end(), &[&dead, "connection refused"]);
-    for url in [&one, &other] {
-        open(url, nobody()).expect("opened");
-        let (status, _, said) = check(&["--nats", &both]);
-        assert_eq!(status, Some(78), "{said}");
-        assert_says(said.trim_end(), &["are not of one cluster: bucket locks of one"]);
-    }
+    assert_eq!(status, Some(78), "{said}");
+    assert_says(said.trim_end(), &["it is in no cluster, and more servers are named"]);
     let (status, shown, said) = check(&["--nats", &format!("{one},{one}")]);
     assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
     assert_eq!(shown.matches("\nserver 127.0.0.1:").count(), 2, "{shown}");
+}
+
+/// A new user started three servers, and made no cluster of them: two hosts ran the service.
+#[test]
+fn a_server_in_no_cluster_is_refused_beside_others() {
+    let Some(binary) = nats_server() else { return };
+    let server = Server::start(&binary, "");
+    let url = server.url("nats", "127.0.0.1");
+    let list = format!("{url},127.0.0.1:{}", free_port());
+    let refused = open(&list, nobody()).expect_err("it is in no cluster");
+    assert_eq!(refused.kind, StoreErrorKind::Unsafe);
+    assert_says(&refused.text, &["it is in no cluster, and more servers are named"]);
+    assert_eq!(streams(&server, "127.0.0.1"), "[]", "no bucket is made");
+    open(&format!("{url},{url}"), nobody()).expect("one server, twice");
 }
 
 #[test]
