@@ -10,8 +10,8 @@ mod agents;
 
 use std::ops::ControlFlow;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -83,7 +83,7 @@ pub fn run(
     let Some(status) = &status else {
         return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
     };
-    interrupt.has_begun.store(true, Ordering::Relaxed);
+    *interrupt.has_begun.lock().unwrap_or_else(PoisonError::into_inner) = true;
     let mut process = Process { request, operation, agents: Agents::default(), interrupt };
     process.agents.note(status);
     match &request.action {
@@ -99,8 +99,8 @@ pub fn run(
 /// The state that is shared with the thread of the signals that end this command.
 #[derive(Default)]
 struct Interrupt {
-    /// Something may be written.
-    has_begun: AtomicBool,
+    /// Something may be written. Locked while the command ends by a signal before that.
+    has_begun: Mutex<bool>,
     /// A signal has ended the wait.
     is_requested: AtomicBool,
 }
@@ -109,10 +109,9 @@ impl Interrupt {
     /// Waits for the signals that end the command for as long as it runs.
     fn follow(&self, mut signals: Endings, key: &str, destination: Destination) {
         while let Ok(ending) = signals.wait() {
+            let has_begun = self.has_begun.lock().unwrap_or_else(PoisonError::into_inner);
             match ending {
-                Ending::First(_) if self.has_begun.load(Ordering::Relaxed) => {
-                    self.is_requested.store(true, Ordering::Relaxed);
-                }
+                Ending::First(_) if *has_begun => self.is_requested.store(true, Ordering::Relaxed),
                 Ending::First(signal) => process::exit(128 + signal),
                 Ending::Second(signal) => {
                     let ends = format!("putex resume {key} ends it");
@@ -163,14 +162,15 @@ impl Process<'_> {
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
-        let last = match replaced {
-            None => self.withdraw(own)?.to_owned(),
-            Some(StoredPause { by, .. }) => format!(
-                "it stands unless others have replaced it, in the place of that of {by}, who may \
-                 rely on it; putex resume {} ends it",
-                self.request.key
-            ),
-        };
+        if let Some(StoredPause { by, .. }) = replaced {
+            let ended = self.operation.refuse(&lacking);
+            let why = format!("it is in the place of the pause of {by}, who may rely on it");
+            // Also with -q: something remains.
+            let text = format!("not withdrawn: {why}; putex resume {} ends it", self.request.key);
+            self.operation.tell(Level::Error, &text);
+            return Ok(ended);
+        }
+        let last = self.withdraw(own)?.to_owned();
         Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
     }
 

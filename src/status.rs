@@ -27,10 +27,10 @@ use serde::Serialize;
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
 use self::assemble::Aged;
+use self::model::SCHEMA;
 pub(crate) use self::model::{
     Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
 };
-use self::model::{KeyState, SCHEMA};
 use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Ended, Exit, Refusal};
@@ -96,9 +96,8 @@ pub fn run(
         Form::Table => text::table(&status, &request.keys),
         Form::Json => json(&status)?,
         Form::Print((_, value)) => {
-            let held = of_first().filter(|status| status.state == KeyState::Held);
-            let holders = held.map_or(&[][..], |status| &status.holders);
-            holders.iter().filter_map(value).map(|value| value + "\n").collect()
+            let holders = of_first().into_iter().flat_map(KeyStatus::standing_holders);
+            holders.filter_map(value).map(|value| value + "\n").collect()
         }
         Form::Exit(question) => {
             let answer = if question.answer(of_first(), &status.keys) { 0 } else { NO };
@@ -253,6 +252,14 @@ impl<'a> Reader<'a> {
         assemble::add_agents(keys, &said);
         let answered = said.into_keys().map(|(key, incarnation)| Known { key, name: incarnation });
         self.answered = answered.collect();
+        // A pause may have begun or ended since the bucket was read.
+        for status in keys.iter_mut().filter(|status| status.paused.is_none()) {
+            let observed = status.agents.iter().filter(|agent| agent.paused);
+            if let Some(serial) = observed.map(|agent| agent.pause).max() {
+                let read = pause::read(bucket, &status.key, sys::now().after(ANSWER_MAX))?;
+                status.has_lost_pause = read.pause.is_none() && read.serial < serial;
+            }
+        }
         Ok(())
     }
 }

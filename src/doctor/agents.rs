@@ -296,7 +296,7 @@ fn pause(status: &KeyStatus) -> Finding {
         format!("paused until {until} by {by}{reason}: nobody takes over")
     });
     let advice = "it ends by itself; putex resume ends it sooner";
-    standing.or_else(|| status.unsaid_pause()).map_or_else(
+    standing.or_else(|| status.lost_pause()).map_or_else(
         || Finding::ok("pause", "no pause stands"),
         |text| Finding::bad("pause", Level::Warning, text, advice),
     )

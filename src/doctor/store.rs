@@ -68,7 +68,7 @@ pub(super) fn reachable(servers: usize, unreachable: &[String]) -> Finding {
             "reachable",
             Level::Warning,
             format!("{} of {servers} do not: {}", unreachable.len(), unreachable.join("; ")),
-            "start them, or take them off --nats",
+            "start them, or look whether this host reaches them",
         ),
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
     Finding::bad(
         "bucket",
         Level::Critical,
-        format!("no answer, so nobody has the lock: {why}"),
+        format!("no answer, and without one no lock is renewed: {why}"),
         advice,
     )
 }

@@ -23,19 +23,14 @@ impl Question {
     /// stored. `all` are with it those of the locks above and below the name.
     pub fn answer(&self, status: Option<&KeyStatus>, all: &[KeyStatus]) -> bool {
         let is_held_one = |status: &KeyStatus| status.state == KeyState::Held;
-        let is_held = status.is_some_and(is_held_one);
-        let holders = status.map_or(&[][..], |status| &status.holders);
-        let of = |token: &str| {
-            let token = token.to_owned();
-            holders.iter().filter(move |holder| holder.token == token)
-        };
+        let mut holders = status.into_iter().flat_map(KeyStatus::standing_holders);
         match self {
-            Question::Held => is_held && !holders.is_empty(),
-            Question::Free => !is_held && !all.iter().any(is_held_one),
+            Question::Held => holders.next().is_some(),
+            Question::Free => !status.into_iter().chain(all).any(is_held_one),
             Question::Paused => status.is_some_and(|status| status.paused.is_some()),
-            Question::Holder(token) => is_held && of(token).next().is_some(),
+            Question::Holder(token) => holders.any(|holder| holder.token == *token),
             Question::Active(token) => {
-                is_held && of(token).any(|holder| holder.state == HolderState::Active)
+                holders.any(|holder| holder.token == *token && holder.state == HolderState::Active)
             }
         }
     }

@@ -152,7 +152,8 @@ fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Holder
     let is_free = holders.is_empty() && waiters.is_empty();
     let state = if is_free { KeyState::Free } else { KeyState::Held };
     let (agents, switchover, paused) = (Vec::new(), None, None);
-    KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused }
+    let has_lost_pause = false;
+    KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused, has_lost_pause }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.

@@ -57,6 +57,9 @@ pub struct KeyStatus {
     pub switchover: Option<SwitchoverStatus>,
     /// The pause that stands.
     pub paused: Option<PauseStatus>,
+    /// Agents are paused by a pause that the bucket has lost.
+    #[serde(skip)]
+    pub(crate) has_lost_pause: bool,
 }
 
 impl KeyStatus {
@@ -66,13 +69,20 @@ impl KeyStatus {
         (self.agents.len() < due as usize).then_some(due)
     }
 
-    /// Returns the fault of agents that are paused while no pause stands, if there are any.
-    pub(crate) fn unsaid_pause(&self) -> Option<String> {
-        let paused: Vec<_> = self.agents.iter().filter(|agent| agent.paused).collect();
-        let tokens = paused.iter().map(|agent| &*agent.token).collect::<Vec<_>>().join(" ");
-        (self.paused.is_none() && !paused.is_empty()).then(|| {
-            format!("no pause stands, but paused are: {tokens}; the bucket may have lost the pause")
-        })
+    /// Returns the holders that hold it: a lock or lease that has run out is held by nobody.
+    pub(super) fn standing_holders(&self) -> impl Iterator<Item = &Holder> {
+        let stands =
+            |holder: &&Holder| self.kind == Kind::Agent || holder.state != HolderState::Overdue;
+        let is_held = self.state == KeyState::Held;
+        self.holders.iter().filter(stands).filter(move |_| is_held)
+    }
+
+    /// Says which agents are paused by a pause that the bucket has lost, if there are any.
+    pub(crate) fn lost_pause(&self) -> Option<String> {
+        let paused = self.agents.iter().filter(|agent| agent.paused);
+        let tokens: Vec<_> = paused.map(|agent| &*agent.token).collect();
+        self.has_lost_pause
+            .then(|| format!("paused by a pause that the bucket has lost: {}", tokens.join(" ")))
     }
 
     /// Returns whether an agent with the token of this holder answers.

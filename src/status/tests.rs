@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use super::model::KeyState;
 use super::*;
 use crate::core::{
     AgentStatus, BucketId, Incarnation, Lease, Record, RecordState, Revision, Written,
@@ -214,6 +215,19 @@ fn a_name_with_requests_alone_is_neither_held_nor_free() {
     let all = [KeyStatus { state: KeyState::Held, holders: Vec::new(), waiters, ..waiting }];
     for question in [Question::Held, Question::Free, Question::Holder("h1".to_owned())] {
         assert!(!question.answer(all.first(), &all), "{question:?}");
+    }
+}
+
+/// Its name was printed again as soon as another command waited.
+#[test]
+fn a_lock_that_has_run_out_is_held_by_nobody() {
+    let of = KeyStatus::of_agents(&[("h1", HolderState::Overdue)], Vec::new());
+    for (kind, is_held) in [(Kind::Agent, true), (Kind::Lock, false), (Kind::Lease, false)] {
+        let all = [KeyStatus { kind, state: KeyState::Held, ..of.clone() }];
+        for question in [Question::Held, Question::Holder("h1".to_owned())] {
+            assert_eq!(question.answer(all.first(), &all), is_held, "{kind:?} {question:?}");
+        }
+        assert!(!Question::Free.answer(all.first(), &all));
     }
 }
 

@@ -96,8 +96,8 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
     });
     let too_many = status.too_many().map(|what| format!("CRITICAL: {what}"));
     let hint = format!("; putex resume {} ends it", status.key);
-    let unsaid = status.unsaid_pause().map(|what| format!("WARNING: {what}{hint}"));
-    too_many.into_iter().chain(unsaid).chain(fewer).chain(silent).collect()
+    let lost = status.lost_pause().map(|what| format!("WARNING: {what}{hint}"));
+    too_many.into_iter().chain(lost).chain(fewer).chain(silent).collect()
 }
 
 /// Returns the line about a pause.

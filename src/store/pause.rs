@@ -61,7 +61,7 @@ pub(crate) fn serial_of(content: &Content) -> u64 {
 pub(crate) fn next_serial(replaced: Option<&Entry>, read: u64) -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let replaced = replaced.map(|entry| serial_of(&entry.content)).unwrap_or_default();
-    (replaced.max(read) + 1).max(clock.as_millis() as u64)
+    replaced.max(read).saturating_add(1).max(clock.as_millis() as u64)
 }
 
 /// Converts a pause, or its end, into the content of an entry of this serial number.

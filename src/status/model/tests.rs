@@ -27,6 +27,7 @@ impl KeyStatus {
             agents,
             switchover: None,
             paused: None,
+            has_lost_pause: false,
         }
     }
 }

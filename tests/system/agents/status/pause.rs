@@ -79,6 +79,11 @@ fn the_number_of_a_pause_that_is_lost_is_not_given_again() {
         assert_eq!((paused.status, of_agent("paused")), (Some(0), true.into()), "{paused:?}");
         serials.push(of_agent("pause").as_u64());
         std::fs::write(&file, &copy).expect("the store is an earlier one");
+        let shown = site.run(&["status", "web"]).shown;
+        assert!(
+            shown.contains("WARNING: paused by a pause that the bucket has lost: h1"),
+            "{shown}"
+        );
     }
     assert!(serials[1] > serials[0], "{serials:?}");
     let resumed = site.run(&["resume", "web"]);
