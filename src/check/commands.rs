@@ -14,6 +14,9 @@ use crate::core::sanitize;
 /// one may be an assignment, a brace or an expansion.
 const PLAIN: &str = "/._-+";
 
+/// The characters between words.
+const BLANKS: [char; 3] = [' ', '\t', '\n'];
+
 /// The commands without which the service is not kept as it was asked for.
 pub(super) const OF_SERVICE: [Name; 4] =
     [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort];
@@ -49,10 +52,11 @@ fn fault(text: &str) -> Option<String> {
 /// or if the shell expands a part of it.
 fn first_word(text: &str) -> Option<(String, &str)> {
     let mut word = String::new();
-    let mut rest = text.trim_start().chars();
-    while let Some(next) = rest.next().filter(|next| !next.is_whitespace()) {
+    let mut rest = text.trim_start_matches(BLANKS).chars();
+    while let Some(next) = rest.next().filter(|next| !BLANKS.contains(next)) {
         match next {
-            '\\' => word.push(rest.next()?),
+            // The shell joins two lines.
+            '\\' => word.push(rest.next().filter(|next| *next != '\n')?),
             '\'' | '"' => {
                 let (quoted, behind) = rest.as_str().split_once(next)?;
                 if next == '"' && quoted.contains(['$', '`', '\\']) {
@@ -65,7 +69,8 @@ fn first_word(text: &str) -> Option<(String, &str)> {
             _ => return None,
         }
     }
-    (!word.is_empty()).then_some((word, rest.as_str()))
+    // An option of `exec` is no program.
+    (!word.is_empty() && !word.starts_with('-')).then_some((word, rest.as_str()))
 }
 
 fn no_program(word: &str) -> String {
@@ -128,6 +133,8 @@ mod tests {
             ("'a b' 'c d'", Some(outside)),
             ("exec \"a b\" || true", Some(outside)),
             ("a\\ b", Some(outside)),
+            ("exec \\\n /bin/true", None),
+            ("exec -a web true", None),
             ("$HOME/start", None),
             ("A=1 no-such", None),
             ("{ no-such; }", None),

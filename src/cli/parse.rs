@@ -116,6 +116,8 @@ struct Stray {
     /// The last option that takes a command, that command, and the words behind it. In a shell, a
     /// command of several words is quoted.
     command: Option<(String, Vec<String>)>,
+    /// Another option has followed these words.
+    is_ended: bool,
 }
 
 impl Stray {
@@ -123,14 +125,15 @@ impl Stray {
         if is_first {
             self.first = Some(word.to_owned());
         }
-        if let Some((_, words)) = &mut self.command {
+        if let Some((_, words)) = self.command.as_mut().filter(|_| !self.is_ended) {
             words.push(word.to_owned());
         }
     }
 
     /// Notes an option: it ends the words behind the one before.
     fn note_option(&mut self, flag: &Flag, written: &str, text: &str) {
-        if self.command.as_ref().is_none_or(|(_, words)| words.len() == 1) {
+        self.is_ended = self.command.as_ref().is_some_and(|(_, words)| words.len() > 1);
+        if !self.is_ended {
             let is_command = flag.value == "command";
             self.command = is_command.then(|| (written.to_owned(), vec![text.to_owned()]));
         }

@@ -342,7 +342,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("unlock db", "unlock: no such command; write putex release"),
         ("--dir /d --start --stop true", "--start: --stop is an option and not its value; write"),
         (
-            "--dir /d --key web --start systemctl start web --stop down",
+            "--dir /d --key web --start systemctl start web --stop systemctl stop web",
             "--start: quote a command of several words; write --start 'systemctl start web'",
         ),
         (

@@ -1,6 +1,7 @@
 //! Locks in a directory on a disk that is full, or fails.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::Command;
 
 use serde_json::Value;
@@ -163,7 +164,7 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
         }
         for (name, fault) in [("new", "fdatasync:error=EIO"), ("", "renameat:error=EIO")] {
             fs::remove_dir_all(site.folder()).expect("a folder");
-            fs::create_dir(site.folder()).expect("a folder");
+            DirBuilder::new().mode(0o700).create(site.folder()).expect("a folder");
             let (status, said) = strace(name, fault);
             assert_eq!(status, Some(69), "{fault}: {said}");
         }
