@@ -113,11 +113,10 @@ fn value(
 struct Stray {
     /// The first word of the line, if it is no command.
     first: Option<String>,
-    /// The last option that takes a command, that command, and the words behind it. In a shell, a
-    /// command of several words is quoted.
-    command: Option<(String, Vec<String>)>,
-    /// Another option has followed these words.
-    is_ended: bool,
+    /// Of each option that takes a command: the option, that command, and the words behind it up
+    /// to the next option; `None` for another option. In a shell, a command of several words is
+    /// quoted.
+    commands: Vec<Option<(String, Vec<String>)>>,
 }
 
 impl Stray {
@@ -125,18 +124,15 @@ impl Stray {
         if is_first {
             self.first = Some(word.to_owned());
         }
-        if let Some((_, words)) = self.command.as_mut().filter(|_| !self.is_ended) {
+        if let Some(Some((_, words))) = self.commands.last_mut() {
             words.push(word.to_owned());
         }
     }
 
     /// Notes an option: it ends the words behind the one before.
     fn note_option(&mut self, flag: &Flag, written: &str, text: &str) {
-        self.is_ended = self.command.as_ref().is_some_and(|(_, words)| words.len() > 1);
-        if !self.is_ended {
-            let is_command = flag.value == "command";
-            self.command = is_command.then(|| (written.to_owned(), vec![text.to_owned()]));
-        }
+        let is_command = flag.value == "command";
+        self.commands.push(is_command.then(|| (written.to_owned(), vec![text.to_owned()])));
     }
 
     /// Returns the refusal of a line that has these words; `None` if it has none.
@@ -144,7 +140,8 @@ impl Stray {
         if let Some(first) = &self.first {
             return Some(no_command(first));
         }
-        let (written, words) = self.command.as_ref().filter(|(_, words)| words.len() > 1)?;
+        let mut commands = self.commands.iter().flatten();
+        let (written, words) = commands.find(|(_, words)| words.len() > 1)?;
         let command = words.join(" ");
         let why = "quote a command of several words";
         Some(usage(format!("{written}: {why}; write {written} '{command}'")))
