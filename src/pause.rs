@@ -278,12 +278,7 @@ impl Process<'_> {
     /// Writes an end in the place of the own pause. Returns what has become of it.
     fn withdraw(&mut self, own: &StoredPause) -> Result<&'static str, Refusal> {
         let read = last_read(&self.agents);
-        let ended = self.write_end(|found| {
-            let standing = found.map(|(entry, _)| entry);
-            let pause = stored::from_content(&standing?.content)?;
-            let end = || stored::to_content(None, stored::next_serial(standing, read));
-            (pause.number == own.number).then(end)
-        })?;
+        let ended = self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, read))?;
         Ok(match ended {
             WriteEnd::Stands(_) => "the pause is withdrawn",
             WriteEnd::NotWritten(()) | WriteEnd::Replaced => {
@@ -303,6 +298,13 @@ impl Process<'_> {
         let stands = "the pause may stand until it ends by itself";
         ended.map_err(|refusal| Refusal { text: format!("{stands}: {}", refusal.text), ..refusal })
     }
+}
+
+/// Returns the end that is written in the place of the own pause, if that stands. The agents have
+/// read entries up to the serial number `read`.
+fn withdrawal(standing: Option<&Entry>, own: &StoredPause, read: u64) -> Option<Content> {
+    let is_own = stored::from_content(&standing?.content)?.number == own.number;
+    is_own.then(|| stored::to_content(None, stored::next_serial(standing, read)))
 }
 
 fn is_answered(status: Option<&KeyStatus>) -> bool {

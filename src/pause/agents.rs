@@ -37,7 +37,8 @@ impl Agents {
         self.reads += 1;
         let last_read = self.reads;
         for agent in &status.agents {
-            let AgentStatus { token, host, incarnation, .. } = agent.clone();
+            let [token, host, incarnation] =
+                [&agent.token, &agent.host, &agent.incarnation].map(String::clone);
             let id = Id { token, host, incarnation };
             let first_read = self.heard.get(&id).map_or(last_read, |before| before.first_read);
             self.heard.insert(id, Heard { first_read, last_read, status: agent.clone() });
@@ -57,7 +58,7 @@ impl Agents {
     }
 
     /// Returns the last answers.
-    pub(super) fn all(&self) -> impl Iterator<Item = &AgentStatus> + Clone {
+    pub(super) fn all(&self) -> impl Iterator<Item = &AgentStatus> {
         self.heard.values().map(|heard| &heard.status)
     }
 

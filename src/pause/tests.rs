@@ -1,6 +1,7 @@
 //! The agents that have to acknowledge a pause, and its end.
 
 use super::*;
+use crate::core::Revision;
 use crate::status::PauseStatus;
 
 /// Agents, each with the pause that it observes, or the end of one that it has read.
@@ -139,4 +140,26 @@ fn a_busy_agent_acknowledges_no_pause() {
     for state in [AgentState::Looking, AgentState::Taking, AgentState::Stopping] {
         assert_eq!(lacking(None, &agents(&[("h1", Ok(9), state)]), SERIAL).len(), 1, "{state}");
     }
+}
+
+fn pause(number: u64) -> StoredPause {
+    let (lasts, by) = (Duration::from_secs(3600), "root@h3".to_owned());
+    StoredPause { lasts, by, reason: String::new(), number }
+}
+
+/// Another operator may have replaced it meanwhile, or ended it.
+#[test]
+fn no_pause_but_the_own_one_is_withdrawn() {
+    let own = pause(1);
+    let serial = stored::next_serial(None, 0) * 2;
+    let entry = |pause| {
+        let (key, content) = (stored::key_of("web"), stored::to_content(pause, serial));
+        Entry { key, revision: Revision(9), content }
+    };
+    let written = withdrawal(Some(&entry(Some(&own))), &own, 0);
+    assert_eq!(written, Some(stored::to_content(None, serial + 1)));
+    for of_others in [entry(Some(&pause(2))), entry(None)] {
+        assert_eq!(withdrawal(Some(&of_others), &own, 0), None);
+    }
+    assert_eq!(withdrawal(None, &own, 0), None);
 }
