@@ -183,6 +183,10 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding
     let (mut reader, began) = (status::Reader::new(&source), sys::now());
     loop {
         let status = reader.read(&wanted, Some(&is_enough), &mut *opened.store);
+        let status = status.and_then(|mut status| {
+            status::note_lost_pauses(&mut status.keys, &mut *opened.store)?;
+            Ok(status)
+        });
         let mut read = status.map_err(|refusal| {
             let text = not_read(&refusal.text);
             if refusal.exit != Exit::Unsafe {

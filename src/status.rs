@@ -34,7 +34,9 @@ pub(crate) use self::model::{
 use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Ended, Exit, Refusal};
-use crate::store::{Bucket, Entry, Selection, mark, name, open_existing, pause, switchover};
+use crate::store::{
+    Bucket, Entry, Selection, StoreResult, mark, name, open_existing, pause, switchover,
+};
 use crate::sys;
 
 /// How long a server is waited for.
@@ -90,7 +92,10 @@ pub fn run(
     let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
     let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
-    let status = Reader::new(source).read(&request.keys, is_enough, &mut *bucket)?;
+    let mut status = Reader::new(source).read(&request.keys, is_enough, &mut *bucket)?;
+    if let Form::Table = request.form {
+        note_lost_pauses(&mut status.keys, &mut *bucket)?;
+    }
     let of_first = || request.keys.first().and_then(|key| find(&status, key));
     let text = match &request.form {
         Form::Table => text::table(&status, &request.keys),
@@ -252,16 +257,25 @@ impl<'a> Reader<'a> {
         assemble::add_agents(keys, &said);
         let answered = said.into_keys().map(|(key, incarnation)| Known { key, name: incarnation });
         self.answered = answered.collect();
-        // A pause may have begun or ended since the bucket was read.
-        for status in keys.iter_mut().filter(|status| status.paused.is_none()) {
-            let observed = status.agents.iter().filter(|agent| agent.paused);
-            if let Some(serial) = observed.map(|agent| agent.pause).max() {
-                let read = pause::read(bucket, &status.key, sys::now().after(ANSWER_MAX))?;
-                status.has_lost_pause = read.pause.is_none() && read.serial < serial;
-            }
-        }
         Ok(())
     }
+}
+
+/// Notes the keys whose agents are paused by a pause that the bucket has lost.
+///
+/// # Errors
+///
+/// Why the bucket was not read.
+pub(crate) fn note_lost_pauses(keys: &mut [KeyStatus], bucket: &mut dyn Bucket) -> StoreResult<()> {
+    for status in keys.iter_mut().filter(|status| status.paused.is_none()) {
+        let observed = status.agents.iter().filter(|agent| agent.paused);
+        if let Some(serial) = observed.map(|agent| agent.pause).max() {
+            // The pause may have begun or ended since the bucket was read.
+            let read = pause::read(bucket, &status.key, sys::now().after(ANSWER_MAX))?;
+            status.has_lost_pause = read.pause.is_none() && read.serial < serial;
+        }
+    }
+    Ok(())
 }
 
 /// Says that this user may not ask agents.

@@ -295,9 +295,11 @@ fn pause(status: &KeyStatus) -> Finding {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         format!("paused until {until} by {by}{reason}: nobody takes over")
     });
-    let advice = "it ends by itself; putex resume ends it sooner";
-    standing.or_else(|| status.lost_pause()).map_or_else(
-        || Finding::ok("pause", "no pause stands"),
-        |text| Finding::bad("pause", Level::Warning, text, advice),
-    )
+    match standing.or_else(|| status.lost_pause()) {
+        None => Finding::ok("pause", "no pause stands"),
+        Some(text) => {
+            let advice = "it ends by itself; putex resume ends it sooner";
+            Finding::bad("pause", Level::Warning, text, advice)
+        }
+    }
 }
