@@ -10,11 +10,10 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use rustix::process::Signal;
 
-use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir, KILLED_WITHIN};
-use super::note;
+use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
 use super::process::GuardProcess;
 use super::protocol::Settings;
-use crate::core::{Ms, Timing, guard_answer_time};
+use crate::core::{Ms, Timing};
 use crate::exit::Exit;
 use crate::log::LogQueue;
 use crate::sys::{self, Alarm, PollFlags};
@@ -22,6 +21,9 @@ use crate::sys::{self, Alarm, PollFlags};
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
 /// that has not executed its program yet has it too.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long a guard that was killed may take to end.
+const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the stop procedure, unless an agent or a guard lives that will stop the service. It has the
 /// lock of the guard meanwhile: a guard that is started then ends, unless somebody has removed the
@@ -80,8 +82,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
     };
     // The call fails where the guard has closed the socket already.
     let _ = rustix::net::shutdown(&guard.socket, Shutdown::Write);
-    let noted = note::times_in(&dir.path);
-    let answer_within = guard_answer_time(timing.renewal(), noted);
+    let answer_within = dir.answer_time(timing.renewal());
     let until = sys::now().after(answer_within);
     if let [true] = Alarm::new()?.wait([(guard.socket.as_fd(), PollFlags::IN)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.

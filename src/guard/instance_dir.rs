@@ -12,7 +12,7 @@
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{note, socket};
 use crate::core::{Ms, guard_answer_time};
-use crate::sys::{self, Alarm, PollFlags, named, raw, safe_path};
+use crate::sys::{self, Alarm, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
@@ -50,9 +50,6 @@ pub(super) const GUARD_LOCK: &str = "lock";
 
 /// Where the guard listens.
 const SOCKET: &str = "socket";
-
-/// How long a guard that was killed may take to end.
-pub(super) const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often a lock is tried.
 pub(super) const LOCK_EVERY: Duration = Duration::from_millis(2);
@@ -203,24 +200,28 @@ impl InstanceDir {
     /// A guard may hang while somebody has removed its socket. So one that does not listen within
     /// the time of an answer is killed, and then there is none. `renewal` is R of its agent.
     pub(super) fn connect(&self, lock: &File, renewal: Duration) -> Option<RunningGuard> {
-        let answer_within = guard_answer_time(renewal, note::times_in(&self.path));
-        let (alarm, until) = (Alarm::new().ok()?, sys::now().after(answer_within));
+        let (alarm, began) = (Alarm::new().ok()?, sys::now());
+        let mut answer_within = None;
         loop {
             let holder = raw::record_lock_holder(lock).ok()??;
             if let Some(guard) = self.connect_by_socket() {
                 return Some(guard);
             }
             let process = open_guard(holder, lock)?;
-            if sys::now() >= until {
-                let within = Ms(answer_within);
-                log::error!("the guard does not listen within {within}, and is killed");
-                rustix::process::pidfd_send_signal(&process, Signal::KILL).ok()?;
-                let killed = sys::now().after(KILLED_WITHIN);
-                alarm.wait([(process.as_fd(), PollFlags::IN)], Some(killed)).ok()?;
+            let within = *answer_within.get_or_insert_with(|| self.answer_time(renewal));
+            if sys::now() >= began.after(within) {
+                log::error!("the guard does not listen within {}, and is killed", Ms(within));
+                // The next guard waits for the lock.
+                let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
                 return None;
             }
             alarm.wait([], Some(sys::now().after(LOCK_EVERY))).ok()?;
         }
+    }
+
+    /// Returns how long the guard may take to answer, by R of its agent and by what it has noted.
+    pub(super) fn answer_time(&self, renewal: Duration) -> Duration {
+        guard_answer_time(renewal, note::times_in(&self.path))
     }
 
     fn connect_by_socket(&self) -> Option<RunningGuard> {
