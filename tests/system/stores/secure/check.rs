@@ -98,6 +98,26 @@ fn servers_that_are_not_one_cluster_are_told() {
     assert_eq!(shown.matches("\nserver 127.0.0.1:").count(), 2, "{shown}");
 }
 
+/// In a JetStream domain that both name, only their buckets tell.
+#[test]
+fn servers_of_two_domains_of_one_name_are_told_by_their_buckets() {
+    let Some(binary) = nats_server() else { return };
+    let start = || Server::start(&binary, "jetstream { domain: here }\n");
+    let (one, other) = (start(), start());
+    let [one, other] = [&one, &other].map(|server| server.url("nats", "127.0.0.1"));
+    let both = format!("{one},{other}");
+    let words = ["--nats", &both, "--js-domain", "here"];
+    // Nothing is known of servers without a bucket.
+    let (status, _, said) = check(&words);
+    assert_eq!(status, Some(0), "{said}");
+    for url in [&one, &other] {
+        open(url, nobody()).expect("opened");
+        let (status, _, said) = check(&words);
+        assert_eq!(status, Some(78), "{said}");
+        assert_says(said.trim_end(), &["are not of one cluster: bucket locks of one"]);
+    }
+}
+
 /// A new user started three servers, and made no cluster of them: two hosts ran the service.
 #[test]
 fn a_server_in_no_cluster_is_refused_beside_others() {
