@@ -10,8 +10,7 @@ mod agents;
 
 use std::ops::ControlFlow;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -70,10 +69,10 @@ pub fn run(
     signals: Endings,
 ) -> Result<Ended, Refusal> {
     let Request { key, level, .. } = request;
-    let interrupt = Arc::<Interrupt>::default();
+    let progress = Arc::<Mutex<Progress>>::default();
     let follow = {
-        let (interrupt, key) = (Arc::clone(&interrupt), key.clone());
-        move || interrupt.follow(signals, &key, destination)
+        let (progress, key) = (Arc::clone(&progress), key.clone());
+        move || follow(signals, &progress, &key, destination)
     };
     sys::start_thread("putex-signals", follow).map_err(Refusal::system("no thread: "))?;
     let mut reader = Reader::new(source);
@@ -83,8 +82,8 @@ pub fn run(
     let Some(status) = &status else {
         return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
     };
-    *interrupt.has_begun.lock().unwrap_or_else(PoisonError::into_inner) = true;
-    let mut process = Process { request, operation, agents: Agents::default(), interrupt };
+    *locked(&progress) = Progress::Writing;
+    let mut process = Process { request, operation, agents: Agents::default(), progress };
     process.agents.note(status);
     match &request.action {
         Action::Pause { lasts, reason } => {
@@ -96,28 +95,34 @@ pub fn run(
     }
 }
 
-/// The state that is shared with the thread of the signals that end this command.
-#[derive(Default)]
-struct Interrupt {
-    /// Something may be written. Locked while the command ends by a signal before that.
-    has_begun: Mutex<bool>,
+/// How far the command is, which decides what a signal does that ends it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Progress {
+    /// Nothing is written: the signal ends the process.
+    #[default]
+    Reading,
+    /// Something may be written: the signal ends the wait.
+    Writing,
     /// A signal has ended the wait.
-    is_requested: AtomicBool,
+    Interrupted,
 }
 
-impl Interrupt {
-    /// Waits for the signals that end the command for as long as it runs.
-    fn follow(&self, mut signals: Endings, key: &str, destination: Destination) {
-        while let Ok(ending) = signals.wait() {
-            let has_begun = self.has_begun.lock().unwrap_or_else(PoisonError::into_inner);
-            match ending {
-                Ending::First(_) if *has_begun => self.is_requested.store(true, Ordering::Relaxed),
-                Ending::First(signal) => process::exit(128 + signal),
-                Ending::Second(signal) => {
-                    let ends = format!("putex resume {key} ends it");
-                    destination.tell(&format!("{key}: the pause may stand: {ends}"));
-                    process::exit(128 + signal)
-                }
+fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for the signals that end the command for as long as it runs.
+fn follow(mut signals: Endings, progress: &Mutex<Progress>, key: &str, destination: Destination) {
+    while let Ok(ending) = signals.wait() {
+        // The process ends with the progress locked: nothing is written any more.
+        let mut progress = locked(progress);
+        match ending {
+            Ending::First(signal) if *progress == Progress::Reading => process::exit(128 + signal),
+            Ending::First(_) => *progress = Progress::Interrupted,
+            Ending::Second(signal) => {
+                let ends = format!("putex resume {key} ends it");
+                destination.tell(&format!("{key}: the pause may stand: {ends}"));
+                process::exit(128 + signal)
             }
         }
     }
@@ -127,7 +132,7 @@ struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    interrupt: Arc<Interrupt>,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl Process<'_> {
@@ -210,10 +215,10 @@ impl Process<'_> {
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
     ) -> Result<Vec<String>, Refusal> {
-        let Process { request, operation, agents, interrupt } = self;
+        let Process { request, operation, agents, progress } = self;
         let mut waits_for = Vec::new();
         operation.read_until(request.wait, is_answered, |operation, heard| {
-            if interrupt.is_requested.load(Ordering::Relaxed) {
+            if *locked(progress) == Progress::Interrupted {
                 return Ok(Some(vec!["ended by a signal".to_owned()]));
             }
             let lacks = match heard.status {
