@@ -184,7 +184,9 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
                 false => "no other agent would take the lock over",
             };
             let text = format!("{beginning}: {}", unfit.join("; "));
-            Finding::bad("standby", level, text, SEE_WHY)
+            let tokens = joined(others.iter().map(|agent| &*agent.token));
+            let advice = format!("{SEE_WHY}, and the log of {tokens}");
+            Finding::bad("standby", level, text, advice)
         }
         _ => {
             let tokens = joined(candidates.iter().map(|agent| &*agent.token));

@@ -240,7 +240,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
     assert_eq!(level_of(&dead, "standby"), Level::Critical);
     let advice = |findings: &[Finding]| findings[1].advice.clone().expect("advice");
-    assert_eq!(advice(&sick), "see WHY in putex status");
+    assert_eq!(advice(&sick), "see WHY in putex status, and the log of h1 h2");
     assert_eq!(advice(&ended), "start the agents of this key");
     let mut active = agent("h1", "a", true);
     active.term = Some(1);
