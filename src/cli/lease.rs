@@ -39,7 +39,8 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
             (&**action, Some(name))
         }
         [action, _, more, ..] if ACTIONS.contains(&&**action) => {
-            return Err(unexpected(more, "one name at a time"));
+            let with_time = if matches!(&**action, "claim" | "extend") { " --for 60s" } else { "" };
+            return Err(unexpected(more, &format!("write putex lease {action}{with_time} NAME")));
         }
         [wrong, ..] => return Err(usage(format!("lease {wrong}: {}", instead_of(wrong)))),
     };

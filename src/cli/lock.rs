@@ -54,6 +54,10 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if line.rest.is_empty() && is_number(text) {
         return Err(usage(format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}")));
     }
+    if line.rest.is_empty() && text.starts_with(['.', '/']) {
+        let missing = "NAME is missing; write putex lock NAME";
+        return Err(usage(format!("{missing} {text}")));
+    }
     let (name, command) = (name(text)?, command(line)?);
     let of_host = || {
         let host = line.environment.host;

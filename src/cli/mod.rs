@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
 //! | `parse`, and a file for each command with a page | words to an [`Invocation`] |
+//! | `instead` | words of other programs, and the words of putex for the same |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `line` | what the parser of each command reads a line by |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
@@ -19,6 +20,7 @@ pub mod context;
 mod doctor;
 mod grab;
 pub mod help;
+mod instead;
 pub mod lease;
 mod line;
 mod lock;

@@ -5,15 +5,17 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser};
 
+use super::instead::{instead_of, no_command, no_option};
 use super::line::Line;
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
-use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
+use super::table::{Flag, Name, Subcommand};
 use super::{
-    CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, shown,
-    status, switchover, timing, topics, unexpected, usage, utf8,
+    CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
+    switchover, timing, topics, unexpected, usage, utf8,
 };
 use crate::exit::Refusal;
+use crate::store::name::valid_agents_key;
 
 /// Reads a command line.
 ///
@@ -83,7 +85,7 @@ pub fn parse(
     let subcommand =
         subcommand.unwrap_or(if is_first { Subcommand::Help } else { Subcommand::Agent });
     if is_of_agent(subcommand) && !is_arguments(subcommand, &positionals, &settings) {
-        let unexpected = || no_argument(subcommand, &positionals[0]);
+        let unexpected = || no_argument(subcommand, &positionals, &settings);
         return Err(stray.refusal().unwrap_or_else(unexpected));
     }
     invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
@@ -156,52 +158,14 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
     positionals.is_empty() || positionals.len() == ARGUMENTS.len() && takes_some
 }
 
-fn no_argument(of: Subcommand, word: &str) -> Refusal {
-    let is_timing = of == Subcommand::Timing;
-    let or = match is_timing {
-        true => "",
-        false => ", as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
+fn no_argument(of: Subcommand, words: &[String], settings: &Settings) -> Refusal {
+    let is_key = |word: &str| settings.get(Name::Key).is_none() && valid_agents_key(word).is_ok();
+    let write = match words {
+        _ if of == Subcommand::Timing => "write options alone",
+        [word] if is_key(word) => &format!("write --key {word}"),
+        _ => "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
     };
-    unexpected(word, &format!("write options alone{or}"))
-}
-
-/// Words that are no commands, and the commands that are meant: those of like programs, and
-/// those behind `putex lease`.
-const INSTEAD: [(&str, &str); 18] = [
-    ("acquire", "grab"),
-    ("claim", "lease claim"),
-    ("create", "init"),
-    ("expire", "lease expire"),
-    ("extend", "lease extend"),
-    ("failback", "switchover"),
-    ("failover", "switchover"),
-    ("flock", "lock"),
-    ("list", "status"),
-    ("ls", "status"),
-    ("move", "switchover"),
-    ("promote", "switchover"),
-    ("run", "agent"),
-    ("show", "status"),
-    ("start", "agent"),
-    ("unlock", "release"),
-    ("unpause", "resume"),
-    ("version", "--version"),
-];
-
-/// Returns what a user means by a first word that is no command, as far as that can be known.
-fn instead_of(word: &str) -> Option<String> {
-    let instead = INSTEAD.iter().find(|(wrong, _)| *wrong == word);
-    if let Some((_, command)) = instead {
-        return Some(format!("; write putex {command}"));
-    }
-    let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
-    (!nearest.is_empty()).then_some(nearest)
-}
-
-/// Returns the refusal of a first word that is no command.
-fn no_command(word: &str) -> Refusal {
-    let instead = instead_of(word).unwrap_or_default();
-    usage(format!("{}: no such command{instead}; see putex help", shown(word)))
+    unexpected(&words[0], write)
 }
 
 /// Returns the invocation, or its refusal, if a flag ends the line.
@@ -233,70 +197,6 @@ fn ends(
         }
         Ok(_) | Err(_) => Ok(Invocation::Print(text)),
     })
-}
-
-/// Options of like programs, and what is written instead.
-const OPTIONS_INSTEAD: [(&str, &str); 6] = [
-    ("--check", "--healthcheck COMMAND"),
-    ("--interval", "-r TIME"),
-    ("--name", "--key KEY"),
-    ("--server", "--nats URL"),
-    ("--servers", "--nats URL,URL"),
-    ("--watch", WATCH),
-];
-
-/// A status that is shown again and again.
-const WATCH: &str = "watch putex status";
-
-/// Most commands that a refusal names: those that take an option.
-const TAKERS_SHOWN_MAX: usize = 3;
-
-/// Returns the refusal of an option that a command does not take; `None`: no command is named.
-fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
-    let of = subcommand.unwrap_or(Subcommand::Agent);
-    let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
-    of_flock.unwrap_or_else(|| {
-        let command = of.name();
-        let why = match (of, written) {
-            (Subcommand::Status, "-w") => format!("no such option; write {WATCH}"),
-            (Subcommand::Init, "-r") => {
-                "not an option of putex init; did you mean --replicas?".to_owned()
-            }
-            (Subcommand::Release, "-f") => {
-                "not an option of putex release; write --force --holder WHO".to_owned()
-            }
-            (
-                Subcommand::Status
-                | Subcommand::Doctor
-                | Subcommand::Switchover
-                | Subcommand::Pause
-                | Subcommand::Resume,
-                "--key",
-            ) => format!(
-                "not an option of putex {command}; write the key without it, as the argument"
-            ),
-            _ => why_no_option(written, of),
-        };
-        usage(format!("{written}: {why}"))
-    })
-}
-
-/// Returns why a command does not take an option that has no answer of its own.
-fn why_no_option(written: &str, of: Subcommand) -> String {
-    if let Some((_, instead)) = OPTIONS_INSTEAD.iter().find(|(wrong, _)| *wrong == written) {
-        return format!("no such option; write {instead}");
-    }
-    let flags = FLAGS.iter().filter(|flag| flag.is_written(written));
-    let takers = flags.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
-    let mut takers = takers.collect::<Vec<_>>();
-    let others = if takers.len() > TAKERS_SHOWN_MAX { " and others" } else { "" };
-    takers.truncate(TAKERS_SHOWN_MAX);
-    if !takers.is_empty() {
-        let takers = takers.join(", ");
-        return format!("not an option of putex {}, but of {takers}{others}", of.name());
-    }
-    let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
-    format!("no such option{nearest}; see putex {} --help", of.name())
 }
 
 impl From<lexopt::Error> for Refusal {

@@ -103,15 +103,24 @@ impl Topic {
 }
 
 /// Words that are no topics, and where a user finds what they mean.
-const INSTEAD: [(&str, &str); 5] = [
+const INSTEAD: [(&str, &str); 12] = [
     ("alert", METRICS),
+    ("auth", STORE),
+    ("bucket", STORE),
+    ("login", STORE),
     ("maintenance", "putex help pause and putex help switchover"),
     ("metrics", METRICS),
     ("monitor", METRICS),
+    ("nats", STORE),
+    ("postgresql", TUTORIAL),
+    ("tls", STORE),
     ("troubleshooting", "putex help trouble"),
+    ("tutorial", TUTORIAL),
 ];
 
 const METRICS: &str = "putex help doctor, and METRICS in putex help agent";
+const STORE: &str = "putex help store";
+const TUTORIAL: &str = "contrib/tutorial/README.md of the source, and putex help examples";
 
 /// Returns the output of `putex help` with these arguments.
 pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {

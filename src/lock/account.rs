@@ -233,8 +233,11 @@ fn hint(program: &OsStr, error: &io::Error) -> String {
     if word.contains(' ') {
         return format!("; a line for the shell is written behind -c: -c '{word}'");
     }
-    match word.contains('/') && Path::new(program).exists() {
-        true => "; the file is there: the program in its first line, behind #!, is not".to_owned(),
-        false => String::new(),
+    match (word.contains('/'), Path::new(program).exists()) {
+        (true, true) => {
+            "; the file is there: the program in its first line, behind #!, is not".to_owned()
+        }
+        (false, true) => format!("; a file of this directory is written ./{word}"),
+        (_, false) => String::new(),
     }
 }

@@ -58,7 +58,11 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("lease release db", "no lease is given back early; putex lease expire NAME"),
         ("claim db --for 60", "claim: no such command; write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim NAME"),
-        ("lease claim a b --for 60", "b: unexpected argument; one name at a time"),
+        (
+            "lease claim a b --for 60",
+            "b: unexpected argument; write putex lease claim --for 60s NAME",
+        ),
+        ("lease check a b", "b: unexpected argument; write putex lease check NAME"),
         ("lease claim a,b --for 60", "NAME: a,b: write a-z, A-Z, 0-9"),
         ("lease claim db", "--for: is missing; write putex lease claim NAME --for 60s"),
         ("lease claim db --for 0.5", "--for: 0.5: write 1s to 75m"),

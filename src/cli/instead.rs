@@ -1,0 +1,155 @@
+//! The words and options that users of like programs write, and the refusals that name what to
+//! write instead.
+
+use super::table::{FLAGS, Flag, Subcommand, nearest};
+use super::{clean, lock, shown, usage};
+use crate::exit::{Exit, Refusal};
+
+/// First words that are no commands, and what is meant: the commands of like programs and of
+/// service managers, and the actions of `putex lease`.
+const COMMANDS: [(&str, &str); 42] = [
+    ("acquire", "putex grab"),
+    ("campaign", LEASE),
+    ("claim", "putex lease claim"),
+    ("create", "putex init"),
+    ("drain", SWITCHOVER),
+    ("elect", LEASE),
+    ("exec", "putex lock"),
+    ("expire", "putex lease expire"),
+    ("extend", "putex lease extend"),
+    ("failback", SWITCHOVER),
+    ("failover", SWITCHOVER),
+    ("flock", "putex lock"),
+    ("handover", SWITCHOVER),
+    ("health", DOCTOR),
+    ("holder", STATUS),
+    ("info", STATUS),
+    ("list", STATUS),
+    ("logs", "journalctl -u putex@KEY"),
+    ("ls", STATUS),
+    ("maintenance", "putex pause"),
+    ("move", SWITCHOVER),
+    ("ping", DOCTOR),
+    ("promote", SWITCHOVER),
+    ("reload", RELOAD),
+    ("relocate", SWITCHOVER),
+    ("renew", "putex lease extend"),
+    ("restart", "systemctl restart putex@KEY"),
+    ("revoke", "putex lease expire"),
+    ("run", "putex agent"),
+    ("set", "putex put"),
+    ("show", STATUS),
+    ("standby", SWITCHOVER),
+    ("start", "putex agent"),
+    ("stepdown", SWITCHOVER),
+    ("stop", "systemctl stop putex@KEY"),
+    ("test", "putex check --connect, or putex doctor"),
+    ("unlock", "putex release"),
+    ("unpause", "putex resume"),
+    ("upgrade", RELOAD),
+    ("version", "putex --version"),
+    ("watch", WATCH),
+    ("who", STATUS),
+];
+
+const DOCTOR: &str = "putex doctor";
+const LEASE: &str = "putex lease claim";
+const RELOAD: &str = "systemctl reload putex@KEY";
+const STATUS: &str = "putex status";
+const SWITCHOVER: &str = "putex switchover";
+
+/// A status that is shown again and again.
+const WATCH: &str = "watch putex status";
+
+/// Options of like programs, and what is written instead, by each command that takes it.
+const OPTIONS: [(&str, &str); 14] = [
+    ("--check", "--healthcheck COMMAND"),
+    ("--duration", "--for TIME"),
+    ("--endpoints", "--nats URL,URL"),
+    ("--format", "--json"),
+    ("--interval", "-r TIME"),
+    ("--lease", "--for TIME"),
+    ("--name", "--key KEY"),
+    ("--output", "--json"),
+    ("--server", "--nats URL"),
+    ("--servers", "--nats URL,URL"),
+    ("--ttl", "--for TIME"),
+    ("--ttl", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
+    ("-o", "--json"),
+    ("-t", "--for TIME"),
+];
+
+/// Most commands that a refusal names: those that take an option.
+const TAKERS_SHOWN_MAX: usize = 3;
+
+/// Returns what a user means by a first word that is no command, as far as that can be known.
+pub(super) fn instead_of(word: &str) -> Option<String> {
+    let instead = COMMANDS.iter().find(|(wrong, _)| *wrong == word);
+    if let Some((_, command)) = instead {
+        return Some(format!("; write {command}"));
+    }
+    let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
+    (!nearest.is_empty()).then_some(nearest)
+}
+
+/// Returns the refusal of a first word that is no command.
+pub(super) fn no_command(word: &str) -> Refusal {
+    let instead = instead_of(word).unwrap_or_default();
+    let word = clean(&shown(word));
+    Refusal::new(Exit::Usage, format!("{word}: no such command{instead}; see putex help"))
+}
+
+/// Returns the refusal of an option that a command does not take; `None`: no command is named.
+pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
+    let of = subcommand.unwrap_or(Subcommand::Agent);
+    let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
+    of_flock.unwrap_or_else(|| {
+        let command = of.name();
+        let why = match (of, written) {
+            (Subcommand::Status, "-w" | "--watch") => format!("no such option; write {WATCH}"),
+            (Subcommand::Init, "-r") => {
+                "not an option of putex init; did you mean --replicas?".to_owned()
+            }
+            (Subcommand::Release, "-f") => {
+                "not an option of putex release; write --force --holder WHO".to_owned()
+            }
+            (
+                Subcommand::Status
+                | Subcommand::Doctor
+                | Subcommand::Switchover
+                | Subcommand::Pause
+                | Subcommand::Resume,
+                "--key",
+            ) => format!(
+                "not an option of putex {command}; write the key without it, as the argument"
+            ),
+            _ => why_no_option(written, of),
+        };
+        usage(format!("{written}: {why}"))
+    })
+}
+
+/// Returns why a command does not take an option that has no answer of its own.
+fn why_no_option(written: &str, of: Subcommand) -> String {
+    let is_taken = |instead: &str| {
+        instead.split(' ').next().is_some_and(|option| Flag::find(option, of).is_some())
+    };
+    let mut instead = OPTIONS.iter().filter(|(wrong, _)| *wrong == written);
+    if let Some((_, instead)) = instead.find(|(_, instead)| is_taken(instead)) {
+        return format!("no such option; write {instead}");
+    }
+    let flags = FLAGS.iter().filter(|flag| flag.is_written(written));
+    let takers = flags.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
+    let mut takers = takers.collect::<Vec<_>>();
+    let others = if takers.len() > TAKERS_SHOWN_MAX { " and others" } else { "" };
+    takers.truncate(TAKERS_SHOWN_MAX);
+    if !takers.is_empty() {
+        let takers = takers.join(", ");
+        return format!("not an option of putex {}, but of {takers}{others}", of.name());
+    }
+    let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
+    format!("no such option{nearest}; see putex {} --help", of.name())
+}
+
+#[cfg(test)]
+mod tests;
