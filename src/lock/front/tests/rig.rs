@@ -219,8 +219,14 @@ impl Run {
     /// Ends the ticket when the front says so next; returns its status.
     pub(super) fn expect_done(&mut self) -> u8 {
         assert_eq!(self.next(), ToRenewer::Done);
-        self.tell(&ToFront::Ended(End::Released));
+        self.end_ticket();
         self.status()
+    }
+
+    /// Tells the front that the ticket is released; then the renewer ends.
+    fn end_ticket(&mut self) {
+        self.tell(&ToFront::Ended(End::Released));
+        self.renewer = None;
     }
 
     /// Ends the ticket when the front says so, after a loss; returns its status. A command that
@@ -231,7 +237,7 @@ impl Run {
             let queued = self.heard.borrow_mut().pop_front();
             match queued.or_else(|| self.receive_unless_gone()) {
                 Some(Heard::Front(ToRenewer::Done)) => {
-                    self.tell(&ToFront::Ended(End::Released));
+                    self.end_ticket();
                     break;
                 }
                 Some(Heard::Front(_) | Heard::Command(_) | Heard::PassedOn) => {}
