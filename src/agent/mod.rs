@@ -58,7 +58,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{HeldDir, Identity, InstanceDir, note};
+use crate::guard::{HeldDir, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, command_output, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys::{self, Alarm, PollFlags};
@@ -135,7 +135,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     };
     setup.guard.dir = dir.path.display().to_string();
     let dir_path = dir.path.clone();
-    let times = note::times_in(&dir_path);
+    let times = dir.noted_times();
     let dir = HeldDir::new(dir, agent_lock)?;
     let commands = setup.guard.commands.clone();
     let on_change = match commands.on_change {

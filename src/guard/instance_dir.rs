@@ -22,7 +22,7 @@ use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{note, socket};
-use crate::core::{Ms, guard_answer_time};
+use crate::core::{Ms, Timing, guard_answer_time};
 use crate::sys::{self, Alarm, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
@@ -221,7 +221,12 @@ impl InstanceDir {
 
     /// Returns how long the guard may take to answer, by R of its agent and by what it has noted.
     pub(super) fn answer_time(&self, renewal: Duration) -> Duration {
-        guard_answer_time(renewal, note::times_in(&self.path))
+        guard_answer_time(renewal, self.noted_times())
+    }
+
+    /// Returns the times that the last guard has noted, if it is of this boot.
+    pub(crate) fn noted_times(&self) -> Option<Timing> {
+        note::times_in(&self.path.join(GUARD_LOCK))
     }
 
     fn connect_by_socket(&self) -> Option<RunningGuard> {

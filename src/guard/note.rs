@@ -21,7 +21,6 @@ use rustix::process::{Pid, PidfdFlags};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::instance_dir::GUARD_LOCK;
 use crate::core::{Command, Instant, Timing};
 use crate::sys::{self, kill_with_group, private_file, start_ticks};
 
@@ -238,9 +237,9 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> Noted {
     Noted { service, ..Noted::default() }
 }
 
-/// Returns the times that a guard has noted in its file in this directory, if it is of this boot.
-pub(crate) fn times_in(dir: &Path) -> Option<Timing> {
-    let file = private_file::open(&dir.join(GUARD_LOCK)).ok()?;
+/// Returns the times that a guard has noted in this file, if it is of this boot.
+pub(super) fn times_in(file: &Path) -> Option<Timing> {
+    let file = private_file::open(file).ok()?;
     parse(&read(&file).ok()?, &sys::boot_id().ok()?).times()
 }
 
