@@ -23,7 +23,8 @@ use super::{
     Bucket, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError, StoreResult,
     open_or_make,
 };
-use crate::core::tickets::grab::{LIFETIME_MAX, is_key_of_script, marker_time};
+use crate::core::tickets::grab::{LIFETIME_MAX, marker_time};
+use crate::core::tickets::key::is_key_of_script;
 use crate::core::tickets::{
     EarlierKeys, Input, Name, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };

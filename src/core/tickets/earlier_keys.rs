@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::key::last_element;
 use super::ticket::StoredTicket;
 use crate::core::record::Revision;
 
@@ -28,10 +29,6 @@ impl EarlierKeys {
         let has = |elements: &Arc<BTreeSet<String>>| elements.contains(last_element(key));
         self.0.as_ref().is_none_or(has)
     }
-}
-
-pub(super) fn last_element(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
 }
 
 #[cfg(test)]

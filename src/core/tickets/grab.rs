@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::earlier_keys::last_element;
 use super::times::LockTiming;
 use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
 
@@ -23,15 +22,6 @@ pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 /// Returns how long the marker of the end of a script's ticket of this lifetime has to stay.
 pub fn marker_time(lifetime: Duration) -> Duration {
     lifetime * 2 + CLOCKS_MARGIN
-}
-
-/// The first letter of the last element of the key of a script's ticket. The other last elements
-/// begin with a digit of a hexadecimal number.
-pub(super) const ELEMENT_PREFIX: char = 'g';
-
-/// Returns whether this is the key of a script's ticket.
-pub fn is_key_of_script(key: &str) -> bool {
-    last_element(key).starts_with(ELEMENT_PREFIX)
 }
 
 /// Returns the times of a ticket of this lifetime, from [`LIFETIME_MIN`] to [`LIFETIME_MAX`].

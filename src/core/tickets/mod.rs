@@ -9,6 +9,7 @@
 //! | `grab` | the times of a ticket without a process that stays |
 //! | `release` | how such a ticket is ended, or a ticket of another is broken |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
+//! | `key` | the last elements of their keys |
 //! | `earlier_keys` | the tickets that a listing has to read |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
 //! | `times` | how long a ticket is valid, and when its command is killed |
@@ -17,6 +18,7 @@ pub mod command_end;
 pub mod decision;
 pub mod earlier_keys;
 pub mod grab;
+pub mod key;
 pub mod owner;
 pub mod release;
 pub mod step;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::grab::{is_key_of_script, marker_time};
+use super::grab::marker_time;
+use super::key::is_key_of_script;
 use crate::core::record::{Incarnation, Revision};
 use crate::core::time::{Instant, StoreTime};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Asker, EarlierKeys, Own, Phase, TicketOwner};
-use crate::core::tickets::earlier_keys::last_element;
+use crate::core::tickets::key::last_element;
 use crate::core::tickets::{End, StoredTicket, Ticket};
 use crate::core::time::Instant;
 

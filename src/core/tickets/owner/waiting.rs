@@ -7,7 +7,7 @@ use crate::core::event::{StoreError, Written};
 use crate::core::tickets::decision::{
     Decision, decide, describe, last_waits_for_all, some_of_dead,
 };
-use crate::core::tickets::earlier_keys::last_element;
+use crate::core::tickets::key::last_element;
 use crate::core::tickets::{End, Mark, StoredTicket, TicketsListed, ToFront};
 use crate::core::time::Instant;
 

@@ -7,7 +7,7 @@ use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::observed::Observed;
 use crate::core::random::Random;
 use crate::core::record::{BucketId, Revision};
-use crate::core::tickets::grab::is_key_of_script;
+use crate::core::tickets::key::is_key_of_script;
 use crate::core::tickets::{
     EarlierKeys, Input, Mark, Step, StoredTicket, Ticket, TicketsListed, TicketsOpened,
 };
