@@ -34,9 +34,7 @@ pub(crate) use self::model::{
 use crate::core::tickets::Name;
 use crate::core::{Instant, REACH_MAX, SEATS_MAX, Seat};
 use crate::exit::{Ended, Exit, Refusal};
-use crate::store::{
-    Bucket, Entry, Selection, StoreResult, mark, name, open_existing, pause, switchover,
-};
+use crate::store::{Bucket, Entry, Selection, StoreResult, mark, name, open_existing, pause};
 use crate::sys;
 
 /// How long a server is waited for.
@@ -217,7 +215,7 @@ impl<'a> Reader<'a> {
         let tickets = assemble::tickets_of(tickets);
         self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
         let mut keys = assemble::agents(agents, wanted);
-        let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(pause::PREFIX);
+        let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(name::PAUSE_PREFIX);
         let (pauses, switchovers) = requests.into_iter().partition(is_pause);
         assemble::add_switchovers(&mut keys, switchovers);
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
@@ -300,7 +298,7 @@ fn entries(
     };
     let is_wanted = |key: &str| match root(key) {
         "lock" | "lease" => true,
-        "putex" => key.starts_with(switchover::PREFIX) || key.starts_with(pause::PREFIX),
+        "putex" => key.starts_with(name::SWITCHOVER_PREFIX) || key.starts_with(name::PAUSE_PREFIX),
         _ => !name::is_own(key) && is_of(key),
     };
     let listing = bucket.list(Selection::Below { prefix: "", wanted: &is_wanted }, by)?;

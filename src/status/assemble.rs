@@ -18,6 +18,7 @@ use crate::core::{
     AgentStatus, DRIFT_PPM_DEFAULT, Instant, Lease, Ms, RecordState, Seat, Timing, sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
+use crate::store::name::PAUSE_PREFIX;
 use crate::store::pause::{self, StoredPause};
 use crate::store::tickets::entry::standing;
 use crate::store::{Entry, leases, switchover};
@@ -83,7 +84,7 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
 /// Adds the pauses that stand to the status of their keys; `time` is the present one.
 pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, time: SystemTime) {
     for (entry, age) in entries {
-        let Some(key) = entry.key.strip_prefix(pause::PREFIX) else { continue };
+        let Some(key) = entry.key.strip_prefix(PAUSE_PREFIX) else { continue };
         // As the agents take it, also where the store does not tell the age.
         let standing = pause::standing(&entry, age.unwrap_or_default());
         let Some((StoredPause { by, reason, .. }, left)) = standing else { continue };

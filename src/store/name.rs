@@ -43,8 +43,14 @@ pub fn is_own(key: &str) -> bool {
 /// suffixes.
 pub const NAME_BYTES_MAX: usize = 200;
 
+/// How the keys of pauses begin.
+pub(crate) const PAUSE_PREFIX: &str = "putex.pause.";
+
+/// How the keys of requests for a switchover begin.
+pub(crate) const SWITCHOVER_PREFIX: &str = "putex.switchover.";
+
 /// Longest key of agents, in bytes: a request for a switchover has a longer one.
-const AGENTS_KEY_BYTES_MAX: usize = NAME_BYTES_MAX - super::switchover::PREFIX.len();
+const AGENTS_KEY_BYTES_MAX: usize = NAME_BYTES_MAX - SWITCHOVER_PREFIX.len();
 
 /// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
 /// domain name 253.
@@ -144,7 +150,7 @@ mod tests {
     fn the_longest_key_of_agents_has_room_for_what_stands_before_it() {
         let longest = "x".repeat(AGENTS_KEY_BYTES_MAX);
         assert_eq!(valid_agents_key(&longest), Ok(()));
-        for of_key in [super::super::pause::PREFIX, super::super::switchover::PREFIX] {
+        for of_key in [PAUSE_PREFIX, SWITCHOVER_PREFIX] {
             assert_eq!(valid_key(&format!("{of_key}{longest}")), Ok(()));
         }
         let refused = valid_agents_key(&format!("{longest}x")).expect_err("too long");

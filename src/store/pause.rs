@@ -16,15 +16,13 @@
 use std::time::{Duration, SystemTime};
 
 use super::lifetime::{LIFE, left_of, lifetime_up_to, read_with_age};
+use super::name::PAUSE_PREFIX;
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
 use crate::core::{Instant, PAUSE_MAX, Pause, PauseEntry, sanitize, sanitize_field};
 use crate::sys;
 
 const BY: &str = "Putex-By";
 const SERIAL: &str = "Putex-Serial";
-
-/// How the keys of pauses begin.
-pub(crate) const PREFIX: &str = "putex.pause.";
 
 /// An entry of a higher serial number is damaged: no later entry could have a higher one.
 const SERIAL_MAX: u64 = u64::MAX / 2;
@@ -46,7 +44,7 @@ pub struct StoredPause {
 }
 
 pub(crate) fn key_of(key: &str) -> String {
-    format!("{PREFIX}{key}")
+    format!("{PAUSE_PREFIX}{key}")
 }
 
 /// Returns the serial number in the content of an entry, 0 if there is none.

@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use super::lifetime::{LIFE, left_of, lifetime, read_with_age};
-use super::name::valid_token;
+use super::name::{SWITCHOVER_PREFIX, valid_token};
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
 use crate::core::{Instant, Revision, Seat, SwitchoverRequest, sanitize, sanitize_field};
 use crate::sys;
@@ -48,12 +48,9 @@ pub struct Switchover {
     pub number: u64,
 }
 
-/// How the keys of requests begin.
-pub(crate) const PREFIX: &str = "putex.switchover.";
-
 /// Returns the key of the requests for a seat of the agents of a key.
 pub(crate) fn key_of(key: &str, seat: Seat) -> String {
-    format!("{PREFIX}{}", seat.key(key))
+    format!("{SWITCHOVER_PREFIX}{}", seat.key(key))
 }
 
 /// Converts a request into the content of its entry.
