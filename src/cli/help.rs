@@ -1,7 +1,9 @@
 //! The texts of `putex help` and of `--help`, written from the tables.
 
 use super::table::{Flag, Subcommand};
-use super::topics::{TOPICS, Topic};
+use super::topics::{self, TOPICS, Topic};
+use super::unexpected;
+use crate::exit::Refusal;
 
 /// Most columns of a line: those of a terminal that nobody has made wider.
 const COLUMNS_MAX: usize = 80;
@@ -30,6 +32,18 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         text.push_str(&format!("\nmore: putex help {}\n", topic.name));
     }
     text
+}
+
+/// Returns the output of `putex help` with these arguments.
+pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
+    match arguments {
+        [] => Ok(overview()),
+        [name] if name.eq_ignore_ascii_case(Subcommand::Help.name()) => Ok(overview()),
+        [name] => topics::text_of(name),
+        [_, more, ..] => {
+            Err(unexpected(more, &format!("one topic at a time; write putex help {more}")))
+        }
+    }
 }
 
 /// Returns the lines of an option: how it is written, its meaning, its default and its variable.

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use log::Level;
 
+use super::config::{self, Config};
+use super::context;
 use super::settings::{Faults, Settings, variable};
 use super::table::{Name, Subcommand};
 use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage, value};
@@ -23,6 +25,27 @@ pub(super) struct Line<'a> {
     pub(super) environment: &'a Environment<'a>,
 }
 
+/// Adds to the settings of a command line those of the environment, of the configuration file and
+/// of the context that these name. Returns the path of the file, and the faults of file and
+/// context.
+///
+/// # Errors
+///
+/// Those of [`Settings::add_environment`].
+pub(super) fn add_origins(
+    settings: &mut Settings,
+    environment: &Environment<'_>,
+) -> Result<(Option<String>, Vec<Refusal>), Refusal> {
+    settings.add_environment(environment.var)?;
+    let Config { path, settings: of_file, mut faults } = config::load(settings, environment.read);
+    settings.add(of_file);
+    match context::load(settings, environment) {
+        Ok(of_context) => settings.add(of_context),
+        Err(refusal) => faults.push(refusal),
+    }
+    Ok((path, faults))
+}
+
 impl Line<'_> {
     /// Adds the settings of the other origins.
     ///
@@ -30,7 +53,7 @@ impl Line<'_> {
     ///
     /// The first fault of a file: the settings that seem to be missing are in it.
     pub(super) fn complete(mut self) -> Result<Self, Refusal> {
-        let (_, faults) = self.settings.complete(self.environment)?;
+        let (_, faults) = add_origins(&mut self.settings, self.environment)?;
         Faults(faults).or_first(Some(self))
     }
 

@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser};
 
 use super::instead::{instead_of, no_command, no_option};
-use super::line::Line;
+use super::line::{Line, add_origins};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::{
     CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
-    switchover, timing, topics, unexpected, usage, utf8,
+    switchover, timing, unexpected, usage, utf8,
 };
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
@@ -216,7 +216,7 @@ fn is_of_agent(of: Subcommand) -> bool {
 
 fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
     match line.of {
-        Subcommand::Help => topics::answer(&line.words).map(Invocation::Print),
+        Subcommand::Help => help::answer(&line.words).map(Invocation::Print),
         Subcommand::Agent
         | Subcommand::Check
         | Subcommand::Finish
@@ -254,7 +254,7 @@ fn of_agent(line: Line<'_>) -> Result<Invocation, Refusal> {
         let timing = resolve::timing(&settings, &mut faults);
         return Ok(Invocation::Print(timing::report(faults.or_first(timing)?)));
     }
-    let (path, faults) = settings.complete(environment)?;
+    let (path, faults) = add_origins(&mut settings, environment)?;
     let resolved = match path.is_some() || faults.is_empty() {
         true => resolve::resolve(&settings, environment, faults),
         // The settings that seem to be missing are in the file.

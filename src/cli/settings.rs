@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Display;
 
-use super::config::{self, Config};
 use super::table::{FLAGS, Name};
-use super::{Environment, Lookup, clean, context, usage};
+use super::{Lookup, clean, usage};
 use crate::exit::{Exit, Refusal};
 use crate::nats::Secret;
 
@@ -71,33 +70,12 @@ impl Settings {
     }
 
     /// Adds the settings that are not set.
-    fn add(&mut self, settings: Settings) {
+    pub(super) fn add(&mut self, settings: Settings) {
         for (name, setting) in settings.by_name {
             self.by_name.entry(name).or_insert(setting);
         }
         self.password = self.password.take().or(settings.password);
         self.token = self.token.take().or(settings.token);
-    }
-
-    /// Adds to those of the command line the settings of the environment, of the configuration
-    /// file and of the context that these name. Returns the path of the file, and the faults of
-    /// file and context.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Settings::add_environment`].
-    pub(super) fn complete(
-        &mut self,
-        environment: &Environment<'_>,
-    ) -> Result<(Option<String>, Vec<Refusal>), Refusal> {
-        self.add_environment(environment.var)?;
-        let Config { path, settings, mut faults } = config::load(self, environment.read);
-        self.add(settings);
-        match context::load(self, environment) {
-            Ok(of_context) => self.add(of_context),
-            Err(refusal) => faults.push(refusal),
-        }
-        Ok((path, faults))
     }
 
     /// Returns whether the lock is in a directory: that of `--nats`, `--dir` and `--context` which
@@ -113,7 +91,7 @@ impl Settings {
     /// # Errors
     ///
     /// A variable is not UTF-8. It is not ignored: the user set it on purpose.
-    fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
+    pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             if let Some(text) = variable(flag.env, var)? {
                 let (origin, written) = (flag.env.to_owned(), flag.env.to_owned());

@@ -5,9 +5,8 @@
 
 use miniz_oxide::inflate;
 
-use super::help::help;
 use super::table::{Subcommand, nearest};
-use super::{shown, unexpected, usage};
+use super::{shown, usage};
 use crate::exit::Refusal;
 
 /// The texts of all pages, as `build.rs` compresses them.
@@ -122,19 +121,9 @@ const METRICS: &str = "putex help doctor, and METRICS in putex help agent";
 const STORE: &str = "putex help store";
 const TUTORIAL: &str = "contrib/tutorial/README.md of the source, and putex help examples";
 
-/// Returns the output of `putex help` with these arguments.
-pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
-    let name = match arguments {
-        [] => return Ok(help(None)),
-        [name] => name,
-        [_, more, ..] => {
-            return Err(unexpected(more, &format!("one topic at a time; write putex help {more}")));
-        }
-    };
+/// Returns the text of the topic of this name, or that a user means by it.
+pub(super) fn text_of(name: &str) -> Result<String, Refusal> {
     let wanted = name.to_ascii_lowercase();
-    if wanted == Subcommand::Help.name() {
-        return Ok(help(None));
-    }
     if let Some(text) = find(&wanted).and_then(Topic::text) {
         return Ok(text);
     }
