@@ -231,7 +231,12 @@ impl<'a> Renewer<'a> {
                 let grant = Grant { term: *term, epoch: epoch.clone(), slot: *slot };
                 self.progress = Progress::NotStarted(Some((grant, sys::now())));
             }
+            let is_lost = matches!(message, ToFront::Lost(_));
             self.tell(&FromRenewer::Ticket(message));
+            // A front would say so.
+            if is_lost && self.front.is_none() {
+                self.finish(sys::now());
+            }
         }
     }
 

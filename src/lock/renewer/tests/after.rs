@@ -73,6 +73,23 @@ fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() 
     });
 }
 
+/// The process stayed until the end of `--hold`, with a lock that somebody had taken away.
+#[test]
+fn a_renewer_without_its_front_ends_when_the_lock_that_it_holds_on_is_lost() {
+    let base = std::env::temp_dir().join(format!("putex-hold-{}-lost", std::process::id()));
+    let hold = Duration::from_secs(1000);
+    let renewal = Duration::from_millis(500);
+    let mut rig = Rig::begin(base, Request { hold, ..request(renewal) });
+    rig.expect_grant();
+    rig.command_ends();
+    rig.kill_front();
+    let tickets = fs::read_dir(rig.base.join(BUCKET)).expect("the bucket");
+    let paths = tickets.map(|entry| entry.expect("a file").path());
+    let is_ticket = |path: &PathBuf| path.to_string_lossy().contains("/lock.db.");
+    paths.filter(is_ticket).for_each(|path| fs::remove_file(path).expect("it is there"));
+    sys::until("its end", || (!rig.renewer.turn()).then_some(()));
+}
+
 #[test]
 fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
     let mut rig = Rig::holding("early", Duration::from_secs(1000));
