@@ -131,15 +131,6 @@ impl GuardClient {
         }
     }
 
-    /// Returns whether the guard that is connected to has not answered yet.
-    pub(super) fn owes_answer(&self) -> bool {
-        match &self.state {
-            State::Waiting(_) | State::Connecting(_) => true,
-            State::Connected(link) => link.unanswered.is_some(),
-            State::Absent | State::Ending(..) => false,
-        }
-    }
-
     /// Returns the number of the guard's process; `None` if no guard is known to be there.
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.state {

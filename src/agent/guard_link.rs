@@ -45,13 +45,13 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// When no guard lives and none can be started.
+    /// When no guard lives and none can be started, or a guard that did not listen was killed.
     pub(super) fn open(
         &self,
         messages: Vec<ToGuard>,
         output: Option<&OwnedFd>,
     ) -> io::Result<(Link, Vec<ToGuard>)> {
-        if let Some(guard) = self.dir.connect(self.settings.timing.renewal()) {
+        if let Some(guard) = self.dir.connect(self.settings.timing.renewal())? {
             return Ok((Link::new(guard, Some(Vec::new())), messages));
         }
         Ok((self.start(&messages, output)?, Vec::new()))

@@ -337,7 +337,7 @@ fn turn_until_end(
         if let Some(is_right) = performer.program.checked() {
             performer.end_check(is_right);
         }
-        performer.upgrade_if_due();
+        performer.upgrade_if_due(pump.lets_next_instance(&event));
     }
 }
 

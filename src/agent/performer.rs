@@ -187,11 +187,10 @@ impl Performer<'_> {
     }
 
     /// Executes the program anew if that is due, unless the agent is told to end: only this
-    /// instance knows the lock that is to be released then. A guard that owes an answer is waited
-    /// for: each instance gives it the whole answer time, so that a guard which hangs would never
-    /// be killed.
-    pub(super) fn upgrade_if_due(&mut self) {
-        if !self.upgrade_is_due || self.is_told_to_end || self.guard.owes_answer() {
+    /// instance knows the lock that is to be released then. `is_let`: the pump lets another
+    /// instance follow.
+    pub(super) fn upgrade_if_due(&mut self, is_let: bool) {
+        if !self.upgrade_is_due || self.is_told_to_end || !is_let {
             return;
         }
         self.upgrade_is_due = false;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Config;
 use super::deadline::{Deadline, Timer, Timers};
 use super::effects::Effects;
-use crate::core::event::{Effect, GuardEvent};
+use crate::core::event::{Effect, Event, GuardEvent};
 use crate::core::protocol::{
     Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
@@ -211,6 +211,20 @@ impl GuardView {
         self.present.as_ref().map(|_| self.number)
     }
 
+    /// Returns whether another instance may take this one's place after an event. It renews nothing
+    /// before the guard has answered it, and gives the guard the whole time for that. So a guard
+    /// that may hang is left to this instance, which renews meanwhile: unless the service is down,
+    /// the event has to be a report, which shows that the guard lives.
+    pub(super) fn lets_next_instance(&self, event: &Event) -> bool {
+        let has_reported_now =
+            matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
+        match self.service() {
+            _ if self.present.is_none() => true,
+            Some(ServiceState::Down) => true,
+            service => service.is_some() && has_reported_now,
+        }
+    }
+
     /// Returns why the service must not run here, if the guard reported a reason.
     pub(super) fn unfit(&self) -> Option<&str> {
         self.report()?.unfit.as_deref()
@@ -394,3 +408,6 @@ impl GuardView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

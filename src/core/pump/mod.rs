@@ -310,6 +310,12 @@ impl Pump {
         self.state.name()
     }
 
+    /// Returns whether the agent may be upgraded after this event, which the pump has handled: its
+    /// guard does not hang, as far as that is known.
+    pub fn lets_next_instance(&self, event: &Event) -> bool {
+        self.context.guard.lets_next_instance(event)
+    }
+
     /// Returns whether this agent is ready: the service is known to be down here, or runs
     /// under the lock.
     pub fn is_ready(&self) -> bool {
