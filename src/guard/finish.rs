@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use rustix::process::Signal;
 
-use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
+use super::instance_dir::{GUARD_LOCK, Identity, InstanceDir};
 use super::process::GuardProcess;
 use super::protocol::Settings;
 use crate::core::{Ms, Timing};
@@ -40,7 +40,7 @@ pub fn finish(
     log: LogQueue,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
-    if dir.lock(AGENT_LOCK, LOCK_WITHIN)?.is_none() {
+    if dir.agent_lives(LOCK_WITHIN)? {
         log::info!("finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
@@ -73,7 +73,8 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
         if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
             return Ok(Some(lock));
         }
-        if let Some(guard) = dir.connect(&dir.file(GUARD_LOCK)?, timing.renewal()) {
+        // A guard that did not listen is killed, and lets go of the lock.
+        if let Ok(Some(guard)) = dir.connect(&dir.file(GUARD_LOCK)?, timing.renewal()) {
             break guard;
         }
         if sys::now() >= until {

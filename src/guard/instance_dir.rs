@@ -99,7 +99,11 @@ impl InstanceDir {
     /// When the directory cannot be made, or somebody else can write to it or to one above it. The
     /// text names the directory.
     pub fn open(base: &Path, identity: &Identity) -> io::Result<InstanceDir> {
-        InstanceDir::at(sys::absolute(base).join(AGENTS_DIR).join(identity.name()))
+        let path = sys::absolute(base).join(AGENTS_DIR).join(identity.name());
+        InstanceDir::at(path).map_err(|error| match sys::user_id() {
+            0 => error,
+            _ => io::Error::other(format!("{error}; correct or unset XDG_RUNTIME_DIR and TMPDIR")),
+        })
     }
 
     /// As [`InstanceDir::open`], by the path.
@@ -160,6 +164,17 @@ impl InstanceDir {
         Ok(Some(file))
     }
 
+    /// Returns whether the agent lives, which may let go of its lock within this time if it has
+    /// ended. An agent that executes its program anew has no lock for a moment.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made, or the file system has no locks.
+    pub(super) fn agent_lives(&self, within: Duration) -> io::Result<bool> {
+        let file = self.lock(AGENT_LOCK, within)?;
+        Ok(file.is_none_or(|file| owner_of(&file).is_some()))
+    }
+
     /// Returns whether a file is still the one that has the name.
     fn is_current(&self, name: &str, file: &File) -> io::Result<bool> {
         let path = self.path.join(name);
@@ -195,27 +210,35 @@ impl InstanceDir {
         socket::listen(&path).map_err(named(self.path.join(SOCKET).display()))
     }
 
-    /// Connects to the guard that has this lock, and opens its process; `None` when there is none.
+    /// Connects to the guard that has this lock, and opens its process; `None` when there is none,
+    /// or when the system does not tell. `renewal` is R of its agent.
+    ///
+    /// # Errors
     ///
     /// A guard may hang while somebody has removed its socket. So one that does not listen within
-    /// the time of an answer is killed, and then there is none. `renewal` is R of its agent.
-    pub(super) fn connect(&self, lock: &File, renewal: Duration) -> Option<RunningGuard> {
-        let (alarm, began) = (Alarm::new().ok()?, sys::now());
+    /// the time of an answer is killed. That has taken as long as its agent waits for an answer:
+    /// another guard is for the next attempt.
+    pub(super) fn connect(
+        &self,
+        lock: &File,
+        renewal: Duration,
+    ) -> io::Result<Option<RunningGuard>> {
+        let (alarm, began) = (Alarm::new()?, sys::now());
         let mut answer_within = None;
         loop {
-            let holder = raw::record_lock_holder(lock).ok()??;
+            let Ok(Some(holder)) = raw::record_lock_holder(lock) else { return Ok(None) };
             if let Some(guard) = self.connect_by_socket() {
-                return Some(guard);
+                return Ok(Some(guard));
             }
-            let process = open_guard(holder, lock)?;
+            let Some(process) = open_guard(holder, lock) else { return Ok(None) };
             let within = *answer_within.get_or_insert_with(|| self.answer_time(renewal));
             if sys::now() >= began.after(within) {
                 log::error!("the guard does not listen within {}, and is killed", Ms(within));
                 // The next guard waits for the lock.
                 let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
-                return None;
+                return Err(io::Error::other("the one before did not listen and was killed"));
             }
-            alarm.wait([], Some(sys::now().after(LOCK_EVERY))).ok()?;
+            alarm.wait([], Some(sys::now().after(LOCK_EVERY)))?;
         }
     }
 
@@ -278,7 +301,11 @@ impl HeldDir {
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or when
     /// somebody has removed its lock: the next guard could not read its notes.
-    pub fn connect(&self, renewal: Duration) -> Option<RunningGuard> {
+    ///
+    /// # Errors
+    ///
+    /// As those of [`InstanceDir::connect`].
+    pub fn connect(&self, renewal: Duration) -> io::Result<Option<RunningGuard>> {
         self.dir.connect(&self.guard_lock, renewal)
     }
 }
