@@ -36,7 +36,8 @@ pub(crate) fn inspect(
             let inspection = store.inspect(keys, deadline);
             let info = store.client.server().cloned();
             let fault = info.as_ref().filter(|_| has_several).and_then(ServerInfo::not_one_cluster);
-            let fault = fault.map(|why| Err(StoreErrorKind::Unsafe.error(why)));
+            let fault = fault
+                .map(|why| Err(StoreErrorKind::Unsafe.error(format!("server {server}: {why}"))));
             Inspected { server: server.clone(), info, inspection: fault.unwrap_or(inspection) }
         }
     }))

@@ -47,8 +47,6 @@ pub enum ClientEvent {
 pub struct Client {
     dialer: Dialer,
     options: Arc<ConnectOptions>,
-    /// More than one server was given.
-    has_several: bool,
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
@@ -59,13 +57,11 @@ pub struct Client {
 impl Client {
     /// Makes a client that is not connected yet.
     pub fn new(mut servers: Vec<Server>, options: ConnectOptions) -> Client {
-        let has_several = Server::are_several(&servers);
         shuffle(&mut servers);
         let (pool, options) = (Candidates::new(servers, options.interval), Arc::new(options));
         Client {
             dialer: Dialer::new(pool, Arc::clone(&options)),
             options,
-            has_several,
             link: None,
             reason: "no connection was made yet".to_owned(),
             warned: Vec::new(),
@@ -244,11 +240,6 @@ impl Client {
         let mut urls = link.info.connect_urls.clone();
         shuffle(&mut urls);
         self.dialer.pool.learn(&link.server, &urls);
-    }
-
-    /// Returns the fault of the connected server if it is in no cluster and others were given.
-    pub fn not_one_cluster(&self) -> Option<String> {
-        self.server().filter(|_| self.has_several).and_then(ServerInfo::not_one_cluster)
     }
 
     /// Returns whether there is another server or address than the one connected to.

@@ -30,12 +30,16 @@ pub struct ConnectOptions {
     /// The interval at which the owner of the client makes requests. It sets the times after
     /// which a silent server is asked with PING, and is left.
     pub interval: Duration,
+    /// A server with JetStream and no cluster is refused: several servers are named, and each
+    /// would have a bucket of its own.
+    pub in_one_cluster: bool,
 }
 
 impl ConnectOptions {
     /// Returns options without TLS and with the default prefix of reply subjects.
     pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
-        ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned(), name, interval }
+        let (tls, inbox) = (Tls::default(), INBOX.to_owned());
+        ConnectOptions { login, tls, inbox, name, interval, in_one_cluster: false }
     }
 
     pub(super) fn login_of<'a>(&'a self, server: &'a Server) -> &'a Login {

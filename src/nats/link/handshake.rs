@@ -91,13 +91,17 @@ impl Link {
         credentials: &Credentials,
         deadline: Instant,
     ) -> Result<(), StoreError> {
+        if let Some(why) = self.info.not_one_cluster().filter(|_| options.in_one_cluster) {
+            return Err(Kind::Unsafe.error(why));
+        }
         let ConnectOptions { tls, name, .. } = options;
         let inbox = encode::sub(&format!("{}*", self.inbox), INBOX_SID);
         let inbox = inbox.map_err(|text| Kind::Unreachable.error(text))?;
         let wanted = self.server.tls || tls.is_wanted();
         if self.stream.tls.is_none() && (wanted || self.info.tls_required) {
             if !self.info.tls_available {
-                return Err(Kind::Unsafe.error("it has no TLS, and is not talked to without"));
+                return Err(Kind::Unsafe
+                    .error("it has no TLS, and is not talked to without; write nats://"));
             }
             self.start_tls(tls, deadline)?;
         }

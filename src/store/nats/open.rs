@@ -47,9 +47,6 @@ impl NatsStore {
         let subjects: Vec<String> = keys.map(|key| self.subject_of(key)).collect();
         self.forget_lost_connection();
         self.client.connect(deadline)?;
-        if let Some(why) = self.client.not_one_cluster().filter(|_| self.settings.api == API) {
-            return Err(Kind::Unsafe.error(why));
-        }
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(first.subscribed)?;
         let found = match mode {

@@ -30,7 +30,8 @@ fn wrong_password() {
     else {
         panic!("not refused");
     };
-    assert!(text.ends_with(": the server says: Authorization Violation"), "{text}");
+    let hint = "Authorization Violation (correct the user or the password)";
+    assert!(text.ends_with(&format!(": the server says: {hint}")), "{text}");
     assert!(!text.contains("wrong"));
     fake.finish();
 }
@@ -70,6 +71,35 @@ fn servers_of_no_use() {
         assert!(error.to_string().ends_with(reason), "{error}");
         fake.finish();
     }
+}
+
+/// Agents stayed connected to such a server, which refused them, while the cluster was there.
+#[test]
+fn a_server_in_no_cluster_is_left_for_one_that_is_in_it() {
+    let with = |fields: &str| INFO.replace('}', &format!(",\"jetstream\":true{fields}}}"));
+    let alone = || {
+        let info = with("");
+        FakeServer::once(move |peer| peer.send(&format!("INFO {info}\r\n")))
+    };
+    let in_cluster = with(",\"cluster\":\"C\"");
+    let member = FakeServer::once(move |peer| drop(peer.accept_client_as(&in_cluster)));
+    let mut options = ConnectOptions::new(Login::None, "test".to_owned(), INTERVAL);
+    options.in_one_cluster = true;
+    let client_of = |servers: Vec<Server>| {
+        let mut client = Client::new(servers.clone(), options.clone());
+        client.dialer.pool = Candidates::new(servers, INTERVAL);
+        client
+    };
+    let stray = alone();
+    let mut client = client_of(vec![stray.server(), member.server()]);
+    client.connect(give_up()).expect("one of them lets it in");
+    assert_eq!(client.server().and_then(|server| server.cluster.as_deref()), Some("C"));
+    stray.finish();
+    member.finish();
+    let stray = alone();
+    let refused = client_of(vec![stray.server()]).connect(give_up()).expect_err("no other");
+    assert_eq!(refused.kind, StoreErrorKind::Unsafe, "{refused}");
+    stray.finish();
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn servers_that_are_not_one_cluster_are_told() {
 #[test]
 fn servers_of_two_domains_of_one_name_are_told_by_their_buckets() {
     let Some(binary) = nats_server() else { return };
-    let start = || Server::start(&binary, "jetstream { domain: here }\n");
+    let start = || Server::start(&binary, "jetstream { store_dir: \"FOLDER/js\", domain: here }\n");
     let (one, other) = (start(), start());
     let [one, other] = [&one, &other].map(|server| server.url("nats", "127.0.0.1"));
     let both = format!("{one},{other}");
@@ -112,8 +112,8 @@ fn servers_of_two_domains_of_one_name_are_told_by_their_buckets() {
     assert_eq!(status, Some(0), "{said}");
     for url in [&one, &other] {
         open(url, nobody()).expect("opened");
-        let (status, _, said) = check(&words);
-        assert_eq!(status, Some(78), "{said}");
+        let (status, shown, said) = check(&words);
+        assert_eq!(status, Some(78), "{said}{shown}");
         assert_says(said.trim_end(), &["are not of one cluster: bucket locks of one"]);
     }
 }
@@ -125,11 +125,13 @@ fn a_server_in_no_cluster_is_refused_beside_others() {
     let server = Server::start(&binary, "");
     let url = server.url("nats", "127.0.0.1");
     let list = format!("{url},127.0.0.1:{}", free_port());
-    let refused = open(&list, nobody()).expect_err("it is in no cluster");
-    assert_eq!(refused.kind, StoreErrorKind::Unsafe);
-    assert_says(&refused.text, &["it is in no cluster, and more servers are named"]);
+    let sandbox = Sandbox::new("stray");
+    let init = |urls: &str| sandbox.run(sandbox.putex().args(["init", "--nats", urls]));
+    let refused = init(&list);
+    assert_eq!(refused.status, Some(78));
+    assert_says(refused.said.trim_end(), &["it is in no cluster, and more servers are named"]);
     assert_eq!(streams(&server, "127.0.0.1"), "[]", "no bucket is made");
-    open(&format!("{url},{url}"), nobody()).expect("one server, twice");
+    assert_eq!(init(&format!("{url},{url}")).status, Some(0), "one server, twice");
 }
 
 #[test]
