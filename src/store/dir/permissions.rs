@@ -58,7 +58,16 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
         },
         opened => opened,
     };
-    let dir = opened.map_err(|error| refused("open", path, &error))?;
+    let dir = opened.map_err(|error| {
+        let StoreError { kind, text } = refused("open", path, &error);
+        // A person has to change that: a directory serves one user.
+        match error.kind() == io::ErrorKind::PermissionDenied {
+            true => StoreErrorKind::Unsafe.error(format!(
+                "{text}; run putex as the user of this directory, or write another --dir"
+            )),
+            false => kind.error(text),
+        }
+    })?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     // A user who can open the folder can keep its lock from everybody.
     sys::check_own(path, &at, 0o077).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
