@@ -7,7 +7,7 @@ use log::Level;
 
 use crate::core::write::{Outcome, PendingWrite};
 use crate::core::{Instant, Revision, StoreErrorKind};
-use crate::exit::{Ended, LockExit, Refusal};
+use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
@@ -54,8 +54,23 @@ impl Operation<'_> {
         self.destination.tell_waiting(level, self.level, &format!("{}: {text}", self.key));
     }
 
-    /// Tells why nothing has come of it, and returns that end.
-    pub(crate) fn refuse(&self, reasons: &[String]) -> Ended {
+    /// Tells why nothing was done, and returns that end.
+    ///
+    /// # Errors
+    ///
+    /// This user may not ask agents: the reasons are not known then.
+    pub(crate) fn refuse(&self, reasons: &[String]) -> Result<Ended, Refusal> {
+        match &self.reader.not_asked {
+            None => Ok(self.lacks(reasons)),
+            Some(why) => {
+                let text = format!("{}: {}", self.key, status::not_asked(why));
+                Err(Refusal::new(Exit::Credentials, text))
+            }
+        }
+    }
+
+    /// Tells what is lacking after something was done, and returns that end.
+    pub(crate) fn lacks(&self, reasons: &[String]) -> Ended {
         reasons.iter().for_each(|why| self.tell(Level::Warn, why));
         let not_asked = self.reader.not_asked.iter();
         not_asked.for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));

@@ -80,7 +80,7 @@ pub fn run(
     let mut operation = Operation { key, level: *level, bucket, reader, destination };
     let status = operation.read(is_answered)?;
     let Some(status) = &status else {
-        return Ok(operation.refuse(&[UNKNOWN_KEY.to_owned()]));
+        return operation.refuse(&[UNKNOWN_KEY.to_owned()]);
     };
     *locked(&progress) = Progress::Writing;
     let mut process = Process { request, operation, agents: Agents::default(), progress };
@@ -139,13 +139,13 @@ impl Process<'_> {
     fn pause(&mut self, status: &KeyStatus, own: &StoredPause) -> Result<Ended, Refusal> {
         let reasons = why_not(status);
         if !reasons.is_empty() || !self.may_ask() {
-            return Ok(self.operation.refuse(&reasons));
+            return self.operation.refuse(&reasons);
         }
         // The pause is written later: the store has its exact end.
         let until = SystemTime::now() + own.lasts;
         let (serial, replaced) = match self.write(own)? {
             Ok(written) => written,
-            Err(why) => return Ok(self.operation.refuse(&[why])),
+            Err(why) => return self.operation.refuse(&[why]),
         };
         let lacking = self.wait_for(|status, agents| match serial_of(status) {
             Some(stands) if stands == serial => {
@@ -168,7 +168,7 @@ impl Process<'_> {
             return Ok((format!("until={until} agents={count}\n"), 0));
         }
         if let Some(StoredPause { by, .. }) = replaced {
-            let ended = self.operation.refuse(&lacking);
+            let ended = self.operation.lacks(&lacking);
             let why = format!("it is in the place of the pause of {by}, who may rely on it");
             // Also with -q: something remains.
             let text = format!("not withdrawn: {why}; putex resume {} ends it", self.request.key);
@@ -176,7 +176,7 @@ impl Process<'_> {
             return Ok(ended);
         }
         let last = self.withdraw(own)?.to_owned();
-        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
+        Ok(self.operation.lacks(&[lacking, vec![last]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
@@ -201,7 +201,7 @@ impl Process<'_> {
             return Ok((format!("agents={}\n", self.agents.all().count()), 0));
         }
         let last = "the pause is ended; who has not acknowledged that goes on later".to_owned();
-        Ok(self.operation.refuse(&[lacking, vec![last]].concat()))
+        Ok(self.operation.lacks(&[lacking, vec![last]].concat()))
     }
 
     /// Returns whether this user may ask agents: what they do is not known otherwise.

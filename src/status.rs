@@ -278,7 +278,9 @@ pub(crate) fn note_lost_pauses(keys: &mut [KeyStatus], bucket: &mut dyn Bucket) 
 
 /// Says that this user may not ask agents.
 pub(crate) fn not_asked(why: &str) -> String {
-    format!("the agents cannot be asked what they do: {why}")
+    format!(
+        "the agents cannot be asked what they do: {why}; see Rights in NATS in putex help theory"
+    )
 }
 
 pub(crate) fn of_agents<'a>(all: &'a [KeyStatus], key: &str) -> Option<&'a KeyStatus> {

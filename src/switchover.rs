@@ -84,7 +84,7 @@ pub fn run(
             return Ok((String::new(), 0));
         }
         Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
-            return Ok(process.operation.refuse(&reasons));
+            return process.operation.refuse(&reasons);
         }
     };
     process.carry_out(&chosen)
@@ -131,7 +131,7 @@ impl Process<'_> {
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
         match self.write(&own)? {
             Ok(at) => self.written = Some(at),
-            Err(other) => return Ok(self.operation.refuse(&[other])),
+            Err(other) => return self.operation.refuse(&[other]),
         }
         // The request was written earlier: nobody begins to follow it after this instant.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
@@ -156,7 +156,7 @@ impl Process<'_> {
                     Ok(status) => where_it_runs(&status.map_or_else(Vec::new, |it| it.agents)),
                     Err(error) => format!("where it runs is not known: {}", error.text),
                 };
-                Ok(self.operation.refuse(&[why, place]))
+                Ok(self.operation.lacks(&[why, place]))
             }
         }
     }

@@ -74,6 +74,9 @@ pub(super) fn choose(
         HolderState::Overdue if status.paused.is_some() => {
             Some("does not renew its lock: others take it over when the pause is over")
         }
+        HolderState::Overdue if agents.is_empty() => {
+            Some("does not renew its lock, and no agent answers that takes it over: start one")
+        }
         HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
         // A ticket of a lock waits, and no agent.
         HolderState::Unreadable | HolderState::Waiting => Some("has a record that cannot be read"),
@@ -158,7 +161,8 @@ fn candidate<'a>(
         };
         reasons.insert(0, format!("{to}: {why}; {from} has the lock; {known}"));
     } else if others.is_empty() {
-        reasons.push("no other agent has answered".to_owned());
+        let start = "start one on another host";
+        reasons.push(format!("{from} has the lock, and no other agent has answered: {start}"));
     }
     Err(Unchosen::Lacking(reasons))
 }
