@@ -191,10 +191,10 @@ impl Speaker<'_> {
                     Task::Break(holder) => holder,
                     Task::Grab { .. } | Task::Release => &self.request.who,
                 };
-                let other = other.map_or(String::new(), |other| format!("; {other}"));
+                let other = other.map_or(String::new(), |it| format!("; {it}, see putex status"));
                 // The store keeps nothing of a ticket that is gone.
                 let why = "it had run out, was ended before, or was never had";
-                self.warn(&format!("{who} has no ticket: {why}{other}"));
+                self.warn(&format!("{who} has no ticket of putex grab: {why}{other}"));
                 Ok((String::new(), lost))
             }
             Released::Broken(broken) if broken.is_empty() => {
@@ -205,7 +205,7 @@ impl Speaker<'_> {
                 Ok((broken.iter().map(|broken| self.broke(broken)).collect(), 0))
             }
             Released::NotHeldBy(who) => {
-                self.warn(&format!("not broken: {who}"));
+                self.warn(&format!("not broken: {who}; write --holder with the holder's name"));
                 Ok((String::new(), LockExit::NotHad as u8))
             }
             Released::Refused(error) => Err(error.into()),

@@ -45,7 +45,11 @@ pub fn run(
         while mark_it()? == WriteEnd::Replaced {}
     }
     let mut lines = info.remarks;
-    lines.push(format!("bucket {name}: ready; no lock or lease waits for an older bucket"));
-    lines.extend(info.retires.err());
+    match info.retires {
+        Ok(()) => {
+            lines.push(format!("bucket {name}: ready; no lock or lease waits for an older one"))
+        }
+        Err(why) => lines.extend([format!("bucket {name}: ready for agents, not for locks"), why]),
+    }
     Ok(lines.join("\n") + "\n")
 }

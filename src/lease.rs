@@ -225,7 +225,7 @@ impl Process<'_> {
                 (format!("not extended: {} does not have it: {others}", sanitize_field(who)), lost)
             }
             LeaseEnd::TooEarly(view) => {
-                (format!("not expired: {}; see -w", describe(&view, now)), not_had)
+                (format!("not expired: {}; write a longer -w", describe(&view, now)), not_had)
             }
             LeaseEnd::Absent => {
                 self.speaker.tell(Level::Info, &format!("{name}: nobody has it"));

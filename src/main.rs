@@ -89,7 +89,9 @@ fn print(text: &str) -> Result<Exit, Refusal> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that has closed the pipe needs no more of it.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Refusal::system("cannot print: ")(error))
+            // The text tells of an effect, which lasts.
+            let first = text.lines().next().unwrap_or_default();
+            Err(Refusal::new(Exit::System, format!("cannot print: {error}: {first}")))
         }
         Ok(()) | Err(_) => Ok(Exit::Success),
     }

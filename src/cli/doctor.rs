@@ -59,6 +59,9 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let timing = resolve::timing(settings, &mut faults);
     let known = |name: &str| {
         let why = || {
+            if name.is_empty() {
+                return "write names with commas between them, without blanks".to_owned();
+            }
             let nearest = nearest(name, FINDINGS.map(str::to_owned));
             format!("{name}: no finding has this name{nearest}; see putex help doctor")
         };

@@ -18,9 +18,10 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         let why = "a lock has one name; a command is run by putex lock NAME COMMAND";
         return Err(unexpected(more, why));
     }
-    let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
-    let who = line.who(Name::As)?;
+    // First the options: one that takes a value may have taken the name.
     let task = if line.of == Subcommand::Release { release(line)? } else { grab(line)? };
+    let who = line.who(Name::As)?;
+    let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
     Ok(Request { name, who, task, level: line.level() })
 }
 

@@ -40,8 +40,9 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [] => Ok(overview()),
         [name] if name.eq_ignore_ascii_case(Subcommand::Help.name()) => Ok(overview()),
         [name] => topics::text_of(name),
-        [_, more, ..] => {
-            Err(unexpected(more, &format!("one topic at a time; write putex help {more}")))
+        [first, more, ..] => {
+            let topic = if topics::text_of(first).is_ok() { first } else { more };
+            Err(unexpected(more, &format!("one topic at a time; write putex help {topic}")))
         }
     }
 }

@@ -1,25 +1,32 @@
 //! The words and options that users of like programs write, and the refusals that name what to
 //! write instead.
 
+use std::ffi::OsStr;
+
 use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
 use crate::exit::{Exit, Refusal};
 
 /// First words that are no commands, and what is meant: the commands of like programs and of
 /// service managers, and the actions of `putex lease`.
-const COMMANDS: [(&str, &str); 42] = [
+const COMMANDS: [(&str, &str); 51] = [
     ("acquire", "putex grab"),
+    ("break", "putex release --force --holder WHO NAME"),
     ("campaign", LEASE),
     ("claim", "putex lease claim"),
     ("create", "putex init"),
+    ("disable", "systemctl disable putex@KEY"),
     ("drain", SWITCHOVER),
     ("elect", LEASE),
+    ("enable", "systemctl enable --now putex@KEY"),
     ("exec", "putex lock"),
     ("expire", "putex lease expire"),
     ("extend", "putex lease extend"),
     ("failback", SWITCHOVER),
     ("failover", SWITCHOVER),
     ("flock", "putex lock"),
+    ("freeze", "putex pause"),
+    ("get", "nats kv get"),
     ("handover", SWITCHOVER),
     ("health", DOCTOR),
     ("holder", STATUS),
@@ -28,6 +35,7 @@ const COMMANDS: [(&str, &str); 42] = [
     ("logs", "journalctl -u putex@KEY"),
     ("ls", STATUS),
     ("maintenance", "putex pause"),
+    ("migrate", SWITCHOVER),
     ("move", SWITCHOVER),
     ("ping", DOCTOR),
     ("promote", SWITCHOVER),
@@ -43,10 +51,13 @@ const COMMANDS: [(&str, &str); 42] = [
     ("start", "putex agent"),
     ("stepdown", SWITCHOVER),
     ("stop", "systemctl stop putex@KEY"),
+    ("suspend", "putex pause"),
+    ("takeover", SWITCHOVER),
     ("test", "putex check --connect, or putex doctor"),
     ("unlock", "putex release"),
     ("unpause", "putex resume"),
     ("upgrade", RELOAD),
+    ("validate", "putex check"),
     ("version", "putex --version"),
     ("watch", WATCH),
     ("who", STATUS),
@@ -61,21 +72,40 @@ const SWITCHOVER: &str = "putex switchover";
 /// A status that is shown again and again.
 const WATCH: &str = "watch putex status";
 
-/// Options of like programs, and what is written instead, by each command that takes it.
-const OPTIONS: [(&str, &str); 14] = [
+/// Options of like programs and of other commands, and what is written instead, by each command
+/// that takes it.
+const OPTIONS: [(&str, &str); 32] = [
+    ("--as", "--token TOKEN"),
+    ("--cacert", "--tlsca FILE"),
+    ("--cert", "--tlscert FILE"),
     ("--check", "--healthcheck COMMAND"),
     ("--duration", "--for TIME"),
     ("--endpoints", "--nats URL,URL"),
+    ("--file", "--config FILE"),
+    ("--for", "--hold TIME to hold the lock for so long, or -w SECONDS to wait for it"),
     ("--format", "--json"),
+    ("--hold", "--for TIME"),
+    ("--holder", "--as WHO"),
+    ("--hostname", "--token TOKEN"),
+    ("--http-addr", "--nats URL"),
+    ("--id", "--token TOKEN"),
     ("--interval", "-r TIME"),
     ("--lease", "--for TIME"),
+    ("--log", "--syslog"),
     ("--name", "--key KEY"),
+    ("--nopreempt", "--failback never"),
     ("--output", "--json"),
     ("--server", "--nats URL"),
     ("--servers", "--nats URL,URL"),
+    ("--target", "--to WHO"),
+    ("--tls", "--nats tls://HOST:PORT"),
+    ("--token", "--as WHO"),
     ("--ttl", "--for TIME"),
     ("--ttl", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
+    ("--url", "--nats URL"),
+    ("-c", "--config FILE"),
     ("-o", "--json"),
+    ("-s", "--nats URL"),
     ("-t", "--for TIME"),
 ];
 
@@ -99,6 +129,14 @@ pub(super) fn no_command(word: &str) -> Refusal {
     Refusal::new(Exit::Usage, format!("{word}: no such command{instead}; see putex help"))
 }
 
+/// Returns the refusal of a long option with one hyphen, as other programs take it: its letters
+/// would be options of their own, `-h` among them.
+pub(super) fn one_hyphen(word: &OsStr) -> Option<Refusal> {
+    let name = word.to_str()?.strip_prefix('-')?.split('=').next()?;
+    let is_long = FLAGS.iter().any(|flag| flag.long == name);
+    is_long.then(|| usage(format!("-{name}: a long option has two hyphens; write --{name}")))
+}
+
 /// Returns the refusal of an option that a command does not take; `None`: no command is named.
 pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
     let of = subcommand.unwrap_or(Subcommand::Agent);
@@ -119,14 +157,31 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
                 | Subcommand::Switchover
                 | Subcommand::Pause
                 | Subcommand::Resume,
-                "--key",
+                "--key" | "--name",
             ) => format!(
                 "not an option of putex {command}; write the key without it, as the argument"
             ),
+            (
+                Subcommand::Lock
+                | Subcommand::Grab
+                | Subcommand::Release
+                | Subcommand::Lease
+                | Subcommand::Put,
+                "--key" | "--name",
+            ) => format!(
+                "not an option of putex {command}; write the name without it, as the argument"
+            ),
+            (Subcommand::Lock | Subcommand::Put, digit) if is_digit(digit) => {
+                "no such option; write -- before a word that begins with -".to_owned()
+            }
             _ => why_no_option(written, of),
         };
         usage(format!("{written}: {why}"))
     })
+}
+
+fn is_digit(written: &str) -> bool {
+    written.chars().nth(1).is_some_and(|letter| letter.is_ascii_digit())
 }
 
 /// Returns why a command does not take an option that has no answer of its own.
@@ -135,10 +190,13 @@ fn why_no_option(written: &str, of: Subcommand) -> String {
         instead.split(' ').next().is_some_and(|option| Flag::find(option, of).is_some())
     };
     let mut instead = OPTIONS.iter().filter(|(wrong, _)| *wrong == written);
+    let mut flags = FLAGS.iter().filter(|flag| flag.is_written(written)).peekable();
     if let Some((_, instead)) = instead.find(|(_, instead)| is_taken(instead)) {
-        return format!("no such option; write {instead}");
+        return match flags.peek() {
+            Some(_) => format!("not an option of putex {}; write {instead}", of.name()),
+            None => format!("no such option; write {instead}"),
+        };
     }
-    let flags = FLAGS.iter().filter(|flag| flag.is_written(written));
     let takers = flags.flat_map(|flag| flag.subcommands).map(|taker| taker.name());
     let mut takers = takers.collect::<Vec<_>>();
     let others = if takers.len() > TAKERS_SHOWN_MAX { " and others" } else { "" };

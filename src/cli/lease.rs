@@ -39,18 +39,26 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
             (&**action, Some(name))
         }
         [action, _, more, ..] if ACTIONS.contains(&&**action) => {
-            let with_time = if matches!(&**action, "claim" | "extend") { " --for 60s" } else { "" };
-            return Err(unexpected(more, &format!("write putex lease {action}{with_time} NAME")));
+            return Err(unexpected(more, &format!("write {}", usual(action))));
         }
         [wrong, ..] => return Err(usage(format!("lease {wrong}: {}", instead_of(wrong)))),
     };
     if name.is_none() && action != "list" {
-        return Err(usage(format!("NAME is missing; write putex lease {action} NAME")));
+        // An option that takes a value may have taken the name.
+        line.settings.parse(Name::LeaseFor, seconds)?;
+        line.settings.parse(Name::ExpireWait, seconds)?;
+        return Err(usage(format!("NAME is missing; write {}", usual(action))));
     }
     let who = line.who(Name::LeaseAs)?;
     let drift_ppm = drift(&line.settings)?;
     let task = task(line, action, name, &who)?;
     Ok(Request { task, who, drift_ppm, level: line.level() })
+}
+
+/// Returns a line with this action.
+fn usual(action: &str) -> String {
+    let with_time = if matches!(action, "claim" | "extend") { " --for 60s" } else { "" };
+    format!("putex lease {action}{with_time} NAME")
 }
 
 /// Says what is meant by a word that is none of [`ACTIONS`].
@@ -111,7 +119,7 @@ fn task(
     }
     let (Some(name), false) = (name.clone(), action == "list") else { return Ok(Task::List(name)) };
     let holder = who.to_owned();
-    let at_least = || at_least(settings, &format!("putex lease {action} NAME --for 60s"));
+    let at_least = || at_least(settings, &usual(action));
     let task = match action {
         "claim" => LeaseTask::Claim { holder, at_least: at_least()? },
         "extend" => LeaseTask::Extend { holder, at_least: at_least()? },

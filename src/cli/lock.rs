@@ -106,6 +106,9 @@ fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
     }
     let is_string =
         Flag::find(&option, Subcommand::Lock).is_some_and(|flag| flag.name == Name::CommandString);
+    if option.strip_prefix("-c").is_some_and(|attached| !attached.is_empty()) {
+        return Err(usage(format!("{option}: write -c and the command as two words")));
+    }
     if !is_string {
         return Err(usage(format!(
             "{option}: options come before the name; write -- before a command that begins with -"
@@ -129,6 +132,10 @@ fn mode(line: &Line<'_>) -> Result<Mode, Refusal> {
         None => Ok(mode_of(line)),
         Some(_) if line.is_on(Name::Shared) => {
             let why = "cannot be with -s; a lock with slots is held by so many at once";
+            Err(line.settings.usage(Name::Slots, why))
+        }
+        Some(_) if line.is_on(Name::Exclusive) => {
+            let why = "cannot be with -x; a lock with slots is held by so many at once";
             Err(line.settings.usage(Name::Slots, why))
         }
         Some(count) => Ok(Mode::Slots(count)),

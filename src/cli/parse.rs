@@ -1,11 +1,11 @@
 //! Reads the words of a command line, gathers the settings of all origins, and returns
 //! the invocation or the first refusal.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use lexopt::{Arg, Parser};
 
-use super::instead::{instead_of, no_command, no_option};
+use super::instead::{instead_of, no_command, no_option, one_hyphen};
 use super::line::{Line, add_origins};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
@@ -29,8 +29,8 @@ pub fn parse(
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let (mut subcommand, mut rest) = (None, Vec::new());
-    let (mut is_first, mut stray) = (true, Stray::default());
-    while let Some(arg) = parser.next()? {
+    let (mut is_first, mut are_words, mut stray) = (true, false, Stray::default());
+    while let Some(arg) = next(&mut parser, &mut are_words)? {
         let was_first = std::mem::take(&mut is_first);
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
@@ -73,11 +73,7 @@ pub fn parse(
             "" => "yes".to_owned(),
             _ => value(&mut parser, flag, &written, of)?,
         };
-        // Of two values, one would be dropped, and the user meant both.
-        if !flag.value.is_empty() && settings.get(flag.name).is_some() {
-            let once = flag.with_value(&written);
-            return Err(usage(format!("{written}: is given twice; write it once: {once}")));
-        }
+        refuse_twice(flag, &written, &settings)?;
         stray.note_option(flag, &written, &text);
         settings.set(flag.name, typed(text, "option", written));
     }
@@ -89,6 +85,27 @@ pub fn parse(
         return Err(stray.refusal().unwrap_or_else(unexpected));
     }
     invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
+}
+
+/// Returns the next option or word. `are_words`: behind `--`, no word is an option.
+fn next<'a>(parser: &'a mut Parser, are_words: &mut bool) -> Result<Option<Arg<'a>>, Refusal> {
+    let word = parser.try_raw_args().and_then(|words| words.peek().map(OsStr::to_owned));
+    *are_words |= word.as_deref() == Some(OsStr::new("--"));
+    let refusal = word.as_deref().filter(|_| !*are_words).and_then(one_hyphen);
+    refusal.map_or_else(|| Ok(parser.next()?), Err)
+}
+
+/// Refuses a value for a flag that has one: of two, one would be dropped, and the user meant both.
+fn refuse_twice(flag: &Flag, written: &str, settings: &Settings) -> Result<(), Refusal> {
+    let Some(first) = settings.get(flag.name).filter(|_| !flag.value.is_empty()) else {
+        return Ok(());
+    };
+    let first_as = match first.written == written {
+        true => String::new(),
+        false => format!(", first as {}", first.written),
+    };
+    let once = flag.with_value(written);
+    Err(usage(format!("{written}: is given twice{first_as}; write it once: {once}")))
 }
 
 /// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.
@@ -160,8 +177,11 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
 
 fn no_argument(of: Subcommand, words: &[String], settings: &Settings) -> Refusal {
     let is_key = |word: &str| settings.get(Name::Key).is_none() && valid_agents_key(word).is_ok();
+    let is_file = |word: &str| word.ends_with(".conf");
     let write = match words {
         _ if of == Subcommand::Timing => "write options alone",
+        [word] if word == "help" => &format!("write putex {} --help", of.name()),
+        [word] if is_file(word) => &format!("write --config {word}"),
         [word] if is_key(word) => &format!("write --key {word}"),
         _ => "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
     };

@@ -19,9 +19,10 @@ const REASON_BYTES_MAX: usize = 200;
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let resumes = line.of == Subcommand::Resume;
     let usual = if resumes { "putex resume KEY" } else { "putex pause --for TIME KEY" };
-    let key = line.agents_key(usual)?;
-    let action = if resumes { Action::Resume } else { pause(line)? };
+    // First the options: one that takes a value may have taken the key.
     let wait = line.settings.value(Name::PauseWait, "", wait)?;
+    let action = if resumes { Action::Resume } else { pause(line)? };
+    let key = line.agents_key(usual)?;
     Ok(Request { key, action, wait, by: line.requester(), level: line.level() })
 }
 

@@ -22,8 +22,8 @@ use crate::sys;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
 /// instead, a forgotten variable would make every host active.
-const NO_LOCATION: &str = "is missing; write --nats URL, or nats = URL in putex.conf(5), or \
-                           --dir DIR for a lock that covers this host only";
+const NO_LOCATION: &str = "is missing; write --nats URL, set NATS_URL, or write nats = URL in \
+                           putex.conf(5), or --dir DIR for a lock that covers this host only";
 
 /// The values of settings, and their faults.
 #[derive(Debug, Default)]
@@ -162,7 +162,9 @@ pub(super) fn location(settings: &Settings, faults: &mut Faults) -> Option<Locat
         // The one that cannot be read may name servers.
         None if context.is_some() && !faults.0.is_empty() => return None,
         None if context.is_some() => {
-            settings.usage(Name::Context, "it names no server; see --nats")
+            let context = settings.text(Name::Context).unwrap_or_default();
+            let why = format!("{context}: its url is missing or blank; write it there, or --nats");
+            settings.refusal(Name::Context, Exit::Unsafe, &why)
         }
         None => settings.refusal(Name::Nats, Exit::Unsafe, NO_LOCATION),
     };

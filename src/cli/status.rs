@@ -36,16 +36,18 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
         [] => return Ok(Form::Table),
         _ => return Ok(Form::Json),
     };
-    if line.words.len() != 1 {
-        return Err(settings.usage(form, "write one KEY with it"));
-    }
+    let one_key = || match line.words.len() {
+        1 => Ok(()),
+        _ => Err(settings.usage(form, "write one KEY with it")),
+    };
     if form == Name::Print {
         let field = |text: &str| {
             let names = FIELDS.map(|(name, _)| name.to_owned());
             let why = || format!("write holder, host or term{}", nearest(text, names));
             FIELDS.into_iter().find(|(name, _)| *name == text).ok_or_else(why)
         };
-        return settings.value(form, "", field).map(Form::Print);
+        let field = settings.value(form, "", field)?;
+        return one_key().map(|()| Form::Print(field));
     }
     let question = match settings.text(form).unwrap_or_default() {
         "held" => Question::Held,
@@ -61,7 +63,7 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
             }
         },
     };
-    Ok(Form::Exit(question))
+    one_key().map(|()| Form::Exit(question))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
             format!("write --to {other} {one}, or --to {one} {other}: KEY is the last word");
         return Err(unexpected(other, &write));
     }
+    // First the options: one that takes a value may have taken the key.
+    let wait = settings.value(Name::SwitchoverWait, "", wait)?;
     let key = line.agents_key("putex switchover [--to WHO] KEY")?;
     let [from, to] = [Name::From, Name::To].map(|name| settings.parse(name, valid_token));
     let (from, to) = (from?, to?);
@@ -23,7 +25,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         let why = format!("{to}: is also --from; write another agent");
         return Err(settings.usage(Name::To, &why));
     }
-    let wait = settings.value(Name::SwitchoverWait, "", wait)?;
     Ok(Request { key, from, to, wait, by: line.requester(), level: line.level() })
 }
 

@@ -311,16 +311,17 @@ pub(super) fn nearest(wrong: &str, known: impl IntoIterator<Item = String>) -> S
     let wrong = &*wrong.to_lowercase();
     let like = |known: String| (strsim::osa_distance(wrong, &known), known);
     let known: Vec<_> = known.into_iter().map(like).collect();
+    let letters = |word: &str| word.trim_start_matches('-').len();
     let nearest = known.iter().min().filter(|(differences, nearest)| {
-        *differences <= DIFFERENCES_MAX && *differences < nearest.len() / 2
+        *differences <= DIFFERENCES_MAX && *differences * 3 < letters(nearest)
     });
     let begins =
-        |(_, known): &&(usize, String)| wrong.len() >= BEGINNING_MIN && known.starts_with(wrong);
+        |(_, known): &&(usize, String)| letters(wrong) >= BEGINNING_MIN && known.starts_with(wrong);
     let nearest = nearest.or_else(|| known.iter().find(begins));
     nearest.map_or(String::new(), |(_, nearest)| format!("; the nearest is {nearest}"))
 }
 
-/// So many letters of a word are enough to know it by its beginning; two may be dashes.
+/// So many letters of a word are enough to know it by its beginning.
 const BEGINNING_MIN: usize = 4;
 
 /// So many letters of a mistyped word are wrong at most.

@@ -181,8 +181,8 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
 fn an_agent_without_a_location_is_refused() {
     for command in ["agent", "finish"] {
         let line = format!("{command} --key web --start up --stop down");
-        let says = "--nats: is missing; write --nats URL, or nats = URL in putex.conf(5), or \
-                    --dir DIR for a lock that covers this host only";
+        let says = "--nats: is missing; write --nats URL, set NATS_URL, or write nats = URL in \
+                    putex.conf(5), or --dir DIR for a lock that covers this host only";
         assert_eq!(refused(&line), (says.to_owned(), 78));
     }
 }
@@ -301,7 +301,10 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
             "--token: is empty; write --token",
         ),
         ("--nats h --nats i", "--nats: is given twice; write it once: --nats URL[,URL]"),
-        ("timing -r 1s --renewal 1s", "--renewal: is given twice; write it once: --renewal TIME"),
+        (
+            "timing -r 1s --renewal 1s",
+            "--renewal: is given twice, first as -r; write it once: --renewal TIME",
+        ),
         ("lock --nats n1 -w 5 -w 3 db true", "-w: is given twice; write it once: -w SECONDS"),
         (
             "--nats h:x",

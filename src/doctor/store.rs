@@ -67,7 +67,7 @@ pub(super) fn reachable(servers: usize, unreachable: &[String]) -> Finding {
         _ => Finding::bad(
             "reachable",
             Level::Warning,
-            format!("{} of {servers} do not: {}", unreachable.len(), unreachable.join("; ")),
+            format!("{} of {servers} do not answer: {}", unreachable.len(), unreachable.join("; ")),
             "start them, or look whether this host reaches them",
         ),
     }

@@ -64,7 +64,11 @@ impl Report {
             }
         };
         let refusal = |error: io::Error| {
-            let text = format!("--report: {path}: {error}; write the path of a file, or /dev/fd/3");
+            let write = match descriptor(path) {
+                Some(number) => format!("open it, as by {number}>FILE behind the command"),
+                None => "write the path of a file, or /dev/fd/3".to_owned(),
+            };
+            let text = format!("--report: {path}: {error}; {write}");
             Refusal::new(Exit::Usage, text)
         };
         let file = opened.map_err(refusal)?.into();

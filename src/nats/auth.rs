@@ -168,7 +168,13 @@ impl Credentials {
         }
         let user = self.key.as_ref().map_or("", |key| &key.public);
         match self.fields.first() {
-            None => " (nothing was given to log in with)".to_owned(),
+            None => " (nothing was given to log in with; write --user and --password-file, or \
+                     --creds)"
+                .to_owned(),
+            Some(("auth_token", _)) => {
+                " (a token was given; a user of a URL is written user:password@)".to_owned()
+            }
+            Some(("user", _)) => " (correct the user or the password)".to_owned(),
             Some(("nkey", _)) => format!(" (nkey {user})"),
             Some(("jwt", _)) => {
                 format!(

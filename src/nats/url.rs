@@ -94,7 +94,12 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         return Err("it is empty; leave the comma off");
     }
     if entry.contains(|letter: char| letter.is_whitespace() || ";\"'".contains(letter)) {
-        return Err("a blank, a ; or a quote is in it; there is a comma between two servers");
+        return Err(
+            "a blank, a ; or a quote is in it; write no quotes, and a comma between servers",
+        );
+    }
+    if entry.starts_with("nats:/") && !entry.starts_with("nats://") {
+        return Err("a slash is missing; write nats://HOST:4222");
     }
     let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
     let tls = scheme.eq_ignore_ascii_case("tls");
@@ -148,7 +153,12 @@ fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
         return Ok((address.to_string(), port));
     }
     let (host, port) = match location.split_once(':') {
-        Some((_, port)) if port.contains(':') => return Err("an IPv6 address needs brackets"),
+        Some((_, port)) if port.contains(':') => {
+            return Err("an IPv6 address needs brackets; write [ADDRESS]:4222");
+        }
+        Some((_, port)) if port.contains(['/', '?', '#']) => {
+            return Err("something follows the port; write nats://HOST:4222");
+        }
         Some((host, port)) => (host, parse_port(port)?),
         None => (location, PORT_DEFAULT),
     };
@@ -230,7 +240,18 @@ mod tests {
                 "'h' is not a server address: the port is not a number from 1 to 65535; write \
                  nats://HOST:4222",
             ),
-            ("::1", "'' is not a server address: an IPv6 address needs brackets"),
+            (
+                "::1",
+                "'' is not a server address: an IPv6 address needs brackets; write [ADDRESS]:4222",
+            ),
+            (
+                "nats:/h",
+                "'nats' is not a server address: a slash is missing; write nats://HOST:4222",
+            ),
+            (
+                "h:4222/path",
+                "'h' is not a server address: something follows the port; write nats://HOST:4222",
+            ),
             (
                 "nats://",
                 "'nats://' is not a server address: a host name has letters, digits, dots and \
@@ -243,8 +264,8 @@ mod tests {
             ),
             (
                 "h;i",
-                "'h;i' is not a server address: a blank, a ; or a quote is in it; there is a comma \
-                 between two servers",
+                "'h;i' is not a server address: a blank, a ; or a quote is in it; write no quotes, \
+                 and a comma between servers",
             ),
         ] {
             assert_eq!(refusal(text), message);

@@ -168,7 +168,8 @@ impl NatsStore {
             RequestError::Unanswered(_) => Kind::Unreachable.error(text),
             RequestError::NoResponders => Kind::Unreachable.error(match self.client.server() {
                 Some(server) if !server.jetstream => format!(
-                    "server {}: JetStream is not enabled there, and no other server answers for it",
+                    "server {}: JetStream is not enabled there, and no other server answers; \
+                     add jetstream {{}} to its configuration",
                     server.address
                 ),
                 _ => format!(

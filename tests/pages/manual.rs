@@ -179,7 +179,7 @@ fn an_unknown_topic_is_refused_in_a_line() {
         (&["help", ""][..], "putex: '': no such topic; see putex help\n"),
         (
             &["help", "agent", "theory"][..],
-            "putex: theory: unexpected argument; one topic at a time; write putex help theory\n",
+            "putex: theory: unexpected argument; one topic at a time; write putex help agent\n",
         ),
         (
             &["help", "--key", "k"][..],

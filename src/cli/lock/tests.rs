@@ -101,12 +101,13 @@ fn a_lock_is_held_on_and_reported_if_that_is_asked_for() {
 #[test]
 fn slots_are_a_number_of_holders_of_one_name() {
     assert_eq!(lock("-j 4 db true").mode, Mode::Slots(4));
-    assert_eq!(lock("--slots=1000 -x db true").mode, Mode::Slots(1000));
+    assert_eq!(lock("--slots=1000 db true").mode, Mode::Slots(1000));
     for (words, says) in [
         ("-j 0 db true", "-j: 0: write 1 to 1000"),
         ("-j 1001 db true", "-j: 1001: write 1 to 1000"),
         ("-j x db true", "-j: x: write 1 to 1000"),
         ("-j 4 -s db true", "-j: cannot be with -s; "),
+        ("-j 4 -x db true", "-j: cannot be with -x; "),
     ] {
         assert_usage(words, says);
     }
@@ -313,7 +314,7 @@ fn a_letter_means_what_the_command_says() {
         let says = format!("{option}: not an option of putex lock");
         assert_usage(&format!("{option} x db true"), &says);
     }
-    for option in ["-n", "-s", "-E", "--timeout", "--wait"] {
+    for option in ["-n", "-E", "--timeout", "--wait"] {
         let says = format!("{option}: not an option of putex agent, but of lock");
         let (text, status) = refused(option);
         assert!(text.starts_with(&says), "{text}");
@@ -347,8 +348,8 @@ fn times_that_break_the_promise_are_refused() {
 
 #[test]
 fn a_store_has_to_be_named() {
-    let says = "--nats: is missing; write --nats URL, or nats = URL in putex.conf(5), or --dir \
-                DIR for a lock that covers this host only";
+    let says = "--nats: is missing; write --nats URL, set NATS_URL, or write nats = URL in \
+                putex.conf(5), or --dir DIR for a lock that covers this host only";
     assert_eq!(refused("lock db true"), (says.to_owned(), 78));
     let (_, status) = refused("lock --dir d db true");
     assert_eq!(status, 64);

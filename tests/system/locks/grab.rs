@@ -162,7 +162,7 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         // The store does not know whether there was a ticket before.
         let never = run(site, &["release", "--as", "b", "x"]);
         assert_eq!(never.status, Some(100), "{never:?}");
-        let says = "was ended before, or was never had; a has a ticket for x\n";
+        let says = "was never had; a has a ticket for x, see putex status\n";
         assert!(never.said.ends_with(says), "{}", never.said);
         assert!(grab(site, "a", &["-n", "x"]).is_had(), "it is kept");
         assert_eq!(release(site, "a", "x"), 0);

@@ -84,7 +84,10 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     let text = refusal(&url, user("u", old));
     assert_says(&text, &["77 ", "the server says: Authorization Violation"]);
     let text = refusal(&url, nobody());
-    assert_says(&text, &["77 ", "Authorization Violation (nothing was given to log in with)"]);
+    assert_says(
+        &text,
+        &["77 ", "Authorization Violation (nothing was given to log in with; write --user"],
+    );
     let blank = Secret::Given(String::new());
     let text = refusal(&url, by(Login::User { name: "u".to_owned(), password: blank }));
     assert_says(&text, &["77 ", "Violation (no password was given; write --password-file FILE)"]);
