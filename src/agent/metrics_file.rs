@@ -92,7 +92,7 @@ impl MetricsFile {
         if line.is_empty() || line == self.first_line.as_bytes() {
             return Ok(());
         }
-        Err(io::Error::other("it is no file of this agent: remove it"))
+        Err(io::Error::other("it is no file of this agent; write another --metrics-file"))
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {

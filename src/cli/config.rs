@@ -103,7 +103,11 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
     let (key, value) = (key.trim_end(), value.trim_start());
     let Some(flag) = FLAGS.iter().find(|flag| flag.key() == Some(key)) else {
         let shown: String = key.chars().take(SHOWN_MAX).collect();
-        let nearest = nearest(key, FLAGS.iter().filter_map(Flag::key).map(str::to_owned));
+        let letter = FLAGS.iter().find(|it| it.is_written(&format!("-{key}")));
+        let nearest = match letter.and_then(Flag::key) {
+            Some(long) => format!("; write {long}"),
+            None => nearest(key, FLAGS.iter().filter_map(Flag::key).map(str::to_owned)),
+        };
         return Err(format!("{shown}: no such key{nearest}; see putex.conf(5)"));
     };
     if value.is_empty() {

@@ -98,7 +98,7 @@ pub(super) fn no_bucket(name: &str) -> Finding {
 
 /// Returns the finding about a bucket that no agent uses, and why.
 pub(super) fn unsafe_bucket(why: &str) -> Finding {
-    let advice = "make another bucket (--bucket), or change it; see putex help store";
+    let advice = "see putex help store";
     Finding::bad("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
 }
 

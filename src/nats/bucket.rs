@@ -141,7 +141,10 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
         faults.push("metadata._nats.level: it is not a number".to_owned());
     }
     let (Some(replicas), Some(level), []) = (replicas, level, &*faults) else {
-        return Err(format!("bucket {bucket}: {}", faults.join("; ")));
+        let faults = faults.join("; ");
+        return Err(format!(
+            "bucket {bucket}: {faults}; write another --bucket, or change this one"
+        ));
     };
     let has_ttl = is_true(&config["allow_msg_ttl"]);
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();

@@ -173,8 +173,10 @@ impl NatsStore {
                     server.address
                 ),
                 _ => format!(
-                    "stream {}: no JetStream answers at {}, it may be starting",
-                    self.stream, self.settings.api
+                    "stream {}: no JetStream answers at {}, it may be starting{}",
+                    self.stream,
+                    self.settings.api,
+                    if self.settings.api == API { "" } else { "; or correct --js-domain" },
                 ),
             }),
         }
