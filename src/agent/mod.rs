@@ -160,6 +160,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         program,
         log: setup.log,
         upgrade_is_due: false,
+        upgrades_beside_service: timing.validity() > timing.upgrade_time(),
         is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         since: Since {
@@ -337,7 +338,7 @@ fn turn_until_end(
         if let Some(is_right) = performer.program.checked() {
             performer.end_check(is_right);
         }
-        performer.upgrade_if_due(pump.lets_next_instance(&event));
+        performer.upgrade_if_due(pump.lets_next_instance(&event, now));
     }
 }
 

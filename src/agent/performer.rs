@@ -40,6 +40,8 @@ pub(super) struct Performer<'a> {
     pub(super) end_within: Duration,
     /// The settings are valid for the program that is to be executed anew.
     pub(super) upgrade_is_due: bool,
+    /// R and F leave the time for an upgrade while the service runs.
+    pub(super) upgrades_beside_service: bool,
     /// A signal has told this agent to end.
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
@@ -184,6 +186,12 @@ impl Performer<'_> {
     pub(super) fn end_check(&mut self, is_right: bool) {
         self.service_manager.send_reloaded();
         self.upgrade_is_due = is_right;
+        if is_right && !self.upgrades_beside_service {
+            log::warn!(
+                "upgrade: F*R is too short for one while the service runs; it waits until \
+                        the service is down here"
+            );
+        }
     }
 
     /// Executes the program anew if that is due, unless the agent is told to end: only this

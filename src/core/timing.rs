@@ -41,6 +41,9 @@ const ATTEMPT_MIN: Duration = Duration::from_millis(10);
 /// Shortest time in which a guard has to answer: a loaded host needs so long to start a process.
 const GUARD_ANSWER_MIN: Duration = Duration::from_millis(250);
 
+/// How long the next instance of an agent, and a guard that it starts, may take to begin.
+const NEXT_BEGINS_WITHIN: Duration = Duration::from_millis(100);
+
 /// Shortest renewal interval that is accepted. Below it one stroke's processes
 /// and round trips no longer fit.
 pub const R_MIN: Duration = Duration::from_millis(10);
@@ -271,6 +274,15 @@ impl fmt::Display for Percent {
             return write!(f, "{} %", self.0 / 10_000);
         }
         write!(f, "{}.{digits} %", self.0 / 10_000)
+    }
+}
+
+impl Timing {
+    /// Returns how long a lock has to be valid when the program is executed anew: if the guard
+    /// hangs from then on, the next instance kills it and starts another one, which stops the
+    /// service.
+    pub fn upgrade_time(self) -> Duration {
+        guard_answer_time(self.renewal, None) + NEXT_BEGINS_WITHIN
     }
 }
 

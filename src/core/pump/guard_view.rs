@@ -214,14 +214,20 @@ impl GuardView {
     /// Returns whether another instance may take this one's place after an event. It renews nothing
     /// before the guard has answered it, and gives the guard the whole time for that. So a guard
     /// that may hang is left to this instance, which renews meanwhile: unless the service is down,
-    /// the event has to be a report, which shows that the guard lives.
-    pub(super) fn lets_next_instance(&self, event: &Event) -> bool {
+    /// the event has to be a report, which shows that the guard lives. If it hangs from then on,
+    /// what is left of V is enough for the next guard to begin to stop the service.
+    pub(super) fn lets_next_instance(&self, event: &Event, now: Instant) -> bool {
         let has_reported_now =
             matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
+        let granted_until = self.present.as_ref().and_then(|present| present.granted_until);
+        let is_covered = |until| until >= now.after(self.config.timing.upgrade_time());
         match self.service() {
             _ if self.present.is_none() => true,
             Some(ServiceState::Down) => true,
-            service => service.is_some() && has_reported_now,
+            Some(ServiceState::Up(..)) => has_reported_now && granted_until.is_some_and(is_covered),
+            // Nothing more is lost.
+            Some(ServiceState::Stopping { overdue }) => has_reported_now && *overdue,
+            Some(ServiceState::Unknown) | None => false,
         }
     }
 

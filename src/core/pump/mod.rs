@@ -311,9 +311,9 @@ impl Pump {
     }
 
     /// Returns whether the agent may be upgraded after this event, which the pump has handled: its
-    /// guard does not hang, as far as that is known.
-    pub fn lets_next_instance(&self, event: &Event) -> bool {
-        self.context.guard.lets_next_instance(event)
+    /// guard does not hang, as far as that is known, or is replaced in time.
+    pub fn lets_next_instance(&self, event: &Event, now: Instant) -> bool {
+        self.context.guard.lets_next_instance(event, now)
     }
 
     /// Returns whether this agent is ready: the service is known to be down here, or runs

@@ -216,7 +216,7 @@ fn a_fit_cluster_is_said_to_be_fit() {
     // Another goes: there is no majority, which the last one notices after some seconds.
     drop(servers.pop());
     let report = host.until(&fit, "bucket", "critical");
-    report.assert("bucket", "critical", "no answer, so nobody has the lock");
+    report.assert("bucket", "critical", "no answer, and without one no lock is renewed");
     report.assert("write", "unknown", "not measured");
 }
 

@@ -297,7 +297,7 @@ fn an_agent_without_the_rights_keeps_its_lock_and_says_once_what_is_missing() {
         let words = ["pause", "--for", "1h"];
         for words in [&words[..], &["resume"]] {
             let run = whole.operate(words);
-            assert!(run.status == Some(75) && run.said.contains(why), "{run:?}");
+            assert!(run.status == Some(77) && run.said.contains(why), "{run:?}");
             assert_eq!(ops.operate(&["status", "-e", "paused"]).status, Some(1), "{words:?}");
         }
     }

@@ -35,22 +35,52 @@ fn report(view: &mut GuardView, heard: u64, service: ServiceState) -> Event {
     Event::Guard(view.number, event)
 }
 
+fn grant(valid_for: Duration) -> Grant {
+    let valid_until = now().after(valid_for);
+    Grant { holder: OWN, context: LockContext::default(), valid_until, dead_by: valid_until }
+}
+
 /// A guard that hung was given the whole time of an answer by the next instance, which renewed
 /// nothing meanwhile: another host started the service.
 #[test]
 fn the_next_instance_follows_a_sign_of_life_of_the_guard_unless_the_service_is_down() {
     let mut view = view();
-    assert!(view.lets_next_instance(&Event::Tick), "there is no guard that could hang");
+    assert!(view.lets_next_instance(&Event::Tick, now()), "there is no guard that could hang");
     view.advance(None, &mut Effects::default(), now());
-    assert!(!view.lets_next_instance(&Event::Tick), "it has not answered");
-    let stopping = ServiceState::Stopping { overdue: false };
-    let reported = report(&mut view, 1, stopping.clone());
-    assert!(view.lets_next_instance(&reported));
-    assert!(!view.lets_next_instance(&Event::Tick), "it may hang since");
+    assert!(!view.lets_next_instance(&Event::Tick, now()), "it has not answered");
+    let granted = grant(Duration::from_secs(2));
+    let up = ServiceState::Up(granted.clone(), StartState::Ended);
+    let adopted = report(&mut view, 1, up.clone());
+    assert!(!view.lets_next_instance(&adopted, now()), "this instance has renewed nothing");
+    view.tell(ToGuard::Grant(granted), &mut Effects::default(), now());
+    let older = report(&mut view, 1, up.clone());
+    assert!(!view.lets_next_instance(&older, now()), "the last message is not answered");
+    let answer = report(&mut view, 2, up);
+    assert!(view.lets_next_instance(&answer, now()));
+    assert!(!view.lets_next_instance(&Event::Tick, now()), "it may hang since");
+    report(&mut view, 2, ServiceState::Down);
+    assert!(view.lets_next_instance(&Event::Tick, now()), "nothing has to be stopped");
+}
+
+/// A guard that hung just after its report was replaced after V, and the service outlived its lock.
+#[test]
+fn the_next_instance_has_the_time_to_replace_a_guard_before_v() {
+    let mut view = view();
+    view.advance(None, &mut Effects::default(), now());
+    let needed = view.config.timing.upgrade_time();
+    assert_eq!(needed, Duration::from_millis(1100), "R, and the begin of a guard");
+    for (left, is_let) in [(needed, true), (needed - Duration::from_millis(1), false)] {
+        let granted = grant(left);
+        view.tell(ToGuard::Grant(granted.clone()), &mut Effects::default(), now());
+        let sent = view.present.as_ref().expect("a guard").sent_count;
+        let answer = report(&mut view, sent, ServiceState::Up(granted, StartState::Ended));
+        assert_eq!(view.lets_next_instance(&answer, now()), is_let, "{left:?}");
+    }
     let order = StopOrder { dead_by: now(), stake: Stake::Lock, context: LockContext::default() };
     view.tell(ToGuard::Stop(order), &mut Effects::default(), now());
-    let older = report(&mut view, 1, stopping);
-    assert!(!view.lets_next_instance(&older), "the last message is not answered");
-    report(&mut view, 2, ServiceState::Down);
-    assert!(view.lets_next_instance(&Event::Tick), "nothing has to be stopped");
+    let sent = view.present.as_ref().expect("a guard").sent_count;
+    for overdue in [false, true] {
+        let stopping = report(&mut view, sent, ServiceState::Stopping { overdue });
+        assert_eq!(view.lets_next_instance(&stopping, now()), overdue, "it has to end by V + B");
+    }
 }

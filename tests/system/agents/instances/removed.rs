@@ -92,24 +92,16 @@ fn a_service_whose_guard_is_not_found_is_stopped_before_another_runs() {
 /// service ran on after its lock had run out.
 #[test]
 fn a_guard_that_hangs_without_its_socket_is_killed_and_the_service_is_stopped() {
-    for is_upgraded in [true, false] {
-        let site = Site::new(&format!("hangs-{is_upgraded}"));
-        let agent = site.agent();
-        let before = site.wait_until_up();
-        fs::remove_file(file_in(&site.sandbox, "socket")).expect("it is there");
-        kill_process(before.guard, Signal::STOP).expect("it runs");
-        let mut next = None;
-        if is_upgraded {
-            agent.signal(Signal::USR2);
-        } else {
-            agent.kill();
-            next = Some(site.agent());
-        }
-        wait_for_end(before.guard);
-        site.wait_for_another(before.service);
-        assert!(!lives(before.service));
-        drop(next);
-    }
+    let site = Site::new("hangs");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    fs::remove_file(file_in(&site.sandbox, "socket")).expect("it is there");
+    kill_process(before.guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    let _next = site.agent();
+    wait_for_end(before.guard);
+    site.wait_for_another(before.service);
+    assert!(!lives(before.service));
 }
 
 /// Each instance began anew to wait for the answer of the guard, and renewed nothing meanwhile:
