@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-pub use self::processes::{check_proc, end_session, is_zombie, kill_with_group, start_ticks};
+pub use self::processes::{check_proc, end_session, is_ending, kill_with_group, start_ticks};
 pub use self::threads::{
     NICE_MIN, come_first, run_beside_each_other, start_small_thread, start_thread,
 };

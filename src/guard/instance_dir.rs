@@ -339,7 +339,7 @@ fn owner_of(file: &File) -> Option<Pid> {
     let (number, ticks) = std::str::from_utf8(&text[..count]).ok()?.trim_end().split_once(' ')?;
     let owner = Pid::from_raw(number.parse().ok().filter(|number| *number > 0)?)?;
     let is_same = sys::start_ticks(owner)? == ticks.parse::<u64>().ok()?;
-    (is_same && !sys::is_zombie(owner)).then_some(owner)
+    (is_same && !sys::is_ending(owner)).then_some(owner)
 }
 
 #[cfg(test)]

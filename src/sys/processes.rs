@@ -154,10 +154,15 @@ pub fn start_ticks(process: Pid) -> Option<u64> {
     field_of(process, 19)?.parse().ok()
 }
 
-/// Returns whether a process has ended, and was not reaped.
-pub fn is_zombie(process: Pid) -> bool {
-    field_of(process, 0).is_some_and(|state| matches!(&*state, "Z" | "X"))
+/// Returns whether a process is ending, or has ended and was not reaped. A process lets go of its
+/// files before it is a zombie.
+pub fn is_ending(process: Pid) -> bool {
+    let flags = field_of(process, 6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
 }
+
+/// The flag of the kernel for a process that is ending: `PF_EXITING`.
+const EXITING: u32 = 4;
 
 /// Returns a field of `/proc/PID/stat`, counted from the state, which is 0.
 fn field_of(process: Pid, number: usize) -> Option<String> {
@@ -165,4 +170,25 @@ fn field_of(process: Pid, number: usize) -> Option<String> {
     // The name, which may have blanks and brackets, ends at the last bracket.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(number).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// `finish` took an agent that was dying for one that executes its program anew.
+    #[test]
+    fn a_process_that_has_ended_counts_as_ending_before_it_is_reaped() {
+        let mut command = Command::new("cat");
+        let child = command.stdin(Stdio::piped()).spawn().expect("a process");
+        let pid = Pid::from_child(&child);
+        assert!(!is_ending(pid) && start_ticks(pid).is_some());
+        rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
+        crate::sys::until("its end", || is_ending(pid).then_some(()));
+        let mut child = child;
+        child.wait().expect("it is reaped");
+        assert!(is_ending(pid), "there is no such process");
+    }
 }
