@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cli::access::Access;
 use crate::cli::connect::{self, StoreSettings};
-use crate::nats::{Server, ServerInfo};
+use crate::nats::{RefuseAlone, Server, ServerInfo};
 use crate::store::nats::inspect::Inspection;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
@@ -17,6 +17,8 @@ pub(crate) struct Inspected {
     pub(crate) info: Option<ServerInfo>,
     /// The bucket and the keys, or why an agent could not use them there.
     pub(crate) inspection: StoreResult<Inspection>,
+    /// Why an agent uses another server instead, if there is one.
+    pub(crate) fault: Option<String>,
 }
 
 /// Inspects the bucket by each of the servers, beside each other, for so long at most.
@@ -27,18 +29,17 @@ pub(crate) fn inspect(
     within: Duration,
 ) -> Vec<Inspected> {
     let deadline = sys::now().after(within);
-    // In a JetStream domain, the servers are those of one bucket.
-    let has_several = access.api.is_none() && Server::are_several(&access.servers);
+    let refuses_alone = access.refuse_alone() == RefuseAlone::Always;
     sys::run_beside_each_other(access.servers.iter().map(|server| {
         move || {
             let alone = Access { servers: vec![server.clone()], ..access.clone() };
             let mut store = connect::nats_store(settings.clone(), alone);
             let inspection = store.inspect(keys, deadline);
             let info = store.client.server().cloned();
-            let fault = info.as_ref().filter(|_| has_several).and_then(ServerInfo::not_one_cluster);
-            let fault = fault
-                .map(|why| Err(StoreErrorKind::Unsafe.error(format!("server {server}: {why}"))));
-            Inspected { server: server.clone(), info, inspection: fault.unwrap_or(inspection) }
+            let alone = info.as_ref().filter(|_| refuses_alone);
+            let fault = alone.and_then(ServerInfo::not_one_cluster);
+            let fault = fault.map(|why| format!("server {server}: {why}"));
+            Inspected { server: server.clone(), info, inspection, fault }
         }
     }))
 }
@@ -51,7 +52,12 @@ pub(crate) fn inspect(
 /// One of them has no fit bucket, or another one than the first, or none can be reached.
 pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Inspection> {
     let (mut merged, mut unreachable) = (None::<(Server, Inspection)>, Vec::new());
-    for Inspected { server, info, inspection } in inspected {
+    let mut alone = Vec::new();
+    for Inspected { server, info, inspection, fault } in inspected {
+        if let Some(fault) = fault {
+            alone.push(fault);
+            continue;
+        }
         match inspection {
             Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
                 unreachable.push(why_silent(&server, info.as_ref(), &text));
@@ -70,9 +76,13 @@ pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Insp
         }
     }
     let Some((_, mut found)) = merged else {
-        return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")));
+        let kind = match &alone[..] {
+            [] => StoreErrorKind::Unreachable,
+            _ => StoreErrorKind::Unsafe,
+        };
+        return Err(kind.error([alone, unreachable].concat().join("; ")));
     };
-    found.warnings.extend(unreachable);
+    found.warnings.extend([alone, unreachable].concat());
     Ok(found)
 }
 

@@ -8,7 +8,8 @@ use super::table::{FLAGS, Flag, Name};
 use crate::core::StoreError;
 use crate::exit::Refusal;
 use crate::nats::encode::valid_subject;
-use crate::nats::{Login, Secret, Server, Tls};
+use crate::nats::{Login, RefuseAlone, Secret, Server, Tls};
+use crate::store::nats::API;
 
 /// The servers and the settings for a connection. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,16 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns when a server in no cluster is refused. In a JetStream domain, the servers are those
+    /// of one bucket.
+    pub fn refuse_alone(&self) -> RefuseAlone {
+        match self.api.as_deref().unwrap_or(API) {
+            API if Server::are_several(&self.servers) => RefuseAlone::Always,
+            API => RefuseAlone::AfterCluster,
+            _ => RefuseAlone::Never,
+        }
+    }
+
     /// Returns a fault of a file with the setting that names it in front: a path alone may look
     /// like that of a command.
     pub(super) fn with_setting(&self, fault: StoreError) -> StoreError {

@@ -209,12 +209,11 @@ fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
     let StoreSettings { mut bucket, name, renewal, service } = settings;
-    // In a JetStream domain, the servers are those of one bucket.
-    let in_one_cluster = access.api.is_none() && Server::are_several(&access.servers);
+    let refuse_alone = access.refuse_alone();
     bucket.api = access.api.unwrap_or(bucket.api);
     let login = access.login.unwrap_or_default();
     let mut options = ConnectOptions::new(login, name, renewal);
-    options.in_one_cluster = in_one_cluster;
+    options.refuse_alone = refuse_alone;
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
     let client = Client::new(access.servers, options);

@@ -237,6 +237,9 @@ impl Client {
     /// another server decides how soon this one is left.
     fn learn_servers(&mut self) {
         let Some(link) = &self.link else { return };
+        if link.info.cluster.is_some() {
+            self.dialer.note_cluster();
+        }
         let mut urls = link.info.connect_urls.clone();
         shuffle(&mut urls);
         self.dialer.pool.learn(&link.server, &urls);

@@ -30,16 +30,27 @@ pub struct ConnectOptions {
     /// The interval at which the owner of the client makes requests. It sets the times after
     /// which a silent server is asked with PING, and is left.
     pub interval: Duration,
-    /// A server with JetStream and no cluster is refused: several servers are named, and each
-    /// would have a bucket of its own.
-    pub in_one_cluster: bool,
+    /// When a server with JetStream and without a cluster is refused.
+    pub refuse_alone: RefuseAlone,
+}
+
+/// When a server with JetStream and without a cluster is refused: beside others, each would have a
+/// bucket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefuseAlone {
+    /// Never.
+    Never,
+    /// After a server in a cluster: this one has taken its place.
+    AfterCluster,
+    /// Always: several servers are named.
+    Always,
 }
 
 impl ConnectOptions {
     /// Returns options without TLS and with the default prefix of reply subjects.
     pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
         let (tls, inbox) = (Tls::default(), INBOX.to_owned());
-        ConnectOptions { login, tls, inbox, name, interval, in_one_cluster: false }
+        ConnectOptions { login, tls, inbox, name, interval, refuse_alone: RefuseAlone::Never }
     }
 
     pub(super) fn login_of<'a>(&'a self, server: &'a Server) -> &'a Login {

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use super::connect_options::ConnectOptions;
+use super::connect_options::{ConnectOptions, RefuseAlone};
 use super::link::Link;
 use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, Next};
 use super::{io_error_text, no_timer, random};
@@ -70,6 +70,13 @@ impl Dialer {
     /// Returns a dialer under which nothing is under way.
     pub(super) fn new(pool: Candidates, options: Arc<ConnectOptions>) -> Dialer {
         Dialer { pool, options, attempts: Vec::new(), done: None }
+    }
+
+    /// Notes that a server was in a cluster.
+    pub(super) fn note_cluster(&mut self) {
+        if self.options.refuse_alone == RefuseAlone::AfterCluster {
+            Arc::make_mut(&mut self.options).refuse_alone = RefuseAlone::Always;
+        }
     }
 
     /// Returns a connection: the first that is ready. Nothing else is under way then but lookups.

@@ -73,12 +73,12 @@ impl ServerInfo {
         })
     }
 
-    /// Returns the fault of this server if it keeps buckets and is in no cluster, where others are
-    /// named beside it: each of them has a bucket of its own.
+    /// Returns the fault of this server if it keeps buckets and is in no cluster, where there are
+    /// others beside it: each of them has a bucket of its own.
     pub fn not_one_cluster(&self) -> Option<&'static str> {
         (self.jetstream && self.cluster.is_none()).then_some(
-            "it is in no cluster, and more servers are named: each has a bucket of its own, and \
-             all agents would run; make them one cluster, or name the same one on all hosts",
+            "it is in no cluster, and there are other servers: each has a bucket of its own, and \
+             all agents would run; make them one cluster, or name one server, once",
         )
     }
 }

@@ -62,7 +62,7 @@ use crate::core::{StoreError, StoreErrorKind};
 
 pub use auth::{Credentials, Login, Secret};
 pub use client::{Client, ClientEvent, Outgoing, RequestError};
-pub use connect_options::ConnectOptions;
+pub use connect_options::{ConnectOptions, RefuseAlone};
 pub use decode::Message;
 pub use headers::Headers;
 pub use info::ServerInfo;

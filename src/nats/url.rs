@@ -55,9 +55,9 @@ impl Server {
             let is_doubtful = number > 1 && entry.contains('@') && !entry.contains("://");
             let parsed = if is_doubtful { Err(SCHEME_WANTED) } else { parse(entry) };
             parsed.map_err(|reason| {
-                let shown = match secret || entry.is_empty() {
-                    false => format!("'{}'", without_port(entry).escape_debug()),
-                    true => format!("entry {number} of the list"),
+                let shown = match without_port(entry) {
+                    host if !secret && !host.is_empty() => format!("'{}'", host.escape_debug()),
+                    _ => format!("entry {number} of the list"),
                 };
                 format!("{shown} is not a server address: {reason}")
             })
@@ -242,7 +242,8 @@ mod tests {
             ),
             (
                 "::1",
-                "'' is not a server address: an IPv6 address needs brackets; write [ADDRESS]:4222",
+                "entry 1 of the list is not a server address: an IPv6 address needs brackets; \
+                 write [ADDRESS]:4222",
             ),
             (
                 "nats:/h",

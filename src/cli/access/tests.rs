@@ -90,7 +90,7 @@ fn subjects_are_checked() {
     let found = access("--nats h --js-api-prefix js.acme", &[]);
     assert_eq!(found.api.as_deref(), Some("js.acme"));
     let default = access("--nats h --js-api-prefix $JS.API", &[]);
-    assert_eq!(default.api.as_deref(), Some(crate::store::nats::API));
+    assert_eq!(default.api.as_deref(), Some(API));
     for line in [
         "--js-domain a.b",
         "--js-domain >",

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::nats::auth::Credentials;
-use crate::nats::connect_options::ConnectOptions;
+use crate::nats::connect_options::{ConnectOptions, RefuseAlone};
 use crate::nats::dial::{self, Handshake};
 use crate::nats::pool::{Candidate, Failure, INFO_LIMIT};
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Session, Tls};
@@ -91,7 +91,8 @@ impl Link {
         credentials: &Credentials,
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        if let Some(why) = self.info.not_one_cluster().filter(|_| options.in_one_cluster) {
+        let refuses_alone = options.refuse_alone == RefuseAlone::Always;
+        if let Some(why) = self.info.not_one_cluster().filter(|_| refuses_alone) {
             return Err(Kind::Unsafe.error(why));
         }
         let ConnectOptions { tls, name, .. } = options;

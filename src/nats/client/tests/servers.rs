@@ -8,6 +8,7 @@ use crossbeam_channel::Sender;
 
 use super::*;
 use crate::core::StoreErrorKind;
+use crate::nats::RefuseAlone;
 use crate::nats::auth::Secret;
 
 /// A client with this order of servers.
@@ -84,7 +85,7 @@ fn a_server_in_no_cluster_is_left_for_one_that_is_in_it() {
     let in_cluster = with(",\"cluster\":\"C\"");
     let member = FakeServer::once(move |peer| drop(peer.accept_client_as(&in_cluster)));
     let mut options = ConnectOptions::new(Login::None, "test".to_owned(), INTERVAL);
-    options.in_one_cluster = true;
+    options.refuse_alone = RefuseAlone::Always;
     let client_of = |servers: Vec<Server>| {
         let mut client = Client::new(servers.clone(), options.clone());
         client.dialer.pool = Candidates::new(servers, INTERVAL);
@@ -100,6 +101,25 @@ fn a_server_in_no_cluster_is_left_for_one_that_is_in_it() {
     let refused = client_of(vec![stray.server()]).connect(give_up()).expect_err("no other");
     assert_eq!(refused.kind, StoreErrorKind::Unsafe, "{refused}");
     stray.finish();
+}
+
+/// An agent that names one server of a cluster believed the empty server that took its place.
+#[test]
+fn a_server_in_no_cluster_does_not_take_the_place_of_one_that_was_in_it() {
+    let info = |cluster: &str| INFO.replace('}', &format!(",\"jetstream\":true{cluster}}}"));
+    let (member, stray) = (info(",\"cluster\":\"C\""), info(""));
+    let fake = FakeServer::new(vec![
+        Box::new(move |peer: &mut Peer| drop(peer.accept_client_as(&member))),
+        Box::new(move |peer: &mut Peer| peer.send(&format!("INFO {stray}\r\n"))),
+    ]);
+    let mut options = ConnectOptions::new(Login::None, "test".to_owned(), INTERVAL);
+    options.refuse_alone = RefuseAlone::AfterCluster;
+    let mut client = Client::new(vec![fake.server()], options);
+    client.connect(give_up()).expect("let in");
+    gone(&event_now(&mut client));
+    let refused = client.connect(give_up()).expect_err("another bucket");
+    assert_eq!(refused.kind, StoreErrorKind::Unsafe, "{refused}");
+    fake.finish();
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use putex::core::StoreErrorKind;
 use putex::nats::Outgoing;
 
 use super::agent::Agent;
