@@ -191,10 +191,17 @@ impl Speaker<'_> {
                     Task::Break(holder) => holder,
                     Task::Grab { .. } | Task::Release => &self.request.who,
                 };
-                let other = other.map_or(String::new(), |it| format!("; {it}, see putex status"));
                 // The store keeps nothing of a ticket that is gone.
-                let why = "it had run out, was ended before, or was never had";
-                self.warn(&format!("{who} has no ticket of putex grab: {why}{other}"));
+                let why = other.map_or(
+                    "it had run out, was ended before, or was never had".to_owned(),
+                    |other| {
+                        format!(
+                            "{other}, which ends with its command if putex lock has it; putex \
+                             release --force --holder takes a lock away"
+                        )
+                    },
+                );
+                self.warn(&format!("{who} has no ticket of putex grab: {why}"));
                 Ok((String::new(), lost))
             }
             Released::Broken(broken) if broken.is_empty() => {

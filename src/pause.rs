@@ -17,10 +17,10 @@ use log::Level;
 
 use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
-use crate::exit::{Ended, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::log::Destination;
 use crate::operation::{Operation, UNKNOWN_KEY, WriteEnd, write};
-use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{self, Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Bucket, Content, Entry};
 use crate::sys;
@@ -138,7 +138,7 @@ struct Process<'a> {
 impl Process<'_> {
     fn pause(&mut self, status: &KeyStatus, own: &StoredPause) -> Result<Ended, Refusal> {
         let reasons = why_not(status);
-        if !reasons.is_empty() || !self.may_ask() {
+        if !reasons.is_empty() || self.operation.reader.not_asked.is_some() {
             return self.operation.refuse(&reasons);
         }
         // The pause is written later: the store has its exact end.
@@ -192,21 +192,21 @@ impl Process<'_> {
                 break;
             }
         }
+        if let Some(why) = &self.operation.reader.not_asked {
+            let done = if stood { "the pause is ended" } else { "no pause stands" };
+            let text = format!("{}: {done}; {}", self.request.key, status::not_asked(why));
+            return Err(Refusal::new(Exit::Credentials, text));
+        }
         if !stood {
             self.operation.tell(Level::Warn, "no pause stands");
         }
         let lacking =
             self.wait_for(|status, agents| ControlFlow::Continue(unended(status, agents, serial)))?;
-        if lacking.is_empty() && self.may_ask() {
+        if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.all().count()), 0));
         }
         let last = "the pause is ended; who has not acknowledged that goes on later".to_owned();
         Ok(self.operation.lacks(&[lacking, vec![last]].concat()))
-    }
-
-    /// Returns whether this user may ask agents: what they do is not known otherwise.
-    fn may_ask(&self) -> bool {
-        self.operation.reader.not_asked.is_none()
     }
 
     /// Waits until nothing is lacking, for a signal, or until `lacking` breaks off, and tells the

@@ -15,7 +15,10 @@ use crate::grab::{Limits, Request, Task};
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if let [_, more, ..] = &line.words[..] {
-        let why = "a lock has one name; a command is run by putex lock NAME COMMAND";
+        let why = match line.of == Subcommand::Release {
+            true => "write putex release once for each name",
+            false => "a lock has one name; a command is run by putex lock NAME COMMAND",
+        };
         return Err(unexpected(more, why));
     }
     // First the options: one that takes a value may have taken the name.

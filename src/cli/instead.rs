@@ -48,7 +48,7 @@ const COMMANDS: [(&str, &str); 51] = [
     ("set", "putex put"),
     ("show", STATUS),
     ("standby", SWITCHOVER),
-    ("start", "putex agent"),
+    ("start", "putex agent, or systemctl start putex@KEY"),
     ("stepdown", SWITCHOVER),
     ("stop", "systemctl stop putex@KEY"),
     ("suspend", "putex pause"),
@@ -74,39 +74,45 @@ const WATCH: &str = "watch putex status";
 
 /// Options of like programs and of other commands, and what is written instead, by each command
 /// that takes it.
-const OPTIONS: [(&str, &str); 32] = [
+const OPTIONS: [(&str, &str); 38] = [
     ("--as", "--token TOKEN"),
     ("--cacert", "--tlsca FILE"),
     ("--cert", "--tlscert FILE"),
     ("--check", "--healthcheck COMMAND"),
     ("--duration", "--for TIME"),
     ("--endpoints", "--nats URL,URL"),
+    ("--expire", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
     ("--file", "--config FILE"),
     ("--for", "--hold TIME to hold the lock for so long, or -w SECONDS to wait for it"),
     ("--format", "--json"),
     ("--hold", "--for TIME"),
     ("--holder", "--as WHO"),
+    ("--host", "--to WHO"),
     ("--hostname", "--token TOKEN"),
     ("--http-addr", "--nats URL"),
     ("--id", "--token TOKEN"),
     ("--interval", "-r TIME"),
     ("--lease", "--for TIME"),
     ("--log", "--syslog"),
+    ("--max", "-j COUNT"),
     ("--name", "--key KEY"),
     ("--nopreempt", "--failback never"),
     ("--output", "--json"),
     ("--server", "--nats URL"),
+    ("--service", "--key KEY"),
     ("--servers", "--nats URL,URL"),
     ("--target", "--to WHO"),
     ("--tls", "--nats tls://HOST:PORT"),
     ("--token", "--as WHO"),
     ("--ttl", "--for TIME"),
     ("--ttl", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
+    ("--until", "--for TIME"),
     ("--url", "--nats URL"),
     ("-c", "--config FILE"),
     ("-o", "--json"),
     ("-s", "--nats URL"),
     ("-t", "--for TIME"),
+    ("-t", "-w SECONDS"),
 ];
 
 /// Most commands that a refusal names: those that take an option.
@@ -144,7 +150,15 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
     of_flock.unwrap_or_else(|| {
         let command = of.name();
         let why = match (of, written) {
-            (Subcommand::Status, "-w" | "--watch") => format!("no such option; write {WATCH}"),
+            (Subcommand::Status, "-w" | "--watch" | "--follow") => {
+                format!("no such option; write {WATCH}")
+            }
+            (Subcommand::Put, "--key" | "--value" | "--name") => {
+                "no such option; write putex put --lease NAME KEY VALUE".to_owned()
+            }
+            (Subcommand::Release | Subcommand::Resume, "--all") => {
+                format!("no such option; write putex {command} once for each name")
+            }
             (Subcommand::Init, "-r") => {
                 "not an option of putex init; did you mean --replicas?".to_owned()
             }
@@ -162,11 +176,7 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
                 "not an option of putex {command}; write the key without it, as the argument"
             ),
             (
-                Subcommand::Lock
-                | Subcommand::Grab
-                | Subcommand::Release
-                | Subcommand::Lease
-                | Subcommand::Put,
+                Subcommand::Lock | Subcommand::Grab | Subcommand::Release | Subcommand::Lease,
                 "--key" | "--name",
             ) => format!(
                 "not an option of putex {command}; write the name without it, as the argument"

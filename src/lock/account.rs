@@ -230,7 +230,7 @@ fn hint(program: &OsStr, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let path = Path::new(program);
         return match (path.is_dir(), path.is_file()) {
-            (true, _) => "; it is a directory".to_owned(),
+            (true, _) => "; it is a directory; name a program in it".to_owned(),
             (_, true) => format!("; chmod +x {word}, or name what runs it, as in sh {word}"),
             _ => String::new(),
         };

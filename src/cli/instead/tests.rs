@@ -38,7 +38,7 @@ fn a_word_or_option_of_another_program_is_refused_with_that_of_putex() {
         ("check putex.conf", "putex.conf: unexpected argument; write --config putex.conf"),
         ("agent help", "help: unexpected argument; write putex agent --help"),
         ("lock --cacert c db true", "--cacert: no such option; write --tlsca FILE"),
-        ("release --all db", "--all: no such option; see putex release --help"),
+        ("release --all db", "--all: no such option; write putex release once for each name"),
         ("pause --for web", "--for: web: is not a time"),
         ("grab --for db", "--for: db: is not a time"),
         ("status --print web", "--print: web: write holder, host or term"),

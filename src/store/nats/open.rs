@@ -215,8 +215,8 @@ impl NatsStore {
         let bucket = &self.settings.bucket;
         let connected = self.client.server().map(describe_server).unwrap_or_default();
         Kind::Unsafe.error(format!(
-            "bucket {bucket}: its server is older than nats-server {major}.{minor}, which {who} \
-             ({connected})"
+            "bucket {bucket}: its server is older than nats-server {major}.{minor}, which {who}; \
+             upgrade it ({connected})"
         ))
     }
 

@@ -301,7 +301,7 @@ fn a_bucket_whose_leader_is_too_old_is_refused_with_the_version_that_is_needed()
         match (accept(for_locks, level, time), needed) {
             (Ok(_), None) => {}
             (Err(StoreError { kind: Kind::Unsafe, text }), Some(needed)) => {
-                let expected = format!("its server is older than nats-server {needed} (server ");
+                let expected = format!("older than nats-server {needed}; upgrade it (server ");
                 assert!(text.contains(&expected), "{text}");
                 assert!(text.ends_with("nats-server 2.15.1, named fake)"), "{text}");
             }
