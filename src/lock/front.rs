@@ -27,13 +27,6 @@ use crate::sys::{self, Alarm, PollFlags, raw};
 /// The reason that is given when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
 
-#[derive(Clone, Debug)]
-pub(super) struct Grant {
-    pub(super) term: u64,
-    pub(super) epoch: String,
-    pub(super) slot: Option<u32>,
-}
-
 /// The process that the user has started.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,

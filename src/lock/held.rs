@@ -6,12 +6,19 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 
 use super::Request;
-use super::front::Grant;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
 const HELD: &str = "PUTEX_HELD";
+
+/// A lock that is held, as its command is told of it.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) term: u64,
+    pub(super) epoch: String,
+    pub(super) slot: Option<u32>,
+}
 
 /// Checks that neither the name is held already, nor one above or below it.
 ///

@@ -8,8 +8,9 @@ use libc::{SIGCONT, SIGKILL, SIGTERM};
 
 use super::account::{Ending, Outcome};
 use super::command::{self, Event};
-use super::front::{Front, Grant, RENEWER_ENDED};
+use super::front::{Front, RENEWER_ENDED};
 use super::held;
+use super::held::Grant;
 use super::job::{Inspection, Job, Stop};
 use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::command::{self, Children, Event};
-use super::front::Grant;
+use super::held::Grant;
 use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
 use super::terminal::Terminal;
 use super::{Request, held};
