@@ -46,7 +46,7 @@ use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
 use self::inbox::{Inbox, inbox};
 use self::metrics_thread::MetricsHandle;
-use self::performer::Performer;
+use self::performer::{Performer, Upgrade};
 use self::service_manager::ServiceManager;
 use self::signals::{Order, Signals};
 use self::store_thread::StoreHandle;
@@ -159,8 +159,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         destination: setup.destination,
         program,
         log: setup.log,
-        upgrade_is_due: false,
-        upgrades_beside_service: timing.validity() > timing.upgrade_time(),
+        upgrade: Upgrade::NotDue,
+        upgrade_within: timing.lock_time(),
         is_told_to_end: false,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         since: Since {
@@ -338,7 +338,7 @@ fn turn_until_end(
         if let Some(is_right) = performer.program.checked() {
             performer.end_check(is_right);
         }
-        performer.upgrade_if_due(pump.lets_next_instance(&event, now));
+        performer.upgrade_if_due(pump.lets_next_instance(&event, now), now);
     }
 }
 

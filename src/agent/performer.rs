@@ -38,10 +38,9 @@ pub(super) struct Performer<'a> {
     pub(super) log: &'a LogQueue,
     /// How long the exit may take.
     pub(super) end_within: Duration,
-    /// The settings are valid for the program that is to be executed anew.
-    pub(super) upgrade_is_due: bool,
-    /// R and F leave the time for an upgrade while the service runs.
-    pub(super) upgrades_beside_service: bool,
+    pub(super) upgrade: Upgrade,
+    /// How long an upgrade that is due may wait until the log says so.
+    pub(super) upgrade_within: Duration,
     /// A signal has told this agent to end.
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
@@ -58,6 +57,16 @@ pub(super) struct Performer<'a> {
     pub(super) agents: Option<u32>,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     pub(super) queued_events: VecDeque<Event>,
+}
+
+/// The upgrade that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    NotDue,
+    /// The settings are valid for the program that is to be executed anew, since this instant.
+    Due(Instant),
+    /// The upgrade is due, and the log has said that it waits.
+    Late,
 }
 
 impl Performer<'_> {
@@ -185,23 +194,28 @@ impl Performer<'_> {
     /// Takes in whether the settings are valid for an upgrade.
     pub(super) fn end_check(&mut self, is_right: bool) {
         self.service_manager.send_reloaded();
-        self.upgrade_is_due = is_right;
-        if is_right && !self.upgrades_beside_service {
-            log::warn!(
-                "upgrade: F*R is too short for one while the service runs; it waits until \
-                        the service is down here"
-            );
-        }
+        self.upgrade = if is_right { Upgrade::Due(sys::now()) } else { Upgrade::NotDue };
     }
 
     /// Executes the program anew if that is due, unless the agent is told to end: only this
     /// instance knows the lock that is to be released then. `is_let`: the pump lets another
     /// instance follow.
-    pub(super) fn upgrade_if_due(&mut self, is_let: bool) {
-        if !self.upgrade_is_due || self.is_told_to_end || !is_let {
+    pub(super) fn upgrade_if_due(&mut self, is_let: bool, now: Instant) {
+        if self.upgrade == Upgrade::NotDue || self.is_told_to_end {
             return;
         }
-        self.upgrade_is_due = false;
+        if !is_let {
+            if let Upgrade::Due(since) = self.upgrade
+                && now.since(since) > self.upgrade_within
+            {
+                self.upgrade = Upgrade::Late;
+                log::warn!(
+                    "upgrade: waits until F*R covers a guard that hangs, or the service is down"
+                );
+            }
+            return;
+        }
+        self.upgrade = Upgrade::NotDue;
         // A signal that is not read here waits for the next instance.
         if let Some(Order::End(signal)) = self.signals.next() {
             self.is_told_to_end = true;

@@ -78,7 +78,8 @@ impl ServerInfo {
     pub fn not_one_cluster(&self) -> Option<&'static str> {
         (self.jetstream && self.cluster.is_none()).then_some(
             "it is in no cluster, and there are other servers: each has a bucket of its own, and \
-             all agents would run; make them one cluster, or name one server, once",
+             all agents would run; make them one cluster, or name one server, once, and start \
+             all agents again",
         )
     }
 }

@@ -155,14 +155,24 @@ pub fn start_ticks(process: Pid) -> Option<u64> {
 }
 
 /// Returns whether a process is ending, or has ended and was not reaped. A process lets go of its
-/// files before it is a zombie.
+/// files before it is a zombie; one that is killed while it executes another program, before it
+/// takes the signal.
 pub fn is_ending(process: Pid) -> bool {
     let flags = field_of(process, 6).and_then(|flags| flags.parse::<u32>().ok());
-    flags.is_none_or(|flags| flags & EXITING != 0)
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let is_killed = |line: &str| {
+        let pending = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        let set = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.is_some_and(|set| set & KILLED != 0)
+    };
+    flags.is_none_or(|flags| flags & EXITING != 0) || status.lines().any(is_killed)
 }
 
 /// The flag of the kernel for a process that is ending: `PF_EXITING`.
 const EXITING: u32 = 4;
+
+/// SIGKILL in a set of signals.
+const KILLED: u64 = 1 << (libc::SIGKILL - 1);
 
 /// Returns a field of `/proc/PID/stat`, counted from the state, which is 0.
 fn field_of(process: Pid, number: usize) -> Option<String> {
