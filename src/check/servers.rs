@@ -18,7 +18,7 @@ pub(crate) struct Inspected {
     /// The bucket and the keys, or why an agent could not use them there.
     pub(crate) inspection: StoreResult<Inspection>,
     /// Why an agent uses another server instead, if there is one.
-    pub(crate) fault: Option<String>,
+    pub(crate) fault: Option<&'static str>,
 }
 
 /// Inspects the bucket by each of the servers, beside each other, for so long at most.
@@ -38,7 +38,6 @@ pub(crate) fn inspect(
             let info = store.client.server().cloned();
             let alone = info.as_ref().filter(|_| refuses_alone);
             let fault = alone.and_then(ServerInfo::not_one_cluster);
-            let fault = fault.map(|why| format!("server {server}: {why}"));
             Inspected { server: server.clone(), info, inspection, fault }
         }
     }))
@@ -52,10 +51,11 @@ pub(crate) fn inspect(
 /// One of them has no fit bucket, or another one than the first, or none can be reached.
 pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Inspection> {
     let (mut merged, mut unreachable) = (None::<(Server, Inspection)>, Vec::new());
-    let mut alone = Vec::new();
+    let (mut alone, mut why_alone) = (Vec::new(), "");
     for Inspected { server, info, inspection, fault } in inspected {
         if let Some(fault) = fault {
-            alone.push(fault);
+            alone.push(server.to_string());
+            why_alone = fault;
             continue;
         }
         match inspection {
@@ -75,14 +75,15 @@ pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Insp
             },
         }
     }
-    let Some((_, mut found)) = merged else {
-        let kind = match &alone[..] {
-            [] => StoreErrorKind::Unreachable,
-            _ => StoreErrorKind::Unsafe,
-        };
-        return Err(kind.error([alone, unreachable].concat().join("; ")));
+    let alone = alone.join(", ");
+    let refused = (!alone.is_empty()).then(|| format!("server {alone}: {why_alone}"));
+    let kind = match refused {
+        Some(_) => StoreErrorKind::Unsafe,
+        None => StoreErrorKind::Unreachable,
     };
-    found.warnings.extend([alone, unreachable].concat());
+    let faults: Vec<_> = refused.into_iter().chain(unreachable).collect();
+    let Some((_, mut found)) = merged else { return Err(kind.error(faults.join("; "))) };
+    found.warnings.extend(faults);
     Ok(found)
 }
 

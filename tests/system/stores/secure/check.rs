@@ -91,7 +91,7 @@ fn servers_that_are_not_one_cluster_are_told() {
     let both = format!("{one},{dead},{other}");
     let (status, _, said) = check(&["--nats", &both]);
     assert_eq!(status, Some(78), "{said}");
-    assert_says(said.trim_end(), &["it is in no cluster, and more servers are named"]);
+    assert_says(said.trim_end(), &["it is in no cluster, and there are other servers"]);
     let (status, shown, said) = check(&["--nats", &format!("{one},{one}")]);
     assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
     assert_eq!(shown.matches("\nserver 127.0.0.1:").count(), 2, "{shown}");
@@ -128,7 +128,7 @@ fn a_server_in_no_cluster_is_refused_beside_others() {
     let init = |urls: &str| sandbox.run(sandbox.putex().args(["init", "--nats", urls]));
     let refused = init(&list);
     assert_eq!(refused.status, Some(78));
-    assert_says(refused.said.trim_end(), &["it is in no cluster, and more servers are named"]);
+    assert_says(refused.said.trim_end(), &["it is in no cluster, and there are other servers"]);
     assert_eq!(streams(&server, "127.0.0.1"), "[]", "no bucket is made");
     assert_eq!(init(&format!("{url},{url}")).status, Some(0), "one server, twice");
 }
