@@ -304,7 +304,7 @@ impl HeldDir {
     ///
     /// # Errors
     ///
-    /// As those of [`InstanceDir::connect`].
+    /// A guard that did not listen within the time of an answer, and was killed.
     pub fn connect(&self, renewal: Duration) -> io::Result<Option<RunningGuard>> {
         self.dir.connect(&self.guard_lock, renewal)
     }
