@@ -31,7 +31,7 @@ fn mask(how: i32, set: sigset_t) -> io::Result<sigset_t> {
 
 /// Gives a signal its default action, for this process and those that it starts, whatever the
 /// process that started this one did. Returns the action before.
-fn restore_default(signal: i32) -> libc::sighandler_t {
+pub fn restore_default(signal: i32) -> libc::sighandler_t {
     // SAFETY: the default is no function of ours.
     unsafe { libc::signal(signal, libc::SIG_DFL) }
 }

@@ -110,6 +110,10 @@ impl Run {
         let (stderr, writer) = pipe().expect("a pipe");
         let Some(process) = raw::fork().expect("a process") else {
             rustix::stdio::dup2_stderr(&writer).expect("a descriptor");
+            // A shell has the tests ignore these when it runs them in the background.
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                raw::restore_default(signal);
+            }
             let own = [fronts.as_raw_fd(), validity.counter.as_raw_fd()];
             close_all_but(&[&own, kept].concat());
             std::process::exit(front((fronts, validity)).into());
