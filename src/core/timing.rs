@@ -196,6 +196,13 @@ impl Timing {
         self.validity_of(self.lock_time())
     }
 
+    /// Returns how long a lock has to be valid when the program is executed anew: if the guard
+    /// hangs from then on, the next instance kills it and starts another one, which stops the
+    /// service.
+    pub fn upgrade_time(self) -> Duration {
+        guard_answer_time(self.renewal, None) + NEXT_BEGINS_WITHIN
+    }
+
     /// Returns the validity of another lock time.
     pub fn validity_of(self, lock: Duration) -> Duration {
         shortened(lock, self.drift_ppm)
@@ -274,15 +281,6 @@ impl fmt::Display for Percent {
             return write!(f, "{} %", self.0 / 10_000);
         }
         write!(f, "{}.{digits} %", self.0 / 10_000)
-    }
-}
-
-impl Timing {
-    /// Returns how long a lock has to be valid when the program is executed anew: if the guard
-    /// hangs from then on, the next instance kills it and starts another one, which stops the
-    /// service.
-    pub fn upgrade_time(self) -> Duration {
-        guard_answer_time(self.renewal, None) + NEXT_BEGINS_WITHIN
     }
 }
 
