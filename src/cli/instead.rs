@@ -181,7 +181,7 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
             ) => format!(
                 "not an option of putex {command}; write the name without it, as the argument"
             ),
-            (Subcommand::Lock | Subcommand::Put, digit) if is_digit(digit) => {
+            (Subcommand::Lock | Subcommand::Put, number) if is_negative_number(number) => {
                 "no such option; write -- before a word that begins with -".to_owned()
             }
             _ => why_no_option(written, of),
@@ -190,7 +190,7 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
     })
 }
 
-fn is_digit(written: &str) -> bool {
+fn is_negative_number(written: &str) -> bool {
     written.chars().nth(1).is_some_and(|letter| letter.is_ascii_digit())
 }
 
