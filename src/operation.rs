@@ -60,13 +60,14 @@ impl Operation<'_> {
     ///
     /// This user may not ask agents: the reasons are not known then.
     pub(crate) fn refuse(&self, reasons: &[String]) -> Result<Ended, Refusal> {
-        match &self.reader.not_asked {
-            None => Ok(self.lacks(reasons)),
-            Some(why) => {
-                let text = format!("{}: {}", self.key, status::not_asked(why));
-                Err(Refusal::new(Exit::Credentials, text))
-            }
-        }
+        self.not_asked_refusal("").map_or_else(|| Ok(self.lacks(reasons)), Err)
+    }
+
+    /// Returns the refusal where this user may not ask agents; `None` where it may. `done` is what
+    /// was done, and begins the text.
+    pub(crate) fn not_asked_refusal(&self, done: &str) -> Option<Refusal> {
+        let why = status::not_asked(self.reader.not_asked.as_ref()?);
+        Some(Refusal::new(Exit::Credentials, format!("{}: {done}{why}", self.key)))
     }
 
     /// Tells what is lacking after something was done, and returns that end.

@@ -17,10 +17,10 @@ use log::Level;
 
 use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
-use crate::exit::{Ended, Exit, Refusal};
+use crate::exit::{Ended, Refusal};
 use crate::log::Destination;
 use crate::operation::{Operation, UNKNOWN_KEY, WriteEnd, write};
-use crate::status::{self, Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Bucket, Content, Entry};
 use crate::sys;
@@ -192,10 +192,9 @@ impl Process<'_> {
                 break;
             }
         }
-        if let Some(why) = &self.operation.reader.not_asked {
-            let done = if stood { "the pause is ended" } else { "no pause stands" };
-            let text = format!("{}: {done}; {}", self.request.key, status::not_asked(why));
-            return Err(Refusal::new(Exit::Credentials, text));
+        let done = if stood { "the pause is ended; " } else { "no pause stands; " };
+        if let Some(refusal) = self.operation.not_asked_refusal(done) {
+            return Err(refusal);
         }
         if !stood {
             self.operation.tell(Level::Warn, "no pause stands");
