@@ -317,8 +317,8 @@ impl Reason {
 /// The sign that the store has lost writes.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Rollback {
-    /// the bucket was created anew: epoch {0} became {1}
-    BucketAnew(String, String),
+    /// the bucket was created anew; its epoch is {0}
+    BucketAnew(String),
     /// the bucket stands at revision {0}, but {1} was seen before
     BucketBehind(Revision, Revision),
     /// it stored revision {0}, but {1} was seen before

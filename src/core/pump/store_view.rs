@@ -234,10 +234,9 @@ impl StoreView {
         self.age = bucket.age;
         self.remark(bucket, effects);
         let loss = match &self.bucket {
-            Some(known) if *known != bucket.id => Some(Rollback::BucketAnew(
-                sanitize_field(&known.epoch),
-                sanitize_field(&bucket.id.epoch),
-            )),
+            Some(known) if *known != bucket.id => {
+                Some(Rollback::BucketAnew(sanitize_field(&bucket.id.epoch)))
+            }
             Some(_) if bucket.last < self.high_water => {
                 Some(Rollback::BucketBehind(bucket.last, self.high_water))
             }
