@@ -61,7 +61,7 @@ impl LockTiming {
         let less = has_time(timing, Duration::ZERO).then(|| "a smaller -k".to_owned());
         let advice: Vec<_> = [more, less].into_iter().flatten().collect();
         let advice = match &advice[..] {
-            [] => String::new(),
+            [] => "; write a larger -r".to_owned(),
             _ => format!("; write {}", advice.join(", or ")),
         };
         Err(Refused(format!(
@@ -146,7 +146,7 @@ mod tests {
         for (renewal_ms, failures, k_ms, advice) in [
             (1000, 3, 2000, "; write -f 5 or more, or a smaller -k"),
             (1000, 2, 2000, "; write -f 5 or more"),
-            (10, 9, 3_600_000, " = 2 * 10 ms"),
+            (10, 9, 3_600_000, " = 2 * 10 ms; write a larger -r"),
         ] {
             let [renewal, k] = [renewal_ms, k_ms].map(Duration::from_millis);
             let refused = LockTiming::new(renewal, failures, 10_000, k).expect_err(advice).0;
