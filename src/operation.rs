@@ -11,9 +11,7 @@ use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
-use crate::store::{
-    Bucket, Content, Entry, Expected, Stays, StoreError, StoreResult, open_existing,
-};
+use crate::store::{Bucket, Content, Entry, Expected, StoreError, StoreResult, open_existing};
 use crate::sys::{self, Alarm};
 
 /// Why nothing is done with a key.
@@ -181,7 +179,7 @@ pub(crate) fn write<Why>(
             },
         };
         write.send_again(sys::now());
-        let written = bucket.write(key, Expected::Key(at), content, Stays::Kept, by);
+        let written = bucket.write(key, Expected::Key(at), content, None, by);
         match write.answered(written) {
             Outcome::Held { revision, .. } => return Ok(WriteEnd::Stands(revision)),
             Outcome::Lost => {

@@ -27,8 +27,7 @@ use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{
-    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, Hint, Stays, StoreResult,
-    open_existing,
+    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, Hint, StoreResult, open_existing,
 };
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
@@ -147,7 +146,7 @@ impl Process<'_> {
             let key = wanted::key_of(&self.request.key, *seat);
             let (expected, tombstone) = (Expected::Key(at), Content::tombstone());
             let by = sys::now().after(ANSWER_MAX);
-            self.operation.bucket.write(&key, expected, &tombstone, Stays::Kept, by);
+            self.operation.bucket.write(&key, expected, &tombstone, None, by);
         }
         match end? {
             Ok(text) => Ok((text, 0)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::core::{Instant, Ms, Revision, StoreErrorKind, Written};
-use crate::store::{Bucket, Content, Expected, Stays, StoreResult, name, open_existing};
+use crate::store::{Bucket, Content, Expected, LASTS_MIN, StoreResult, name, open_existing};
 use crate::sys;
 
 /// The longest time for all reads, and for all writes.
@@ -124,7 +124,7 @@ pub(super) fn writes(
                 }
             };
             let (sent, expected) = (sys::now(), Expected::Key(revision));
-            return match bucket.write(name::DOCTOR_KEY, expected, &content, Stays::Kept, by) {
+            return match bucket.write(name::DOCTOR_KEY, expected, &content, None, by) {
                 Written::Stored(stored) => {
                     at = Some(stored);
                     Ok(sent)
@@ -139,7 +139,7 @@ pub(super) fn writes(
     if let Some(at) = at {
         let (end, by) = (Content::tombstone(), sys::now().after(ONE_MAX));
         // Best effort: the next doctor goes on from what is there.
-        let _ = bucket.write(name::DOCTOR_KEY, Expected::Key(at), &end, Stays::Retired, by);
+        let _ = bucket.write(name::DOCTOR_KEY, Expected::Key(at), &end, Some(LASTS_MIN), by);
     }
     samples
 }

@@ -12,7 +12,7 @@ use crate::core::{StoreErrorKind, Written, sanitize_field};
 use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::Leases;
-use crate::store::{Bucket, Content, Expected, Stays, StoreError};
+use crate::store::{Bucket, Content, Expected, StoreError};
 use crate::sys;
 
 /// The header of the records of agents, and of no other entry.
@@ -107,7 +107,7 @@ pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Resu
         }
         let content = Content::new([], value.as_deref().unwrap_or_default());
         let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());
-        match leases.bucket().write(key, expected, &content, Stays::Kept, until) {
+        match leases.bucket().write(key, expected, &content, None, until) {
             Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),
             // The holder has extended the lease meanwhile, or the lease has gone.
             Written::Moved(_) if sys::now() < until => {

@@ -7,8 +7,7 @@ use super::*;
 use crate::core::{BucketId, REACH_MAX, Written};
 use crate::exit::Exit;
 use crate::store::{
-    BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, Stays,
-    StoreResult,
+    BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, StoreResult,
 };
 
 const KEY: &str = "putex.pause.web";
@@ -131,7 +130,7 @@ impl Bucket for Lossy {
         _key: &str,
         expected: Expected<'_>,
         content: &Content,
-        _stays: Stays,
+        _lasts: Option<Duration>,
         _deadline: Instant,
     ) -> Written {
         self.sent.extend(content.attempt());

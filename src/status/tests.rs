@@ -11,7 +11,7 @@ use crate::core::{
 use crate::store::lock_key::to_content;
 use crate::store::{
     AgentAnswer, AgentMessage, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Stays, StoreResult,
+    OpenedBucket, StoreResult,
 };
 use crate::sys::Alarm;
 
@@ -104,7 +104,7 @@ impl Bucket for Scripted {
         _key: &str,
         _expected: Expected<'_>,
         _content: &Content,
-        _stays: Stays,
+        _lasts: Option<Duration>,
         _deadline: Instant,
     ) -> Written {
         unreachable!("nothing is written")

@@ -49,7 +49,7 @@ use self::text::Kind;
 use self::watch::Watch;
 use super::{
     AgentMessage, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Selection, Stays, StoreError, StoreErrorKind, StoreResult,
+    OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -182,7 +182,7 @@ impl Bucket for DirStore {
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        stays: Stays,
+        _lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written {
         if let Err(text) = content.check() {
@@ -191,12 +191,6 @@ impl Bucket for DirStore {
         let folder = self.folder();
         let written =
             folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
-        if let (Stays::Retired, Ok(Written::Stored(revision))) = (stays, &written)
-            && let Ok(folder) = self.folder()
-        {
-            // Best effort: a file that is left does no harm.
-            let _ = folder.remove(key, *revision, deadline);
-        }
         written.unwrap_or_else(Written::Denied)
     }
 

@@ -21,7 +21,7 @@ use super::mark;
 use super::name::{MARK_KEY, READ_KEY};
 use super::{
     ATTEMPT, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION,
-    Selection, Stays, StoreResult, open_or_make,
+    Selection, StoreResult, open_or_make,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
 use crate::core::tickets::grab::LIFETIME_MAX;
@@ -160,7 +160,7 @@ impl Leases {
         by: Instant,
     ) -> Written {
         let (key, content) = (self.key(name), to_content(lease, attempt, host));
-        self.bucket.write(&key, Expected::Key(at), &content, Stays::Kept, by)
+        self.bucket.write(&key, Expected::Key(at), &content, None, by)
     }
 
     /// Has a write confirm that a lease stands at this revision, in the bucket that was opened: the
@@ -168,7 +168,7 @@ impl Leases {
     pub fn confirm(&mut self, name: &Name, at: Revision, by: Instant) -> Written {
         let (key, content) = (self.key(name), Content::default());
         let expected = Expected::OtherKey(&key, at);
-        let written = self.bucket.write(READ_KEY, expected, &content, Stays::Kept, by);
+        let written = self.bucket.write(READ_KEY, expected, &content, None, by);
         if !matches!(written, Written::Stored(_)) {
             return written;
         }

@@ -11,8 +11,8 @@ use super::lifetime::read_with_age;
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
 use super::{
-    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, Stays,
-    StoreResult, open_or_make, pause, switchover,
+    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult,
+    open_or_make, pause, switchover,
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, PauseEntry, Record, Revision, Seat,
@@ -176,7 +176,7 @@ impl LockKey {
     ) -> Written {
         let (expected, content) = (Expected::Key(expected), to_content(record));
         let key = &mut self.keys[seat.index()];
-        let written = self.bucket.write(&key.key, expected, &content, Stays::Kept, deadline);
+        let written = self.bucket.write(&key.key, expected, &content, None, deadline);
         if let Written::Stored(revision) = written {
             (key.known, key.is_held) = (revision, !record.is_blank());
             // A switchover may have been requested while the store was out of reach; a renewal
@@ -199,7 +199,7 @@ impl LockKey {
         }
         let at = found.map_or(Revision(0), |(entry, _)| entry.revision);
         let (expected, content) = (Expected::Key(at), switchover::to_content(request));
-        let written = self.bucket.write(&of_seat, expected, &content, Stays::Kept, by);
+        let written = self.bucket.write(&of_seat, expected, &content, None, by);
         // The bucket may have no hints.
         if let (Written::Stored(_), Ok(number)) = (written, sys::random()) {
             let question = AgentQuestion::new(number, [key].into(), true);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::lifetime::{LIFE, lifetime};
 use super::name::MARK_KEY;
-use super::{Bucket, Content, Entry, Expected, Stays};
+use super::{Bucket, Content, Entry, Expected};
 use crate::core::tickets::Mark;
 use crate::core::{Instant, Revision, Written};
 
@@ -19,7 +19,7 @@ const EPOCH: &str = "Putex-Epoch";
 /// Writes a mark in the place of its revision.
 pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written {
     let expected = Expected::Key(mark.revision);
-    bucket.write(MARK_KEY, expected, &to_content(mark), Stays::Kept, deadline)
+    bucket.write(MARK_KEY, expected, &to_content(mark), None, deadline)
 }
 
 /// Converts a mark into the content of its entry.

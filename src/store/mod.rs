@@ -242,16 +242,9 @@ pub enum Hint {
     Gone(String),
 }
 
-/// How long an entry stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stays {
-    /// Until it is replaced.
-    Kept,
-    /// The entry is the last of its key: the store may remove it at once.
-    Retired,
-    /// The store may remove it after this time.
-    For(Duration),
-}
+/// How long the last entry of a key stays at least: as short as a server takes it, since a listing
+/// reads it. A write that is under way so long and names a revision is refused all the same.
+pub const LASTS_MIN: Duration = Duration::from_secs(1);
 
 /// How a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,14 +344,15 @@ pub trait Bucket: Send {
     /// When the listing was not complete by the deadline.
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing>;
 
-    /// Stores the content of a key, for so long, if the condition holds. [`Written::Moved`] has the
-    /// present revision of the key of the condition, if the store knows it.
+    /// Stores the content of a key if the condition holds. The store may remove the entry after the
+    /// time that it `lasts`, if one is given. [`Written::Moved`] has the present revision of the
+    /// key of the condition, if the store knows it.
     fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        stays: Stays,
+        lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written;
 
@@ -369,25 +363,6 @@ pub trait Bucket: Send {
     ///
     /// If not, or if there was no answer by the deadline.
     fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()>;
-
-    /// Stores the content of a key as [`Bucket::write`], until it is replaced, and lists keys, as
-    /// [`Bucket::list`]. A listing beside a write that was stored lacks none of the entries that
-    /// were stored before it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Bucket::list`], for the listing.
-    fn write_and_list(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        selection: Selection<'_>,
-        deadline: Instant,
-    ) -> (Written, StoreResult<Listing>) {
-        let written = self.write(key, Expected::Key(expected), content, Stays::Kept, deadline);
-        (written, self.list(selection, deadline))
-    }
 
     /// Subscribes to the hints of keys until the store is opened again.
     ///

@@ -14,8 +14,7 @@
 //! # Invariants
 //!
 //! 1. Every write of an entry carries the revision that it expects, which cannot be empty:
-//!    `NatsStore::publish_expected`, in `write`. So does `confirm`, which writes an entry that
-//!    nobody reads.
+//!    `NatsStore::write_now`, in `write`.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.
@@ -44,7 +43,7 @@ use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError};
 use crate::store::{
     AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Selection, Stays, StoreError, StoreErrorKind as Kind, StoreResult, name,
+    OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -285,37 +284,15 @@ impl Bucket for NatsStore {
         self.finish_read(listing, began, deadline)
     }
 
-    fn write_and_list(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        selection: Selection<'_>,
-        deadline: Instant,
-    ) -> (Written, StoreResult<Listing>) {
-        let began = sys::now();
-        let (subject, body) = self.listing_request(selection);
-        let (beside, expected) = (Some(read_request(&subject, &body)), Expected::Key(expected));
-        let (written, reply) =
-            self.write_beside(key, expected, content, Stays::Kept, beside, deadline);
-        let (Written::Stored(revision), Some(reply)) = (&written, reply) else {
-            return (written, Err(Kind::Unreachable.error("nothing was stored to list beside")));
-        };
-        let revision = *revision;
-        let own = Entry { key: key.to_owned(), revision, content: content.clone() };
-        let listing = self.finish_listing(&reply, own, selection, deadline);
-        (written, self.finish_read(listing, began, deadline))
-    }
-
     fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        stays: Stays,
+        lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written {
-        self.write_beside(key, expected, content, stays, None, deadline).0
+        self.write_now(key, expected, content, lasts, deadline)
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

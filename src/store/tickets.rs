@@ -20,8 +20,8 @@ use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
 use super::{
-    Bucket, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError, StoreResult,
-    open_or_make,
+    Bucket, Entry, Expected, FirstKeys, Hint, LASTS_MIN, Listing, Selection, StoreError,
+    StoreResult, open_or_make,
 };
 use crate::core::tickets::grab::{LIFETIME_MAX, marker_time};
 use crate::core::tickets::key::is_key_of_script;
@@ -102,13 +102,9 @@ impl Tickets {
         Some(match step {
             Step::Open(by) => Input::Opened(self.open(*by).map(Box::new)),
             Step::WriteMark(mark, by) => Input::Written(mark::write(&mut *self.bucket, mark, *by)),
-            Step::Write(at, number, ticket, by) => {
+            // A listing follows by itself.
+            Step::Write(at, number, ticket, by) | Step::WriteAndList(at, number, ticket, _, by) => {
                 Input::Written(self.write(element, *at, *number, ticket, *by))
-            }
-            Step::WriteAndList(at, number, ticket, earlier_keys, by) => {
-                let (written, listed) =
-                    self.write_and_list(element, (*at, *number), ticket, earlier_keys, *by);
-                Input::WrittenAndListed(written, listed.map_err(text))
             }
             Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
@@ -139,30 +135,7 @@ impl Tickets {
     ) -> Written {
         let content = to_content(ticket, number);
         let (key, expected) = (self.key(element), Expected::Key(at));
-        self.bucket.write(&key, expected, &content, Stays::Kept, deadline)
-    }
-
-    /// Writes the own ticket, of this number, in the place of this revision, and lists as
-    /// [`Tickets::list`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tickets::list`], for the listing.
-    fn write_and_list(
-        &mut self,
-        element: &str,
-        (at, number): (Revision, Option<Revision>),
-        ticket: &Ticket,
-        earlier_keys: &EarlierKeys,
-        deadline: Instant,
-    ) -> (Written, StoreResult<TicketsListed>) {
-        let (key, content) = (self.key(element), to_content(ticket, number));
-        let (written, listing) = {
-            let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
-            self.bucket.write_and_list(&key, at, &content, selection, deadline)
-        };
-        (written, listing.map(|listing| self.tickets_of(listing)))
+        self.bucket.write(&key, expected, &content, None, deadline)
     }
 
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
@@ -192,8 +165,8 @@ impl Tickets {
     ) -> Written {
         let key = self.key(element);
         let content = tombstone(RELEASED, self.own.attempt);
-        let stays = stays(&key, lifetime);
-        self.bucket.write(&key, Expected::Key(at), &content, stays, deadline)
+        let lasts = Some(marker_lasts(&key, lifetime));
+        self.bucket.write(&key, Expected::Key(at), &content, lasts, deadline)
     }
 
     /// Ends the ticket of another that has not moved for too long or is ended by force, or one of
@@ -207,9 +180,8 @@ impl Tickets {
             true => RELEASED.to_owned(),
             false => format!("removed by {by}"),
         };
-        let (content, stays) =
-            (tombstone(&why, self.own.attempt), Stays::For(marker_time(lifetime)));
-        self.bucket.write(key, Expected::Key(*revision), &content, stays, deadline)
+        let (content, lasts) = (tombstone(&why, self.own.attempt), Some(marker_time(lifetime)));
+        self.bucket.write(key, Expected::Key(*revision), &content, lasts, deadline)
     }
 
     /// Writes the notes of this host, in the place of this revision of them, or in addition to what
@@ -229,7 +201,7 @@ impl Tickets {
 
     fn write_notes(&mut self, at: Revision, seen: &Observed, deadline: Instant) -> Written {
         let (expected, content) = (Expected::Key(at), notes_to_content(seen));
-        self.bucket.write(&self.notes_key, expected, &content, Stays::For(NOTED_FOR), deadline)
+        self.bucket.write(&self.notes_key, expected, &content, Some(NOTED_FOR), deadline)
     }
 
     /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the
@@ -243,16 +215,10 @@ impl Tickets {
         earlier_keys: &EarlierKeys,
         deadline: Instant,
     ) -> StoreResult<TicketsListed> {
-        let listing = {
-            let wanted = wanted(&self.own.name, earlier_keys);
-            let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
-            self.bucket.list(selection, deadline)?
-        };
-        Ok(self.tickets_of(listing))
-    }
-
-    /// Returns the tickets of a listing.
-    fn tickets_of(&self, Listing { entries, ages, at, last }: Listing) -> TicketsListed {
+        // Which keys have to be read for this name.
+        let wanted = |key: &str| earlier_keys.may_have(key) && may_conflict(&self.own.name, key);
+        let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
+        let Listing { entries, ages, at, last } = self.bucket.list(selection, deadline)?;
         let is_ended = |entry: &&Entry| {
             entry.content.is_tombstone() && entry.content.attempt() == Some(self.own.attempt)
         };
@@ -262,7 +228,7 @@ impl Tickets {
             standing(entry).map(|stored| StoredTicket { stored_at, ..stored })
         };
         let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
-        TicketsListed { standing, ended, last, at }
+        Ok(TicketsListed { standing, ended, last, at })
     }
 
     /// Waits for a hint, for `wake` to become readable, or for `until`.
@@ -295,18 +261,10 @@ fn notes_key(elements: &str, clock: &str) -> String {
     format!("{NOTES_ROOT}.{elements}.{clock}").trim_end_matches('.').to_owned()
 }
 
-/// Returns which keys have to be read for this name.
-fn wanted<'a>(name: &'a Name, earlier_keys: &'a EarlierKeys) -> impl Fn(&str) -> bool + 'a {
-    move |key| earlier_keys.may_have(key) && may_conflict(name, key)
-}
-
 /// Returns how long the marker stays with which an owner ends the ticket of a key. A ticket of
 /// `putex grab` may be continued by any process of its requester.
-fn stays(key: &str, lifetime: Duration) -> Stays {
-    match is_key_of_script(key) {
-        true => Stays::For(marker_time(lifetime)),
-        false => Stays::Retired,
-    }
+fn marker_lasts(key: &str, lifetime: Duration) -> Duration {
+    if is_key_of_script(key) { marker_time(lifetime) } else { LASTS_MIN }
 }
 
 /// Returns whether the ticket of a key may conflict with one for this name.
@@ -330,8 +288,8 @@ mod tests {
     #[test]
     fn the_end_of_a_ticket_that_is_looked_for_stays_for_longer_than_the_ticket_would() {
         let second = Duration::from_secs(1);
-        assert_eq!(stays("lock.a.g0f", 20 * second), Stays::For(50 * second));
-        assert_eq!(stays("lock.g.00f", 20 * second), Stays::Retired);
+        assert_eq!(marker_lasts("lock.a.g0f", 20 * second), 50 * second);
+        assert_eq!(marker_lasts("lock.g.00f", 20 * second), LASTS_MIN);
     }
 
     /// Returns a folder of a test of this name.

@@ -22,10 +22,7 @@ use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::core::seat::Seat;
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{
-    Bucket as _, Content, Expected, FirstKeys, LockKey, Stays, StoreError, StoreErrorKind,
-    open_or_make,
-};
+use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys::{Waker, now};
 use rustix::thread::gettid;
 
@@ -36,40 +33,6 @@ fn unsafe_reason(store: &mut LockKey) -> String {
         panic!("not unsafe but {opened:?}");
     };
     text.clone()
-}
-
-#[test]
-fn the_file_of_a_retired_key_is_removed() {
-    let base = Base::new();
-    let mut store = base.bucket("b");
-    open_or_make(&mut *store, FirstKeys::read(&["lock.a"]), soon()).expect("the store opens");
-    let content = Content { headers: Vec::new(), payload: Vec::new() };
-    let mut written = Written::Stored(Revision(0));
-    for _ in 0..2 {
-        let Written::Stored(revision) = written else { panic!("{written:?}") };
-        written = store.write("lock.a", Expected::Key(revision), &content, Stays::Kept, soon());
-    }
-    let Written::Stored(revision) = written else { panic!("{written:?}") };
-    let files = || {
-        let files = fs::read_dir(base.0.join("b")).expect("it is there");
-        let mut names: Vec<_> = files.map(|file| file.expect("a file").file_name()).collect();
-        names.sort();
-        names
-    };
-    let before = files();
-    assert_eq!(before.len(), 3, "{before:?}");
-    let moved = store.write(
-        "lock.a",
-        Expected::Key(Revision(revision.0 - 1)),
-        &content,
-        Stays::Retired,
-        soon(),
-    );
-    assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
-    assert_eq!(files(), before);
-    let ended = store.write("lock.a", Expected::Key(revision), &content, Stays::Retired, soon());
-    assert_eq!(ended, Written::Stored(Revision(revision.0 + 1)));
-    assert_eq!(files(), ["epoch", "sequence"]);
 }
 
 #[test]

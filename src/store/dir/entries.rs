@@ -60,20 +60,6 @@ impl Folder {
         Ok(Listing { entries, ages, at, last })
     }
 
-    /// Removes the file of a key that stands at this revision.
-    pub(super) fn remove(
-        &self,
-        key: &str,
-        revision: Revision,
-        deadline: Instant,
-    ) -> StoreResult<()> {
-        let _held = self.lock(deadline)?;
-        match self.entry(key)? {
-            Some(entry) if entry.revision == revision => self.unlink(&Kind::Record.file_of(key)),
-            Some(_) | None => Ok(()),
-        }
-    }
-
     /// Stores the content of a key if the condition holds. An error means not stored.
     pub(super) fn compare_and_set(
         &self,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::core::{StoreError, StoreErrorKind};
-use crate::store::{Listing, OpenMode, OpenedBucket, Selection, Stays};
+use crate::store::{Listing, OpenMode, OpenedBucket, Selection};
 use crate::sys::Waker;
 
 /// How long a read may take that the caller has not requested.
@@ -63,7 +63,7 @@ impl Bucket for Flooded {
         _key: &str,
         _expected: Expected<'_>,
         _content: &Content,
-        _stays: Stays,
+        _lasts: Option<Duration>,
         _deadline: Instant,
     ) -> Written {
         unreachable!("nothing is written")

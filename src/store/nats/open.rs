@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use super::micro::MicroService;
 use super::{API, NO_LEADER, NatsSettings, NatsStore, OpenBucket, answer};
-use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
+use crate::core::{BucketId, Instant, Revision, Written, sanitize_field};
+use crate::nats::ServerInfo;
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
-use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
     Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenMode, OpenedBucket,
     StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys::{self, Alarm};
-
-/// How often a lost race for the epoch key is repeated. Once is enough unless another
-/// client keeps deleting the key.
-const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
 /// Longest time for all requests after the connection: two round trips as a rule, and seven that
 /// create the bucket.
@@ -29,10 +25,6 @@ const CREATION_POLL: Duration = Duration::from_millis(50);
 /// For whom which version is needed, in a refusal.
 const PUTEX_NEEDS: &str = "putex needs";
 const LOCKS_NEED: &str = "locks and leases need";
-
-/// The header of the epoch with the time when the bucket was created, as STREAM.INFO shows it;
-/// compared for equality only.
-const CREATED: &str = "Putex-Created";
 
 impl NatsStore {
     /// Connects, finds the bucket or creates it, checks it, and reads its epoch and keys; `None` if
@@ -66,7 +58,7 @@ impl NatsStore {
         let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
         let (epoch, written) = match (known, mode) {
             (Some(known), _) => known,
-            (None, OpenMode::Make) => self.epoch(&info, deadline)?,
+            (None, OpenMode::Make) => self.epoch(deadline)?,
             (None, OpenMode::ReadOnly) => (String::new(), Revision(0)),
         };
         let bucket = BucketInfo {
@@ -242,10 +234,9 @@ impl NatsStore {
     }
 
     /// Reads the epoch of the bucket, and writes one when there is none.
-    fn epoch(&mut self, info: &StreamInfo, deadline: Instant) -> StoreResult<(String, Revision)> {
+    fn epoch(&mut self, deadline: Instant) -> StoreResult<(String, Revision)> {
         let subject = self.subject_of(name::EPOCH_KEY);
-        let mut lost_races = 0;
-        while lost_races < EPOCH_ATTEMPTS_MAX {
+        loop {
             let entry = self.read(&subject, deadline)?;
             let current = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             if let Some(id) = entry.as_ref().and_then(epoch_of) {
@@ -254,23 +245,18 @@ impl NatsStore {
             let id = sys::random()
                 .map_err(|error| Kind::Unreachable.error(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let created = (CREATED, sanitize(&info.created));
-            let content = Content::new([created], id.as_bytes());
-            let expected = Expected::Key(current);
+            let (expected, content) = (Expected::Key(current), Content::new([], id.as_bytes()));
             let by = self.answer_by(deadline);
-            match self.publish_expected(&subject, expected, &content, None, None, by) {
-                Ok((Written::Stored(revision), _)) => return Ok((id, revision)),
-                Ok((Written::Moved(_), _)) => lost_races += 1,
-                Ok((Written::Denied(StoreError { text, .. }) | Written::Unknown(text), _)) => {
-                    return Err(Kind::Unreachable.error(format!("epoch of the bucket: {text}")));
-                }
+            match self.write_now(name::EPOCH_KEY, expected, &content, None, by) {
+                Written::Stored(revision) => return Ok((id, revision)),
+                Written::Denied(error) => return Err(error),
+                Written::Moved(_) => self.pause(deadline)?,
                 // A stream that is being created has no subscription yet.
-                Err(RequestError::NoResponders) => self.pause(deadline)?,
-                Err(error) => return Err(self.request_error(&subject, &error)),
+                Written::Unknown(why) => {
+                    self.pause(deadline).map_err(|StoreError { kind, .. }| kind.error(why))?;
+                }
             }
         }
-        Err(Kind::Unreachable
-            .error(format!("{subject}: written and removed by others all the time")))
     }
 }
 

@@ -105,40 +105,38 @@ impl NatsStore {
     /// Lists the selected keys. STREAM.INFO names the keys and MSG.GET returns their entries, both
     /// from the leader: a replica that is behind lacks keys. The names must fit into one message
     /// of the client: about 15,000 keys do.
+    ///
+    /// A key that is named and has no entry was removed since, or the server that was read is no
+    /// leader any more: it is left out if the leader names it no longer.
     pub(super) fn list_now(
         &mut self,
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let mut is_first = true;
         loop {
-            let (named, known) = self.name_all(selection, deadline)?;
-            if let Some(listing) = self.read_named(named, known, selection, deadline)? {
-                return Ok(listing);
+            let (named, beside) = self.name_all(selection, deadline)?;
+            let read = match beside.filter(|_| !named.subjects.is_empty()) {
+                Some(entry) => vec![Some(entry)],
+                None => self.read_with_times(&named.subjects, deadline)?,
+            };
+            let subjects = named.subjects.iter().zip(&read);
+            let missing = subjects.filter(|(_, entry)| entry.is_none());
+            let missing: Vec<&String> = missing.map(|(subject, _)| subject).collect();
+            if !missing.is_empty() {
+                let (again, _) = self.name_all(selection, deadline)?;
+                let is_named = |subject: &&String| again.subjects.contains(subject);
+                if again.last < named.last || missing.iter().any(is_named) {
+                    self.pause(deadline)?;
+                    continue;
+                }
             }
-            // As a rule the removal of a key is shown by the next listing.
-            if !std::mem::take(&mut is_first) {
-                self.pause(deadline)?;
-            }
-        }
-    }
-
-    /// Completes a listing from the reply to its request, which was sent beside the write of this
-    /// entry.
-    pub(super) fn finish_listing(
-        &mut self,
-        reply: &Message,
-        written: Entry,
-        selection: Selection<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Listing> {
-        let named = self.named(reply, selection)?;
-        // Where others have written since, it may have ended.
-        let known = Some(written).filter(|written| named.last <= written.revision);
-        let known = known.map(|written| (written, Some(Duration::ZERO)));
-        match self.read_named(named, known, selection, deadline)? {
-            Some(listing) => Ok(listing),
-            None => self.list_now(selection, deadline),
+            let aged = read.into_iter().flatten();
+            let aged = aged.map(|(entry, stored)| (entry, age(stored, named.time)));
+            let (entries, ages): (Vec<Entry>, Vec<_>) = aged.unzip();
+            self.listed = entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
+            let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
+            let at = named.time.and_then(since_epoch).map(StoreTime);
+            return Ok(Listing { entries, ages, at, last: named.last });
         }
     }
 
@@ -148,22 +146,24 @@ impl NatsStore {
         &mut self,
         selection: Selection<'_>,
         deadline: Instant,
-    ) -> StoreResult<(Named, Option<Aged>)> {
-        let (list, filter) = self.listing_request(selection);
-        let mut requests = vec![read_request(&list, &filter)];
-        let subject = match selection {
-            Selection::Key(key) => Some(self.subject_of(key)),
-            Selection::Below { .. } => None,
+    ) -> StoreResult<(Named, Option<(Entry, SystemTime)>)> {
+        let filter = match selection {
+            Selection::Key(key) => self.subject_of(key),
+            Selection::Below { prefix: "", .. } => self.subject_of(">"),
+            Selection::Below { prefix, .. } => self.subject_of(&format!("{prefix}.>")),
         };
-        let (get, body) = (self.get_target(), subject.as_deref().map(last_of));
-        requests.extend(body.as_deref().map(|body| read_request(&get, body)));
+        let list = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
+        let body = json!({ "subjects_filter": filter }).to_string();
+        let (get, last) = (self.get_target(), last_of(&filter));
+        let mut requests = vec![read_request(&list, &body)];
+        if let Selection::Key(_) = selection {
+            requests.push(read_request(&get, &last));
+        }
         let replies = self.client.requests(&requests, self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
         let named = self.named(&replies[0], selection)?;
-        let read = subject.zip(replies.get(1));
-        let read = read.map(|(subject, reply)| self.entry_in(&subject, reply)).transpose()?;
-        let known = read.flatten().map(|(entry, stored)| (entry, age(stored, named.time)));
-        Ok((named, known))
+        let read = replies.get(1).map(|reply| self.entry_in(&filter, reply)).transpose()?;
+        Ok((named, read.flatten()))
     }
 
     /// Returns the selected ones of the keys that this reply names.
@@ -190,66 +190,6 @@ impl NatsStore {
         let subjects = info.subjects.into_iter().filter(is_wanted).collect();
         Ok(Named { subjects, last: Revision(info.last_seq), time: info.time })
     }
-
-    /// Reads the entries that a listing has named, but the one that is known. Those that were
-    /// removed since are left out. Returns `None` if it is not certain that they were.
-    fn read_named(
-        &mut self,
-        Named { mut subjects, last, time }: Named,
-        known: Option<Aged>,
-        selection: Selection<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<Listing>> {
-        let known_subject = known.as_ref().map(|(entry, _)| self.subject_of(&entry.key));
-        let named = subjects.len();
-        subjects.retain(|subject| Some(subject) != known_subject.as_ref());
-        let is_named = subjects.len() < named;
-        let mut entries = Vec::from_iter(known.filter(|_| is_named));
-        let mut missing = Vec::new();
-        let read = self.read_with_times(&subjects, deadline)?;
-        for (subject, entry) in subjects.into_iter().zip(read) {
-            match entry {
-                Some((entry, stored)) => entries.push((entry, age(stored, time))),
-                None => missing.push(subject),
-            }
-        }
-        if !missing.is_empty() && !self.are_gone(&missing, last, selection, deadline)? {
-            return Ok(None);
-        }
-        entries.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
-        self.listed =
-            entries.iter().map(|(entry, _)| (entry.key.clone(), entry.revision)).collect();
-        let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
-        let at = time.and_then(since_epoch).map(StoreTime);
-        let (entries, ages) = entries.into_iter().unzip();
-        Ok(Some(Listing { entries, ages, at, last }))
-    }
-
-    /// Returns whether the leader names none of these subjects any more, which a listing up to
-    /// `last` has named and a read has not found. A server that is no leader any more may lack an
-    /// entry which stands.
-    fn are_gone(
-        &mut self,
-        subjects: &[String],
-        last: Revision,
-        selection: Selection<'_>,
-        deadline: Instant,
-    ) -> StoreResult<bool> {
-        let (named, _) = self.name_all(selection, deadline)?;
-        Ok(named.last >= last && !subjects.iter().any(|subject| named.subjects.contains(subject)))
-    }
-
-    /// Returns the subject and the body of the request that lists the selected keys, and maybe
-    /// others.
-    pub(super) fn listing_request(&self, selection: Selection<'_>) -> (String, String) {
-        let filter = match selection {
-            Selection::Key(key) => self.subject_of(key),
-            Selection::Below { prefix: "", .. } => self.subject_of(">"),
-            Selection::Below { prefix, .. } => self.subject_of(&format!("{prefix}.>")),
-        };
-        let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
-        (subject, json!({ "subjects_filter": filter }).to_string())
-    }
 }
 
 /// Returns the age of an entry that was stored at that time, by the clock of the server that has
@@ -261,9 +201,6 @@ pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duratio
         Err(ahead) => (ahead.duration() <= CLOCKS_MARGIN).then_some(Duration::ZERO),
     }
 }
-
-/// An entry, and how long ago it was written, as in a [`Listing`].
-type Aged = (Entry, Option<Duration>);
 
 /// The keys that a listing has named.
 struct Named {

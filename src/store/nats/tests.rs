@@ -139,39 +139,6 @@ fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
     }
 }
 
-/// The listing takes no round trip of its own: its reads travel with the write.
-#[test]
-fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
-    let fake = FakeServer::once(|peer| {
-        peer.accept_client();
-        let (write, list) = (peer.frame(), peer.frame());
-        assert_eq!(write.words[1], "$KV.locks.lock.a.1");
-        assert_eq!(list.words[1], "$JS.API.STREAM.INFO.KV_locks");
-        peer.reply_to(&write, r#"{"stream":"KV_locks","seq":7}"#);
-        peer.reply_to(&list, &subjects(LEADER, r#""$KV.locks.lock.a.1":1"#));
-    });
-    let mut store = store_of(vec![fake.server()]);
-    let deadline = sys::now().after(PATIENCE);
-    store.client.connect(deadline).expect("the script accepts the client");
-    store.bucket = Ok(opened());
-    let selection = Selection::below("lock");
-    let content = Content::new([], b"own");
-    let (written, listing) =
-        store.write_and_list("lock.a.1", Revision(0), &content, selection, deadline);
-    fake.finish();
-    assert_eq!(written, Written::Stored(Revision(7)));
-    let entry = Entry { key: "lock.a.1".to_owned(), revision: Revision(7), content };
-    assert_eq!(
-        listing,
-        Ok(Listing {
-            entries: vec![entry],
-            ages: vec![Some(Duration::ZERO)],
-            at: None,
-            last: Revision(7)
-        })
-    );
-}
-
 /// An agent on a slow link never read a pause: each of two requests took more than half of the
 /// time that a read has.
 #[test]
@@ -260,7 +227,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
             store.bucket = Ok(OpenBucket { replicated: true, ..opened() });
             let write = |store: &mut NatsStore| {
                 let content = Content::default();
-                store.write("web", Expected::Key(Revision(0)), &content, Stays::Kept, by)
+                store.write("web", Expected::Key(Revision(0)), &content, None, by)
             };
             assert!(matches!(write(store), Written::Unknown(_)));
             if !is_recent {
@@ -351,7 +318,7 @@ fn a_condition_that_the_servers_may_not_check_is_refused() {
         store.bucket = Ok(opened());
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
-        match store.write("lock.a", expected, &content, Stays::Kept, deadline) {
+        match store.write("lock.a", expected, &content, None, deadline) {
             Written::Denied(StoreError { text, .. }) if reason != "not connected" => {
                 assert!(text.contains(reason), "{text}");
             }

@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use super::{API, NatsStore, answer};
 use crate::core::{Instant, Written};
-use crate::nats::{Message, Outgoing, RequestError};
-use crate::store::{Content, Expected, Stays, StoreErrorKind, name};
+use crate::nats::{Outgoing, RequestError};
+use crate::store::{Content, Expected, StoreErrorKind, name};
 use crate::sys;
-
-/// How long the last entry of a key stays: as short as a server takes it, since a listing reads
-/// it. A write that is under way so long and names a revision is refused all the same.
-const RETIRED_FOR: Duration = Duration::from_secs(1);
 
 impl NatsStore {
     /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
@@ -20,31 +16,6 @@ impl NatsStore {
             API => subject.to_owned(),
             api => format!("{api}.{subject}"),
         }
-    }
-
-    /// Sends a compare-and-set, and a request beside it; returns its outcome and the reply to the
-    /// request.
-    pub(super) fn publish_expected(
-        &mut self,
-        subject: &str,
-        expected: Expected<'_>,
-        content: &Content,
-        ttl: Option<&str>,
-        beside: Option<Outgoing<'_>>,
-        deadline: Instant,
-    ) -> Result<(Written, Option<Message>), RequestError> {
-        let expected = expected_headers(expected, &self.settings.bucket);
-        let expected = expected.iter().map(|(name, value)| (*name, &**value));
-        let ttl = ttl.map(|time| ("Nats-TTL", time));
-        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
-        let target = self.target(subject);
-        let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
-        let write = Outgoing { subject, headers, payload, repeats: false };
-        let mut replies =
-            self.client.requests(&[&[write], beside.as_slice()].concat(), deadline)?;
-        let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
-        let written = answer::written(&self.stream, replicated, &replies.remove(0).payload);
-        Ok((written, replies.pop()))
     }
 
     /// Checks a condition. Servers before nats-server 2.11 ignore the name of another key: they
@@ -57,52 +28,50 @@ impl NatsStore {
         }
     }
 
-    /// Returns the time after which the server is to remove an entry.
-    fn ttl_of(&self, stays: Stays) -> Option<String> {
-        let ttl = match stays {
-            Stays::Kept => return None,
-            Stays::Retired => RETIRED_FOR,
-            Stays::For(time) => time,
-        };
-        let ttl = format!("{}s", ttl.as_millis().div_ceil(1000));
-        self.bucket.as_ref().ok().filter(|bucket| bucket.has_ttl).map(|_| ttl)
-    }
-
-    /// Stores the content of a key if the condition holds; `stays` says for how long. Returns the
-    /// outcome, and the reply to the request that was sent beside, if there is one.
-    pub(super) fn write_beside(
+    /// Stores the content of a key if the condition holds. The server removes it after `lasts`, if
+    /// it can.
+    pub(super) fn write_now(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        stays: Stays,
-        beside: Option<Outgoing<'_>>,
+        lasts: Option<Duration>,
         deadline: Instant,
-    ) -> (Written, Option<Message>) {
-        if let Err(why) = &self.bucket {
-            return (Written::Unknown(format!("nothing sent: {why}")), None);
-        }
-        let checked = content.check().and_then(|()| self.check_expected(expected));
-        if let Err(text) = checked {
+    ) -> Written {
+        let (replicated, has_ttl) = match &self.bucket {
+            Ok(bucket) => (bucket.replicated, bucket.has_ttl),
+            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
+        };
+        if let Err(text) = content.check().and_then(|()| self.check_expected(expected)) {
             let error = StoreErrorKind::Unsafe.error(format!("nothing sent: {text}"));
-            return (Written::Denied(error), None);
+            return Written::Denied(error);
         }
-        let (subject, ttl, began) = (self.subject_of(key), self.ttl_of(stays), sys::now());
-        let ttl = ttl.as_deref();
-        let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
-        let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let (written, reply) =
-            sent.unwrap_or_else(|error| (answer::unanswered(&subject, &error), None));
+        let subject = self.subject_of(key);
+        let target = self.target(&subject);
+        let expected = expected_headers(expected, &self.settings.bucket);
+        let expected = expected.iter().map(|(name, value)| (*name, &**value));
+        let ttl = lasts.filter(|_| has_ttl);
+        let ttl = ttl.map(|time| format!("{}s", time.as_millis().div_ceil(1000)));
+        let ttl = ttl.as_deref().map(|time| ("Nats-TTL", time));
+        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
+        let payload = &*content.payload;
+        let write = Outgoing { subject: &target, headers: &headers, payload, repeats: false };
+        let began = sys::now();
+        let replied = self.client.request(&write, deadline);
+        let written = match &replied {
+            Ok(reply) => answer::written(&self.stream, replicated, &reply.payload),
+            Err(error) => answer::unanswered(&subject, error),
+        };
         let answered = !matches!(written, Written::Unknown(_));
         self.unanswered_write = (!answered).then(sys::now);
         self.client.note_answer(answered, began);
-        if no_stream {
+        if let Err(RequestError::NoResponders) = replied {
             self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {
-                return (Written::Unknown(format!("nothing stored: {gone}")), None);
+                return Written::Unknown(format!("nothing stored: {gone}"));
             }
         }
-        (written, reply)
+        written
     }
 }
 

@@ -9,7 +9,7 @@ use putex::core::event::Written;
 use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
-    Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, Selection, Stays, StoreError,
+    Bucket, Content, Entry, Expected, FirstKeys, Hint, LASTS_MIN, Listing, Selection, StoreError,
     StoreErrorKind, StoreResult, open_or_make,
 };
 use putex::sys::{Waker, now};
@@ -27,7 +27,6 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     a_listing_has_the_wanted_keys_only(make);
-    a_listing_beside_a_write_has_all_that_was_stored_before(make);
     match checks_other_keys {
         true => a_condition_on_another_key_decides(make),
         false => a_condition_on_other_keys_is_refused(make),
@@ -65,7 +64,7 @@ pub(crate) fn list(store: &mut dyn Bucket, prefix: &str, by: Instant) -> StoreRe
 
 /// Writes, and expects that it is stored.
 fn stored(store: &mut dyn Bucket, key: &str, expected: Expected<'_>, text: &str) -> Revision {
-    let written = store.write(key, expected, &plain(text), Stays::Kept, soon());
+    let written = store.write(key, expected, &plain(text), None, soon());
     let Written::Stored(revision) = written else {
         panic!("{key} not stored over {expected:?}: {written:?}");
     };
@@ -93,7 +92,7 @@ fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
         content(&[("B", "1: 2"), ("A", "é"), ("A", "again")], b"a\r\n"),
     ] {
         let expected = Expected::Key(revision);
-        let written = store.write("a.b", expected, &content, Stays::Kept, soon());
+        let written = store.write("a.b", expected, &content, None, soon());
         let Written::Stored(next) = written else {
             panic!("{content:?}: {written:?}");
         };
@@ -124,7 +123,7 @@ fn a_header_that_could_change_the_condition_is_refused(make: Make<'_>) {
     ] {
         let content = content(&[("B", "b"), (name, value)], b"");
         let expected = Expected::Key(first);
-        let written = store.write("web", expected, &content, Stays::Kept, soon());
+        let written = store.write("web", expected, &content, None, soon());
         assert!(denied(&written).contains("header"), "{name}: {written:?}");
     }
     let entry = get(&mut *store, "web").expect("it stays");
@@ -135,7 +134,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     let mut store = open(make, "tombstone");
     let first = created(&mut *store, "lock.a");
     let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
-    let written = store.write("lock.a", Expected::Key(first), &end, Stays::Kept, soon());
+    let written = store.write("lock.a", Expected::Key(first), &end, None, soon());
     let Written::Stored(ended) = written else {
         panic!("{written:?}");
     };
@@ -144,7 +143,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     assert!(entry.content.is_tombstone());
     let listing = list(&mut *store, "lock", soon()).expect("a listing");
     assert_eq!(listing.entries, [entry]);
-    let again = store.write("lock.a", Expected::Key(Revision(0)), &end, Stays::Kept, soon());
+    let again = store.write("lock.a", Expected::Key(Revision(0)), &end, None, soon());
     assert_moved(&again, ended);
     stored(&mut *store, "lock.a", Expected::Key(ended), "anew");
 }
@@ -160,7 +159,7 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
     while other.wait(waker.as_fd(), Some(now().after(QUIET))) != Hint::Elapsed {}
     let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
     let Written::Stored(ended) =
-        store.write("lock.a.1", Expected::Key(second), &end, Stays::Retired, soon())
+        store.write("lock.a.1", Expected::Key(second), &end, Some(LASTS_MIN), soon())
     else {
         panic!("not stored");
     };
@@ -177,7 +176,7 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
         // A renewal in flight.
         for late in [first, second] {
             let written =
-                store.write("lock.a.1", Expected::Key(late), &plain("late"), Stays::Kept, soon());
+                store.write("lock.a.1", Expected::Key(late), &plain("late"), None, soon());
             assert!(matches!(written, Written::Moved(_)), "over {late}: {written:?}");
         }
     }
@@ -191,7 +190,7 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
     let end = content(&[("KV-Operation", "DEL")], b"");
     for wrong in [first, Revision(0), Revision(second.0 + 1)] {
         assert_moved(
-            &store.write("lock.a.1", Expected::Key(wrong), &end, Stays::Retired, soon()),
+            &store.write("lock.a.1", Expected::Key(wrong), &end, Some(LASTS_MIN), soon()),
             second,
         );
     }
@@ -233,34 +232,6 @@ fn a_listing_has_the_wanted_keys_only(make: Make<'_>) {
     let listing = store.list(selection, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["a.1", "a.1.2"]);
-}
-
-/// The listing need not have the written entry itself.
-fn a_listing_beside_a_write_has_all_that_was_stored_before(make: Make<'_>) {
-    let (mut store, mut other) = (open(make, "taken"), open(make, "taken"));
-    let all = Selection::below("lock");
-    let mut before: Vec<(String, Revision)> = Vec::new();
-    for number in 0..20 {
-        let key = format!("lock.{number:02}");
-        let own = plain("own");
-        let (written, listing) = store.write_and_list(&key, Revision(0), &own, all, soon());
-        let Written::Stored(revision) = written else { panic!("{written:?}") };
-        let listing = listing.expect("a listing");
-        assert!(listing.last.0 + 1 >= revision.0, "{} < {revision}", listing.last);
-        let (owned, others): (Vec<_>, Vec<_>) =
-            listing.entries.into_iter().partition(|entry| entry.key == key);
-        let found: Vec<_> = others.into_iter().map(|it| (it.key, it.revision)).collect();
-        assert_eq!(found, before);
-        let own = Entry { key: key.clone(), revision, content: own };
-        assert!(owned.iter().all(|entry| *entry == own), "{owned:?}");
-        assert!(listing.last < revision || owned.len() == 1);
-        before.push((key, revision));
-        let key = format!("lock.{number:02}.other");
-        before.push((key.clone(), created(&mut *other, &key)));
-    }
-    let (written, _) = store.write_and_list("lock.00", Revision(0), &plain("late"), all, soon());
-    assert!(matches!(written, Written::Moved(_)), "{written:?}");
-    assert_eq!(get(&mut *store, "lock.00").map(|entry| entry.content), Some(plain("own")));
 }
 
 fn a_listing_beside_writers_lacks_no_key(make: Make<'_>) {
@@ -306,16 +277,16 @@ fn a_condition_on_another_key_decides(make: Make<'_>) {
     let first = stored(&mut *store, "data", free, "without a lease");
     let lease = created(&mut *store, "lease");
     let data = plain("data");
-    let late = store.write("data", free, &data, Stays::Kept, soon());
+    let late = store.write("data", free, &data, None, soon());
     assert_moved(&late, lease);
     let held = Expected::OtherKey("lease", lease);
     let second = stored(&mut *store, "data", held, "by the holder");
     assert!(second > first);
     let renewed = stored(&mut *store, "lease", Expected::Key(lease), "renewed");
-    assert_moved(&store.write("data", held, &data, Stays::Kept, soon()), renewed);
+    assert_moved(&store.write("data", held, &data, None, soon()), renewed);
     // The condition is not on the written key, and not on what follows its name.
     let own = Expected::OtherKey("lease", second);
-    assert_moved(&store.write("data", own, &data, Stays::Kept, soon()), renewed);
+    assert_moved(&store.write("data", own, &data, None, soon()), renewed);
     created(&mut *store, "lease.more");
     let held = Expected::OtherKey("lease", renewed);
     stored(&mut *store, "data", held, "by the holder");
@@ -326,7 +297,7 @@ fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     let mut store = open(make, "refused");
     created(&mut *store, "lease");
     let expected = Expected::OtherKey("lease", Revision(0));
-    let written = store.write("lock.a", expected, &plain(""), Stays::Kept, soon());
+    let written = store.write("lock.a", expected, &plain(""), None, soon());
     let text = denied(&written);
     assert!(text.contains("needs a store for locks"), "{text}");
     assert_eq!(get(&mut *store, "lock.a"), None);
@@ -379,7 +350,7 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
         let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
         assert_eq!(nothing, Hint::Elapsed, "once for {key}");
         let end = content(&[("KV-Operation", "DEL")], b"");
-        let ended = b.write(key, Expected::Key(stands_at), &end, Stays::Kept, soon());
+        let ended = b.write(key, Expected::Key(stands_at), &end, None, soon());
         assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
         let hint = a.wait(waker.as_fd(), Some(soon()));
         assert!(matches!(hint, Hint::Changed { is_end: true, .. }), "{hint:?}");
@@ -394,7 +365,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     assert!(list(&mut *store, "web", soon()).is_err_and(unreachable));
     assert!(store.subscribe(&["web"]).is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
-    let written = store.write("web", expected, &plain("a"), Stays::Kept, soon());
+    let written = store.write("web", expected, &plain("a"), None, soon());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
@@ -406,7 +377,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
 fn no_call_begins_after_its_deadline(make: Make<'_>) {
     let mut store = open(make, "late");
     let expected = Expected::Key(Revision(0));
-    let written = store.write("k.a", expected, &plain("a"), Stays::Kept, now());
+    let written = store.write("k.a", expected, &plain("a"), None, now());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     assert!(list(&mut *store, "k", now()).is_err());
     assert_eq!(get(&mut *store, "k.a"), None);

@@ -1,7 +1,7 @@
 //! Buckets that are only looked at.
 
 use putex::core::event::Written;
-use putex::store::{Bucket, Expected, Selection, Stays, open_existing};
+use putex::store::{Bucket, Expected, Selection, open_existing};
 use putex::sys::now;
 
 use super::entries::{created, open, plain};
@@ -44,7 +44,7 @@ fn of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make: Make<'_>) {
     until_true("its age", || age(&mut *store) >= QUIET);
     let replaced_after = now();
     let expected = Expected::Key(first.revision);
-    let written = store.write("web", expected, &plain("again"), Stays::Kept, soon());
+    let written = store.write("web", expected, &plain("again"), None, soon());
     assert!(matches!(written, Written::Stored(_)), "{written:?}");
     let again = age(&mut *store);
     let since_then = now().since(replaced_after);

@@ -15,7 +15,7 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{Bucket, Content, Expected, FirstKeys, LockKey, Stays, open_or_make};
+use putex::store::{Bucket, Content, Expected, FirstKeys, LASTS_MIN, LockKey, open_or_make};
 use putex::sys::{self, Waker};
 
 use crate::support::clock::{READ_MAX, until_true};
@@ -77,16 +77,15 @@ fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed()
         open_or_make(&mut *store, FirstKeys::read(&["pause"]), soon()).expect("the store opens");
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         for key in ["pause", "ticket"] {
-            let written =
-                store.write(key, Expected::Key(Revision(0)), &content, Stays::Kept, soon());
+            let written = store.write(key, Expected::Key(Revision(0)), &content, None, soon());
             let Written::Stored(at) = written else { panic!("{written:?}") };
             let end = Content {
                 headers: vec![("KV-Operation".to_owned(), "DEL".to_owned())],
                 ..content.clone()
             };
             let ended = match key {
-                "pause" => store.write(key, Expected::Key(at), &end, Stays::Kept, soon()),
-                _ => store.write(key, Expected::Key(at), &end, Stays::Retired, soon()),
+                "pause" => store.write(key, Expected::Key(at), &end, None, soon()),
+                _ => store.write(key, Expected::Key(at), &end, Some(LASTS_MIN), soon()),
             };
             assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
         }

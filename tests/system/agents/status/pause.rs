@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use putex::core::{Instant, Revision, Written};
 use putex::store::dir::DirStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKeys, OpenMode, Stays};
+use putex::store::{Bucket as _, Content, Expected, FirstKeys, OpenMode};
 use putex::sys;
 
 use rustix::process::Signal;
@@ -53,7 +53,7 @@ fn a_pause_whose_write_arrives_after_the_end_is_not_stored() {
         assert_eq!((resumed.status, &*resumed.shown), (Some(0), "agents=1\n"), "{resumed:?}");
         assert_eq!(resumed.said, "putex: web: no pause stands\n");
         let pause = content([("Putex-Life", "3600000"), ("Putex-Nonce", "7")]);
-        let written = bucket.write(KEY, Expected::Key(expected), &pause, Stays::Kept, by());
+        let written = bucket.write(KEY, Expected::Key(expected), &pause, None, by());
         assert!(matches!(written, Written::Moved(_)), "{written:?}");
     }
     assert_eq!(site.answer(&["paused", "web"]), Some(1));
@@ -68,7 +68,7 @@ fn the_number_of_a_pause_that_is_lost_is_not_given_again() {
     let mut bucket = bucket_of(&site);
     // The clock of the host of an operator was years ahead.
     let end = content([("KV-Operation", "DEL"), ("Putex-Serial", "9000000000000")]);
-    let written = bucket.write(KEY, Expected::Key(Revision(0)), &end, Stays::Kept, by());
+    let written = bucket.write(KEY, Expected::Key(Revision(0)), &end, None, by());
     assert!(matches!(written, Written::Stored(_)), "{written:?}");
     let file = PathBuf::from(&site.store[1]).join("putex/putex.pause.web.key");
     let copy = std::fs::read(&file).expect("the entry of the end");

@@ -14,7 +14,7 @@ use putex::core::{Revision, Written};
 use putex::nats::{Client as NatsClient, ConnectOptions, Login, Server as Address};
 use putex::store::leases::Leases;
 use putex::store::nats::{API, NatsSettings, NatsStore};
-use putex::store::{Content, Expected, Stays};
+use putex::store::{Content, Expected};
 
 use super::{had, run_on};
 use crate::rng::Rng;
@@ -276,7 +276,7 @@ fn write_under(site: &Site, name: &Name, number: u64, race: &GateRace) -> (u64, 
                 payload: holder.clone().into_bytes(),
             };
             let expected = Expected::OtherKey(&lease, revision);
-            match leases.bucket().write("leader", expected, &content, Stays::Kept, soon()) {
+            match leases.bucket().write("leader", expected, &content, None, soon()) {
                 Written::Stored(_) => {
                     stored += 1;
                     continue;

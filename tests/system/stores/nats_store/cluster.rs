@@ -11,7 +11,7 @@ use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::{NatsSettings, NatsStore};
 use putex::store::{
-    Bucket, Content, Expected, FirstKeys, LockKey, Stays, StoreError, StoreErrorKind, open_or_make,
+    Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind, open_or_make,
 };
 
 use super::server::{self, on_servers, soon};
@@ -100,7 +100,7 @@ fn race(cluster: &Cluster) {
 }
 
 fn put(store: &mut NatsStore, key: &str, expected: Expected<'_>) -> Written {
-    store.write(key, expected, &Content::default(), Stays::Kept, soon())
+    store.write(key, expected, &Content::default(), None, soon())
 }
 
 /// Reads what was just written through another server.
