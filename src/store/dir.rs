@@ -107,13 +107,6 @@ impl DirStore {
         Ok(exists)
     }
 
-    /// Replaces a file that is no entry.
-    fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
-        let folder = self.folder()?;
-        let _held = folder.lock(sys::now().after(QUESTION_MAX))?;
-        folder.replace(name, body)
-    }
-
     /// Returns the folder, or an error if it is not open.
     fn folder(&self) -> StoreResult<&Folder> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
@@ -201,10 +194,13 @@ impl Bucket for DirStore {
 
     fn send(&mut self, message: AgentMessage<'_>) {
         // An agent has a file with its status.
-        let AgentMessage::Question(question) = message else { return };
+        let (AgentMessage::Question(question), Ok(folder)) = (message, self.folder()) else {
+            return;
+        };
+        let Ok(_held) = folder.lock(sys::now().after(QUESTION_MAX)) else { return };
         for key in &question.keys {
             // Best effort: it is asked again.
-            let _ = self.replace(&Kind::Question.file_of(key), b"");
+            let _ = folder.replace(&Kind::Question.file_of(key), b"");
         }
     }
 

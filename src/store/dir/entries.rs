@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use rustix::io::Errno;
-
 use super::folder::Folder;
 use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
@@ -82,18 +80,9 @@ impl Folder {
         let next = self.next(Revision(0))?;
         let record = Kind::Record.file_of(key);
         self.prepare(&record, &text::encode_record(next, content))?;
-        if let Err(error) = self.publish(&record) {
-            let failed = self.failed("write", &record, error);
-            return match error {
-                // After this error of rename(2) the file may have either content.
-                Errno::IO => Ok(Written::Unknown(failed.to_string())),
-                _ => Err(failed),
-            };
-        }
-        match self.sync() {
-            Ok(()) => Ok(Written::Stored(next)),
-            Err(error) => Ok(Written::Unknown(error.to_string())),
-        }
+        // After an error of rename(2) the file may have either content.
+        let stored = self.publish(&record).and_then(|()| self.sync());
+        Ok(stored.map_or_else(|error| Written::Unknown(error.text), |()| Written::Stored(next)))
     }
 }
 

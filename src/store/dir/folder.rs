@@ -97,7 +97,7 @@ impl Folder {
         }
         // A sequence of an interrupted creation, or of a bucket whose other files were
         // removed, is kept.
-        if self.file(SEQUENCE)?.is_none() {
+        if self.open_file(SEQUENCE, OFlags::RDONLY)?.is_none() {
             self.replace(SEQUENCE, Sequence::new(&self.boot).encode().as_bytes())?;
         }
         let id = sys::random()
@@ -228,12 +228,6 @@ impl Folder {
         }
     }
 
-    /// Returns the body of a file, `None` when there is no such file.
-    pub(super) fn file(&self, name: &str) -> StoreResult<Option<Vec<u8>>> {
-        let Some(file) = self.open_file(name, OFlags::RDONLY)? else { return Ok(None) };
-        self.read(name, &file).map(Some)
-    }
-
     /// Opens a file, if there is one.
     pub(super) fn open_file(&self, name: &str, how: OFlags) -> StoreResult<Option<File>> {
         match self.openat(name, FLAGS | how, Mode::empty()) {
@@ -257,8 +251,13 @@ impl Folder {
         rustix::fs::openat(&self.dir, name, flags, mode).map(File::from)
     }
 
-    /// Returns the body of a file that was opened.
-    pub(super) fn read(&self, name: &str, file: &File) -> StoreResult<Vec<u8>> {
+    /// Returns the parsed body of a file that was opened.
+    pub(super) fn read<T>(
+        &self,
+        name: &str,
+        file: &File,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> StoreResult<T> {
         let mut content = Vec::with_capacity(FILE_BYTES);
         let limit = FILE_BYTES_MAX as u64 + 1;
         let read = file.take(limit).read_to_end(&mut content);
@@ -267,7 +266,7 @@ impl Folder {
             return Err(self.damaged(name, "is larger than any file of ours"));
         }
         let body = text::unframe(&content).map_err(|what| self.damaged(name, what))?;
-        Ok(body.to_vec())
+        parse(body).ok_or_else(|| self.unexpected(name))
     }
 
     /// Returns the parsed body of a file, `None` when there is no such file.
@@ -276,14 +275,14 @@ impl Folder {
         name: &str,
         parse: impl FnOnce(&[u8]) -> Option<T>,
     ) -> StoreResult<Option<T>> {
-        let Some(body) = self.file(name)? else { return Ok(None) };
-        parse(&body).map(Some).ok_or_else(|| self.unexpected(name))
+        let file = self.open_file(name, OFlags::RDONLY)?;
+        file.map(|file| self.read(name, &file, parse)).transpose()
     }
 
     /// Replaces a file by one with this body, atomically. The caller holds the lock.
     pub(super) fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         self.prepare(name, body)?;
-        self.publish(name).map_err(|error| self.failed("write", name, error))
+        self.publish(name)
     }
 
     /// Writes the next content of `name` to the temporary file, and that to the disk. The caller
@@ -323,8 +322,9 @@ impl Folder {
     }
 
     /// Renames the temporary file to `name`.
-    pub(super) fn publish(&self, name: &str) -> Result<(), Errno> {
-        rustix::fs::renameat(&self.dir, TEMP, &self.dir, name)
+    pub(super) fn publish(&self, name: &str) -> StoreResult<()> {
+        let renamed = rustix::fs::renameat(&self.dir, TEMP, &self.dir, name);
+        renamed.map_err(|error| self.failed("write", name, error))
     }
 
     /// Removes a file. The caller holds the lock, unless nobody else writes that file.

@@ -79,8 +79,7 @@ impl Folder {
     fn sequence(&self, how: OFlags) -> StoreResult<(Sequence, File)> {
         let file = self.open_file(SEQUENCE, how)?;
         let file = file.ok_or_else(|| self.damaged(SEQUENCE, "is missing"))?;
-        let decoded = Sequence::decode(&self.read(SEQUENCE, &file)?);
-        let sequence = decoded.ok_or_else(|| self.unexpected(SEQUENCE))?;
+        let sequence = self.read(SEQUENCE, &file, Sequence::decode)?;
         Ok((sequence.enter_boot(&self.boot), file))
     }
 

@@ -99,36 +99,28 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Returns the body of a record's file.
+/// Returns the body of a record's file: the revision and the headers, a line each, then a blank
+/// line and the payload.
 pub(crate) fn encode_record(revision: Revision, content: &Content) -> Vec<u8> {
-    let line = format!("revision {revision}\n").into_bytes();
-    [line, encode_content(content)].concat()
+    let lines = content.headers.iter().map(|(name, value)| format!("{name}: {value}\n"));
+    let lines = format!("revision {revision}\n{}\n", lines.collect::<String>());
+    [lines.as_bytes(), &content.payload].concat()
 }
 
 /// Decodes a body of [`encode_record`]; `None` for another body.
 pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
-    let (line, rest) = split_line(body)?;
+    let (line, mut rest) = split_line(body)?;
     let revision: NonZeroU64 = parse_number("revision", line)?;
-    Some((Revision(revision.get()), decode_content(rest)?))
-}
-
-/// Returns the headers, a line each, then a blank line and the payload.
-pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
-    let lines = content.headers.iter().map(|(name, value)| format!("{name}: {value}\n"));
-    [lines.collect::<String>().as_bytes(), b"\n", &content.payload].concat()
-}
-
-/// Decodes a body of [`encode_content`]; `None` for another body.
-pub(crate) fn decode_content(body: &[u8]) -> Option<Content> {
-    let (mut headers, mut body) = (Vec::new(), body);
+    let mut headers = Vec::new();
     loop {
-        let (line, rest) = split_line(body)?;
+        let (line, after) = split_line(rest)?;
         if line.is_empty() {
-            return Some(Content { headers, payload: rest.to_vec() });
+            let content = Content { headers, payload: after.to_vec() };
+            return Some((Revision(revision.get()), content));
         }
         let (name, value) = line.split_once(": ")?;
         headers.push((name.to_owned(), value.to_owned()));
-        body = rest;
+        rest = after;
     }
 }
 

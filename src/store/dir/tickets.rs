@@ -35,7 +35,7 @@ use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
 use crate::store::name::TICKET_ROOT;
 use crate::store::tickets::entry;
-use crate::store::{Content, Entry, StoreError, StoreResult};
+use crate::store::{Entry, StoreError, StoreResult};
 use crate::sys;
 use crate::sys::raw::{self, FileLock};
 
@@ -104,7 +104,7 @@ impl Folder {
                 return Ok(None);
             }
         }
-        let (revision, content) = self.record(&name, &file)?;
+        let (revision, content) = self.read(&name, &file, text::decode_record)?;
         let mut ends_at = None;
         if kind == Kind::Until {
             let time = content.header(UNTIL).and_then(TicketTime::from_text);
@@ -119,11 +119,6 @@ impl Folder {
             ends_at = Some(time.until);
         }
         Ok(Some((Entry { key: key.to_owned(), revision, content }, ends_at)))
-    }
-
-    /// Reads the revision and the content of a ticket from its open file.
-    fn record(&self, name: &str, file: &File) -> StoreResult<(Revision, Content)> {
-        text::decode_record(&self.read(name, file)?).ok_or_else(|| self.unexpected(name))
     }
 
     /// Returns the error of a process that cannot tell when tickets end.
@@ -168,7 +163,7 @@ impl Folder {
     pub(crate) fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
         let name = Kind::Held.file_of(&ticket.key);
         let Some(file) = self.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
-        let (revision, _) = self.record(&name, &file)?;
+        let (revision, _) = self.read(&name, &file, text::decode_record)?;
         Ok((revision == ticket.revision).then_some(file))
     }
 }
@@ -248,8 +243,7 @@ impl Entered<'_> {
         let folder = self.folder;
         let body = text::encode_record(revision, &entry::to_content(ticket, Some(own.number)));
         let (file, inherited) = self.create(TEMP, &own.file_name, &body)?;
-        let published = folder.publish(&own.file_name);
-        published.map_err(|error| folder.failed("write", &own.file_name, error))?;
+        folder.publish(&own.file_name)?;
         (own.file, own.inherited) = (file, Some(inherited));
         Ok(())
     }
