@@ -10,6 +10,9 @@ use super::nkey::KeyPair;
 use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys;
 
+/// How each JWT begins: with the base64 of `{"`.
+const JWT_START: &str = "eyJ";
+
 /// The credentials of a CONNECT line.
 #[derive(Default)]
 pub struct Credentials {
@@ -83,12 +86,16 @@ impl Login {
             }
             Login::Token(token) => (vec![("auth_token", token.read()?)], None),
             Login::Nkey(path) => {
-                let pair = nkey_file(path)?;
+                let pair = seed_in(&file::read_secret(path)?, path)?;
                 (vec![("nkey", pair.public.clone())], Some(pair))
             }
             Login::Creds(path) => {
-                let (jwt, pair) = creds_file(path)?;
-                (vec![("jwt", jwt)], Some(pair))
+                let text = file::read_secret(path)?;
+                // The server verifies the JWT, and that it is for the nkey of the seed.
+                let jwt = line_of(&text, JWT_START).ok_or_else(|| {
+                    Kind::Unsafe.error(format!("{}: not a creds file: no JWT", path.display()))
+                })?;
+                (vec![("jwt", jwt.to_owned())], Some(seed_in(&text, path)?))
             }
         };
         Ok(Credentials { fields, key })
@@ -107,35 +114,17 @@ impl Login {
     }
 }
 
-/// Reads the first line of a file that begins with S, as seeds do. Other lines, such as
-/// the marks of a creds file, are skipped.
-fn nkey_file(path: &Path) -> Result<KeyPair, StoreError> {
-    let text = file::read_secret(path)?;
-    let seed = text.lines().map(str::trim).find(|line| line.starts_with('S'));
+/// Reads the first line of a text that begins with S, as seeds do. Other lines, such as the marks of
+/// a creds file, are skipped.
+fn seed_in(text: &str, path: &Path) -> Result<KeyPair, StoreError> {
     let refuse = |why: &str| Kind::Unsafe.error(format!("{}: {why}", path.display()));
-    let seed = seed.ok_or_else(|| refuse("no line of it is the seed of an nkey"))?;
+    let seed = line_of(text, "S").ok_or_else(|| refuse("no line of it is the seed of an nkey"))?;
     KeyPair::from_seed(seed).map_err(|why| refuse(&format!("not the seed of an nkey: {why}")))
 }
 
-/// Reads the two marked sections of a creds file: the JWT and the seed. The server verifies the
-/// JWT, and that it is for the nkey of the seed.
-fn creds_file(path: &Path) -> Result<(String, KeyPair), StoreError> {
-    let text = file::read_secret(path)?;
-    let start = format!("{}: not a creds file", path.display());
-    let refuse = |why: &str| Kind::Unsafe.error(format!("{start}: {why}"));
-    let section = |name| between(&text, name).ok_or_else(|| refuse(&format!("it has no {name}")));
-    let (jwt, seed) = (section("NATS USER JWT")?, section("USER NKEY SEED")?);
-    let pair = KeyPair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;
-    Ok((jwt.to_owned(), pair))
-}
-
-/// Returns the first line that is not blank after the mark BEGIN `name`.
-fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let is_mark = |line: &str| line.starts_with("---");
-    let mut lines = text.lines().map(str::trim);
-    lines.find(|line| is_mark(line) && line.contains(&format!("BEGIN {name}")))?;
-    let line = lines.find(|line| !line.is_empty())?;
-    (!is_mark(line)).then_some(line)
+/// Returns the first line that begins so, without the blanks around it.
+fn line_of<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    text.lines().map(str::trim).find(|line| line.starts_with(start))
 }
 
 impl Credentials {

@@ -137,13 +137,11 @@ fn read(path: &Path, secret: bool) -> Result<String, StoreError> {
 /// Reads the one line of a file with a password or a token.
 pub(super) fn read_line(path: &Path) -> Result<String, StoreError> {
     let text = read_secret(path)?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    let line = line.strip_suffix('\r').unwrap_or(line);
     let unusable = |why: &str| Err(Kind::Unsafe.error(format!("{}: {why}", path.display())));
-    match line {
-        "" => unusable("is empty"),
-        _ if line.contains('\n') => unusable("has more than one line"),
-        _ => Ok(line.to_owned()),
+    match *text.lines().collect::<Vec<_>>() {
+        [] | [""] => unusable("is empty"),
+        [line] => Ok(line.to_owned()),
+        _ => unusable("has more than one line"),
     }
 }
 

@@ -94,10 +94,10 @@ fn passwords_and_tokens_are_read_anew() {
 fn damaged_files_are_refused_without_showing_them() {
     let good = jwt(&format!(r#"{{"sub":"{PUBLIC}"}}"#));
     for (text, says) in [
-        (creds("", SEED), "no NATS USER JWT"),
-        (creds(&good, ""), "no USER NKEY SEED"),
+        (creds("", SEED), "not a creds file: no JWT"),
+        (creds(&good, ""), "no line of it is the seed of an nkey"),
         (creds(&good, &SEED.replace("SSL3", "SSL4")), "checksum"),
-        ("secret\n".to_owned(), "no NATS USER JWT"),
+        ("secret\n".to_owned(), "not a creds file: no JWT"),
     ] {
         let file = File::new("bad", &text);
         let refusal = Login::Creds(file.0.clone()).read().err().expect(says).text;
