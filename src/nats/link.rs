@@ -78,8 +78,6 @@ pub(super) struct Link {
     pub(super) shared_reply: String,
     /// The number of the last subscription.
     last_sid: u64,
-    /// Number of requests, each of which has a reply subject of its own.
-    requests: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
     queue: VecDeque<Message>,
     queue_bytes: usize,
@@ -92,10 +90,9 @@ impl Link {
     /// # Errors
     ///
     /// When the kernel has no random number.
-    pub(super) fn next_reply(&mut self) -> Result<String, String> {
-        self.requests += 1;
+    pub(super) fn next_reply(&self) -> Result<String, String> {
         let random = sys::random().map_err(|error| io_error_text(&error))?;
-        Ok(format!("{}{}-{random:032x}", self.inbox, self.requests))
+        Ok(format!("{}{random:032x}", self.inbox))
     }
 
     /// Returns the number and the frame of a new subscription.

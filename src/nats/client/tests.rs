@@ -116,7 +116,7 @@ fn no_reply_tells_where_the_next_one_is_expected() {
         let mut random = Vec::new();
         for _ in 0..2 {
             let frame = peer.frame();
-            let (_, secret) = frame.reply().rsplit_once('-').expect("a random part");
+            let (_, secret) = frame.reply().rsplit_once('.').expect("a random part");
             assert!(secret.len() == 32 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
             random.push(secret.to_owned());
             peer.reply_to(&frame, "ok");

@@ -72,7 +72,6 @@ impl Link {
             last_sid: INBOX_SID,
             shared_subject: String::new(),
             shared_reply: String::new(),
-            requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
         };
