@@ -24,24 +24,6 @@ pub enum RequestKind {
     Stats,
 }
 
-impl RequestKind {
-    const ALL: [RequestKind; 3] = [RequestKind::Ping, RequestKind::Info, RequestKind::Stats];
-
-    /// Returns its name in subjects.
-    fn name(self) -> &'static str {
-        match self {
-            RequestKind::Ping => "PING",
-            RequestKind::Info => "INFO",
-            RequestKind::Stats => "STATS",
-        }
-    }
-
-    /// Returns the type of its answers, such as `io.nats.micro.v1.ping_response`.
-    fn response_type(self) -> String {
-        format!("io.nats.micro.v1.{}_response", self.name().to_ascii_lowercase())
-    }
-}
-
 /// The name of the endpoint.
 const ENDPOINT: &str = "status";
 
@@ -81,7 +63,7 @@ pub fn stats_subject(service: &str) -> String {
 /// `None` if they are none.
 pub fn read_stats(payload: &[u8]) -> Option<(Value, Value)> {
     let mut stats: Value = serde_json::from_slice(payload).ok()?;
-    let is_stats = stats["type"] == RequestKind::Stats.response_type();
+    let is_stats = stats["type"] == response_type("stats");
     let data = stats.pointer_mut("/endpoints/0/data").map(Value::take)?;
     is_stats.then(|| (stats["metadata"].take(), data))
 }
@@ -97,27 +79,26 @@ impl Service {
     /// Returns what a message to this subject requests; `None` if nothing of this instance.
     pub fn requested(&self, subject: &str) -> Option<RequestKind> {
         let mut tokens = subject.strip_prefix(PREFIX)?.split('.');
-        let kind = tokens.next()?;
-        let kind = RequestKind::ALL.into_iter().find(|it| it.name() == kind)?;
-        let is_own = match [tokens.next(), tokens.next(), tokens.next()] {
-            [None, ..] => true,
-            [Some(name), None, _] => name == self.name,
-            [Some(name), Some(id), None] => name == self.name && id == self.id,
-            [Some(_), Some(_), Some(_)] => false,
+        let kind = match tokens.next()? {
+            "PING" => RequestKind::Ping,
+            "INFO" => RequestKind::Info,
+            "STATS" => RequestKind::Stats,
+            _ => return None,
         };
-        is_own.then_some(kind)
+        let receiver: Vec<&str> = tokens.collect();
+        [self.name, &self.id].starts_with(&receiver).then_some(kind)
     }
 
     /// Returns the answer to a ping.
     pub fn ping(&self) -> String {
-        self.response(RequestKind::Ping, json!({}))
+        self.response("ping", json!({}))
     }
 
     /// Returns the answer to a request for information.
     pub fn info(&self) -> String {
         let endpoint = self.endpoint(json!({ "metadata": {} }));
         let more = json!({ "description": self.description, "endpoints": [endpoint] });
-        self.response(RequestKind::Info, more)
+        self.response("info", more)
     }
 
     /// Returns the answer to a request for statistics; `data` is what is special to the service.
@@ -133,14 +114,14 @@ impl Service {
             "data": data,
         }));
         let started = humantime::format_rfc3339_millis(self.started).to_string();
-        self.response(RequestKind::Stats, json!({ "started": started, "endpoints": [endpoint] }))
+        self.response("stats", json!({ "started": started, "endpoints": [endpoint] }))
     }
 
     /// Returns an answer: the members of all of them, and more.
-    fn response(&self, kind: RequestKind, more: Value) -> String {
+    fn response(&self, kind: &str, more: Value) -> String {
         let Service { name, id, version, metadata, .. } = self;
         let response = json!({
-            "type": kind.response_type(),
+            "type": response_type(kind),
             "name": name,
             "id": id,
             "version": version,
@@ -155,6 +136,11 @@ impl Service {
         let subject = format!("{}.{}", stats_subject(self.name), self.id);
         with(json!({ "name": ENDPOINT, "subject": subject, "queue_group": "" }), more)
     }
+}
+
+/// Returns the type of the answers to requests of this kind.
+fn response_type(kind: &str) -> String {
+    format!("io.nats.micro.v1.{kind}_response")
 }
 
 /// Returns an object with the members of another.
