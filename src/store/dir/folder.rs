@@ -29,8 +29,6 @@ const FILE_BYTES: usize = 1024;
 /// Largest file that is written or read, in bytes: a token and ten short headers take
 /// less than 1 KiB. A larger file is not of this program and is not read into memory.
 const FILE_BYTES_MAX: usize = 64 * 1024;
-/// How often the lock is tried before it is waited for: most hold it for microseconds.
-const LOCK_TRIES: u32 = 100;
 /// Pause before a held lock is tried again. An agent holds it for about 10 ms on a disk; a pause
 /// below 1 ms only costs processor time.
 const LOCK_POLL: Duration = Duration::from_millis(1);
@@ -163,25 +161,19 @@ impl Folder {
     }
 
     fn flock(&self, until: Option<Instant>) -> StoreResult<Option<Flock<'_>>> {
-        let in_time = || until.is_none_or(|until| sys::now() < until);
-        let held = || Some(Flock(&self.dir)).filter(|_| in_time());
-        for _ in 0..LOCK_TRIES {
-            match rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(held()),
-                Err(Errno::WOULDBLOCK) if in_time() => std::thread::yield_now(),
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(self.failed("lock", "", error)),
+        let locked = match until {
+            Some(until) => {
+                let how = FlockOperation::NonBlockingLockExclusive;
+                sys::lock_within(&self.dir, how, until.since(sys::now()), LOCK_POLL)
             }
-        }
-        let Some(until) = until else {
-            let lock = || rustix::fs::flock(&self.dir, FlockOperation::LockExclusive);
-            rustix::io::retry_on_intr(lock).map_err(|error| self.failed("lock", "", error))?;
-            return Ok(held());
+            None => {
+                let lock = || rustix::fs::flock(&self.dir, FlockOperation::LockExclusive);
+                rustix::io::retry_on_intr(lock).map_err(io::Error::from).map(|()| true)
+            }
         };
-        let (how, within) = (FlockOperation::NonBlockingLockExclusive, until.since(sys::now()));
-        let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
-        let locked = locked.map_err(|error| self.failed("lock", "", error))?;
-        Ok(if locked { held() } else { None })
+        let is_locked = locked.map_err(|error| self.failed("lock", "", error))?;
+        let flock = is_locked.then(|| Flock(&self.dir));
+        Ok(flock.filter(|_| until.is_none_or(|until| sys::now() < until)))
     }
 
     /// Returns the identity of the bucket, which is the one that this process had before if it had
