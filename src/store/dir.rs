@@ -86,7 +86,6 @@ pub struct DirStore {
 /// The folder since it was opened.
 struct OpenFolder {
     folder: Folder,
-    alarm: Alarm,
     watch: Watch,
 }
 
@@ -131,8 +130,6 @@ impl Bucket for DirStore {
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let folder = Folder::open(&self.base, &self.bucket)?;
         let (path, mut remarks) = (folder.path.display().to_string(), Vec::new());
-        let no_timer = |error| StoreErrorKind::System.error(format!("no timer: {error}"));
-        let alarm = Alarm::new().map_err(no_timer)?;
         // Before any key is read, so that no change after that is missed.
         let (mut watch, no_hints) = Watch::new(&folder);
         remarks
@@ -151,7 +148,7 @@ impl Bucket for DirStore {
         // A key that was removed with all its files looks like one that never existed.
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
-        self.open = Some(OpenFolder { folder, alarm, watch });
+        self.open = Some(OpenFolder { folder, watch });
         Ok(Some((info, entries)))
     }
 
@@ -206,7 +203,7 @@ impl Bucket for DirStore {
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
-        let OpenFolder { folder, alarm, watch } = open;
+        let OpenFolder { folder, watch } = open;
         // Only a loss matters here; `next_hint` returns it.
         let _ = folder.verify();
         loop {
@@ -215,7 +212,8 @@ impl Bucket for DirStore {
             }
             // Without a queue `wake` is polled twice, and its first result counts.
             let queue = watch.queue().unwrap_or(wake);
-            match alarm.wait([(wake, PollFlags::IN), (queue, PollFlags::IN)], deadline) {
+            let polled = [(wake, PollFlags::IN), (queue, PollFlags::IN)];
+            match Alarm::new().and_then(|alarm| alarm.wait(polled, deadline)) {
                 Ok([true, _]) => return Hint::Woken,
                 Ok([false, false]) => return Hint::Elapsed,
                 Ok([false, true]) => watch.read_events(folder),

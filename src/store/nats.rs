@@ -31,14 +31,13 @@ mod open;
 mod read;
 pub(crate) mod write;
 
-use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
 use self::open::epoch_of;
 use self::read::read_request;
-use crate::core::{Instant, Revision, Written};
+use crate::core::{Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError};
 use crate::store::{
@@ -92,8 +91,6 @@ pub struct NatsStore {
     stream: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
-    /// The keys that the last listing has shown, with their revisions.
-    listed: BTreeMap<String, Revision>,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
     /// The end of the last write, if it had no answer.
@@ -127,7 +124,6 @@ impl NatsStore {
             client,
             settings,
             subscribed: Vec::new(),
-            listed: BTreeMap::new(),
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
             micro: None,
@@ -228,10 +224,7 @@ impl NatsStore {
         let bucket = &self.settings.bucket;
         let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
         let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
-        // The last listing may have shown this change.
-        let is_listed = self.listed.get(&key).is_some_and(|listed| revision <= *listed);
-        let is_new = !is_listed && self.subscribed.contains(&key);
-        is_new.then(|| {
+        self.subscribed.contains(&key).then(|| {
             let is_end = answer::content(&message.headers, &message.payload).is_tombstone();
             Hint::Changed { key, revision: Some(revision), is_end }
         })

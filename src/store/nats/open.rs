@@ -72,11 +72,10 @@ impl NatsStore {
         Ok(Some((bucket, entries)))
     }
 
-    /// Forgets the subscriptions and the listing of a connection that is lost.
+    /// Forgets the subscriptions of a connection that is lost.
     fn forget_lost_connection(&mut self) {
         if !self.client.is_connected() {
             self.subscribed.clear();
-            self.listed.clear();
             self.micro.iter_mut().for_each(MicroService::forget_connection);
         }
     }

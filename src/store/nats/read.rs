@@ -132,8 +132,7 @@ impl NatsStore {
             }
             let aged = read.into_iter().flatten();
             let aged = aged.map(|(entry, stored)| (entry, age(stored, named.time)));
-            let (entries, ages): (Vec<Entry>, Vec<_>) = aged.unzip();
-            self.listed = entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
+            let (entries, ages) = aged.unzip();
             let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
             let at = named.time.and_then(since_epoch).map(StoreTime);
             return Ok(Listing { entries, ages, at, last: named.last });
