@@ -306,10 +306,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
             "--renewal: is given twice, first as -r; write it once: --renewal TIME",
         ),
         ("lock --nats n1 -w 5 -w 3 db true", "-w: is given twice; write it once: -w SECONDS"),
-        (
-            "--nats h:x",
-            "--nats: 'h' is not a server address: the port is not a number from 1 to 65535",
-        ),
+        ("--nats h:x", "--nats: server 1: the port is not a number from 1 to 65535"),
         ("--nats ''", "--nats: is empty; write --nats URL[,URL]"),
         ("''", "'': no such command; see putex help"),
         ("agent ''", "'': unexpected argument; write options alone"),

@@ -43,24 +43,16 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The entry that is not the address of a server, and the reason. The text contains no part
-    /// that may be secret.
+    /// The number of the entry that is not the address of a server, and the reason. The text
+    /// contains no part of the entry, which may be secret.
     pub fn parse_list(list: &str) -> Result<Vec<Server>, String> {
-        // A comma or an @ in the wrong place can put a part of a password where the host
-        // belongs, and a query may hold a token: the error then names the entry by its number
-        // alone.
-        let secret = list.contains(['@', '?']);
         let one = |(number, entry): (usize, &str)| {
             // Before it may be the first part of a secret with a comma.
             let is_doubtful = number > 1 && entry.contains('@') && !entry.contains("://");
             let parsed = if is_doubtful { Err(SCHEME_WANTED) } else { parse(entry) };
-            parsed.map_err(|reason| {
-                let shown = match without_port(entry) {
-                    host if !secret && !host.is_empty() => format!("'{}'", host.escape_debug()),
-                    _ => format!("entry {number} of the list"),
-                };
-                format!("{shown} is not a server address: {reason}")
-            })
+            // A comma or an @ in the wrong place can put a part of a password where the host
+            // belongs, and a query may hold a token.
+            parsed.map_err(|why| format!("server {number}: {why}"))
         };
         (1..).zip(list.split(',').map(str::trim)).map(one).collect()
     }
@@ -80,13 +72,6 @@ impl fmt::Display for Server {
             false => write!(f, "{}:{}", self.host, self.port),
         }
     }
-}
-
-/// Returns an entry without its port. If `@host` is missing, the password stands there.
-fn without_port(entry: &str) -> &str {
-    let from = entry.find("://").map_or(0, |at| at + 3);
-    let to = entry[from..].find(':').map_or(entry.len(), |at| from + at);
-    &entry[..to]
 }
 
 fn parse(entry: &str) -> Result<Server, &'static str> {
@@ -229,44 +214,26 @@ mod tests {
     #[test]
     fn refusals_say_why() {
         for (text, message) in [
-            ("a,", "entry 2 of the list is not a server address: it is empty; leave the comma off"),
-            (
-                "ws://h",
-                "'ws://h' is not a server address: only nats:// and tls:// are supported; write \
-                 nats://HOST:4222",
-            ),
-            (
-                "h:0",
-                "'h' is not a server address: the port is not a number from 1 to 65535; write \
-                 nats://HOST:4222",
-            ),
-            (
-                "::1",
-                "entry 1 of the list is not a server address: an IPv6 address needs brackets; \
-                 write [ADDRESS]:4222",
-            ),
-            (
-                "nats:/h",
-                "'nats' is not a server address: a slash is missing; write nats://HOST:4222",
-            ),
-            (
-                "h:4222/path",
-                "'h' is not a server address: something follows the port; write nats://HOST:4222",
-            ),
+            ("a,", "server 2: it is empty; leave the comma off"),
+            ("ws://h", "server 1: only nats:// and tls:// are supported; write nats://HOST:4222"),
+            ("h:0", "server 1: the port is not a number from 1 to 65535; write nats://HOST:4222"),
+            ("::1", "server 1: an IPv6 address needs brackets; write [ADDRESS]:4222"),
+            ("nats:/h", "server 1: a slash is missing; write nats://HOST:4222"),
+            ("h:4222/path", "server 1: something follows the port; write nats://HOST:4222"),
             (
                 "nats://",
-                "'nats://' is not a server address: a host name has letters, digits, dots and \
-                 hyphens only; write nats://HOST:4222",
+                "server 1: a host name has letters, digits, dots and hyphens only; write \
+                 nats://HOST:4222",
             ),
             (
                 "nats://a,token@b",
-                "entry 2 of the list is not a server address: after a comma, a user or a token \
-                 has nats:// or tls:// before it; a comma in a password is written %2C",
+                "server 2: after a comma, a user or a token has nats:// or tls:// before it; \
+                 a comma in a password is written %2C",
             ),
             (
                 "h;i",
-                "'h;i' is not a server address: a blank, a ; or a quote is in it; write no quotes, \
-                 and a comma between servers",
+                "server 1: a blank, a ; or a quote is in it; write no quotes, and a comma \
+                 between servers",
             ),
         ] {
             assert_eq!(refusal(text), message);
