@@ -23,38 +23,37 @@ pub const LOCKS_LEVEL: u64 = 1;
 /// bytes of headers and a short token. Below it the server refuses every write.
 const MESSAGE_BYTES_MIN: i64 = 1024;
 
-/// The name of a field, the test whether its value is harmless, and the effect of any other
-/// value. The value of an absent field is null.
-type Rule = (&'static str, fn(&Value) -> bool, &'static str);
+/// The name of a field, its harmless values as JSON, and the effect of any other value. The value
+/// of an absent field is null.
+type Rule = (&'static str, &'static str, &'static str);
 
-/// The values that make a bucket unsafe for a lock. No test accepts a value of an unexpected
-/// kind: a configuration that is not understood cannot be trusted.
-const FAULTS: [Rule; 13] = [
+/// The values that make a bucket unsafe for a lock. A configuration that is not understood cannot be
+/// trusted.
+const FAULTS: [Rule; 12] = [
     // Keys of the bucket are in another stream, or come from one.
-    ("mirror", Value::is_null, "it is a late copy of another stream"),
-    ("sources", is_empty, "messages come in without compare-and-set"),
-    ("subject_transform", Value::is_null, "a write may land on another key"),
+    ("mirror", "null", "it is a late copy of another stream"),
+    ("sources", "null, []", "messages come in without compare-and-set"),
+    ("subject_transform", "null", "a write may land on another key"),
     // A stored record may be removed.
-    ("storage", |kind| kind == "file" || kind == "memory", "not known to keep a record"),
-    ("retention", |policy| policy == "limits", "reading removes the record"),
-    ("max_age", is_zero, "the server drops the lock of a live holder"),
-    ("subject_delete_marker_ttl", is_zero, "the server removes and writes keys by itself"),
+    ("storage", r#""file", "memory""#, "not known to keep a record"),
+    ("retention", r#""limits""#, "reading removes the record"),
+    ("max_age", "null, 0", "the server drops the lock of a live holder"),
+    ("subject_delete_marker_ttl", "null, 0", "the server removes and writes keys by itself"),
     // Writes or their acknowledgements fail.
-    ("persist_mode", is_default, "writes are acknowledged before they are kept"),
-    ("no_ack", is_false, "writes are not acknowledged"),
-    ("sealed", is_false, "nothing can be written"),
-    ("discard_new_per_subject", is_false, "a lock cannot be renewed"),
-    ("allow_msg_counter", is_false, "it takes numbers only"),
-    ("max_msg_size", fits_record, "a record does not fit, 1024 B are needed"),
+    ("persist_mode", r#"null, "default""#, "writes are acknowledged before they are kept"),
+    ("no_ack", "null, false", "writes are not acknowledged"),
+    ("sealed", "null, false", "nothing can be written"),
+    ("discard_new_per_subject", "null, false", "a lock cannot be renewed"),
+    ("allow_msg_counter", "null, false", "it takes numbers only"),
 ];
 
 /// The shortcomings of a safe bucket.
 const REMARKS: [Rule; 5] = [
-    ("storage", |kind| kind != "memory", "the lock is forgotten when the server stops"),
-    ("allow_rollup_hdrs", is_false, "a client that may write one key can wipe the bucket"),
-    ("deny_purge", is_true, "a client that may purge the stream can drop a held lock"),
-    ("deny_delete", is_true, "a client that may delete messages can drop a held lock"),
-    ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
+    ("storage", r#""file""#, "the lock is forgotten when the server stops"),
+    ("allow_rollup_hdrs", "null, false", "a client that may write one key can wipe the bucket"),
+    ("deny_purge", "true", "a client that may purge the stream can drop a held lock"),
+    ("deny_delete", "true", "a client that may delete messages can drop a held lock"),
+    ("max_msgs_per_subject", "1", "old records are kept for nothing"),
 ];
 
 /// A bucket that is safe for a lock.
@@ -123,6 +122,12 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
         faults.push(why.to_owned());
     }
     faults.extend(broken(&FAULTS, config));
+    let size = &config["max_msg_size"];
+    let is_room = |bytes| !(1..MESSAGE_BYTES_MIN).contains(&bytes);
+    if !size.is_null() && !size.as_i64().is_some_and(is_room) {
+        let size = show_field(config, "max_msg_size");
+        faults.push(format!("{size}: a record does not fit, {MESSAGE_BYTES_MIN} B are needed"));
+    }
     for limit in ["max_msgs", "max_bytes"] {
         let is_limited = config[limit].as_i64().map_or(!config[limit].is_null(), |count| count > 0);
         if config["discard"] != "new" && is_limited {
@@ -146,7 +151,7 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
             "bucket {bucket}: {faults}; write another --bucket, or change this one"
         ));
     };
-    let has_ttl = is_true(&config["allow_msg_ttl"]);
+    let has_ttl = config["allow_msg_ttl"] == true;
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
     let (republish, hint) = (&config["republish"], format!("{HINT_PREFIX}{bucket}.>"));
     if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
@@ -189,51 +194,21 @@ fn subject_faults(bucket: &str, config: &Value) -> Vec<String> {
 
 /// Returns the fields that break a rule, and the effects.
 fn broken<'a>(rules: &'a [Rule], config: &'a Value) -> impl Iterator<Item = String> {
-    let broken = rules.iter().filter(|(field, is_harmless, _)| !is_harmless(&config[field]));
+    let broken = rules.iter().filter(|(field, harmless, _)| {
+        let harmless: Result<Vec<Value>, _> = serde_json::from_str(&format!("[{harmless}]"));
+        !harmless.is_ok_and(|harmless| harmless.contains(&config[field]))
+    });
     broken.map(|(field, _, effect)| format!("{}: {effect}", show_field(config, field)))
 }
 
-/// Formats a field and its value for a message. A text of the server must not begin lines of
-/// its own.
+/// Formats a field and its value, as the server reports it, for a message. A text of the server must
+/// not begin lines of its own.
 fn show_field(config: &Value, field: &str) -> String {
-    let value = &config[field];
-    match (field, value.as_i64()) {
-        ("max_age" | "subject_delete_marker_ttl", Some(ns)) => {
-            format!("{field} {} ms", ns / 1_000_000)
-        }
-        ("max_msg_size", Some(bytes)) => format!("{field} {bytes} B"),
-        ("max_msgs_per_subject", Some(..=0)) => format!("{field} without limit"),
-        _ => match value {
-            Value::Null | Value::Array(_) | Value::Object(_) => field.to_owned(),
-            Value::Bool(_) | Value::Number(_) => format!("{field} {value}"),
-            Value::String(text) => format!("{field} {}", sanitize(text)),
-        },
+    match &config[field] {
+        Value::Null | Value::Array(_) | Value::Object(_) => field.to_owned(),
+        value @ (Value::Bool(_) | Value::Number(_)) => format!("{field} {value}"),
+        Value::String(text) => format!("{field} {}", sanitize(text)),
     }
-}
-
-fn is_true(value: &Value) -> bool {
-    *value == true
-}
-
-fn is_false(value: &Value) -> bool {
-    value.is_null() || *value == false
-}
-
-fn is_zero(value: &Value) -> bool {
-    value.is_null() || *value == 0
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
-}
-
-fn is_default(value: &Value) -> bool {
-    value.is_null() || value == "default"
-}
-
-/// Returns whether a limit of the message size, in bytes, leaves room for a record.
-fn fits_record(limit: &Value) -> bool {
-    limit.is_null() || limit.as_i64().is_some_and(|bytes| !(1..MESSAGE_BYTES_MIN).contains(&bytes))
 }
 
 /// Returns whether a version is a release from `since` on, or a pre-release of a later one.

@@ -234,21 +234,24 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             ("storage memory", json!({"storage": "memory"})),
             ("retention workqueue", json!({"retention": "workqueue"})),
             ("retention interest", json!({"retention": "interest"})),
-            ("max_age 3600000 ms", json!({"max_age": 3_600_000_000_000u64})),
+            ("max_age 3600000000000", json!({"max_age": 3_600_000_000_000u64})),
             ("discard old with max_msgs 9", json!({"discard": "old", "max_msgs": 9})),
             ("discard old with max_bytes 999", json!({"discard": "old", "max_bytes": 999})),
             (
-                "subject_delete_marker_ttl 1000 ms",
+                "subject_delete_marker_ttl 1000000000",
                 json!({"subject_delete_marker_ttl": 1_000_000_000u64}),
             ),
             ("persist_mode async", json!({"persist_mode": "async"})),
             ("no_ack true", json!({"no_ack": true})),
             ("discard_new_per_subject true", json!({"discard_new_per_subject": true})),
             ("allow_msg_counter true", json!({"allow_msg_counter": true, "discard": "old"})),
-            ("max_msg_size 64 B", json!({"max_msg_size": 64})),
+            ("max_msg_size 64", json!({"max_msg_size": 64})),
         ];
-        let unknown_to_old =
-            ["subject_delete_marker_ttl 1000 ms", "persist_mode async", "allow_msg_counter true"];
+        let unknown_to_old = [
+            "subject_delete_marker_ttl 1000000000",
+            "persist_mode async",
+            "allow_msg_counter true",
+        ];
         for (number, (reason, change)) in cases.iter().enumerate() {
             let bucket = format!("b{number}");
             let mut config = old_config(&bucket);

@@ -209,7 +209,7 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     made.expect("made");
     let (status, _, said) = check(&["--nats", &url("u:s3cr3t@")]);
     assert_eq!(status, Some(78));
-    assert_says(said.trim_end(), &["bucket locks: storage memory", "; max_age 10000 ms"]);
+    assert_says(said.trim_end(), &["bucket locks: storage memory", "; max_age 10000000000"]);
 }
 
 /// The permissions, as they are shipped.
