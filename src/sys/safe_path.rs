@@ -75,7 +75,7 @@ pub fn make_dir(path: &Path) -> Result<(), Unusable> {
 /// # Errors
 ///
 /// The error of the system, also if there is something of this name.
-pub fn make_one(path: &Path) -> io::Result<()> {
+fn make_one(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }

@@ -46,28 +46,10 @@ pub(super) fn check_place(base: &Path) -> StoreResult<()> {
 /// or replace a directory above them.
 pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
     check_above(base)?;
-    make_safe(base)?;
+    make_safe(path)?;
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
-    let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let opened = match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match safe_path::make_one(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(refused("create", path, &error));
-            }
-            Ok(()) | Err(_) => open(),
-        },
-        opened => opened,
-    };
-    let dir = opened.map_err(|error| {
-        let StoreError { kind, text } = refused("open", path, &error);
-        // A person has to change that: a directory serves one user.
-        match error.kind() == io::ErrorKind::PermissionDenied {
-            true => StoreErrorKind::Unsafe.error(format!(
-                "{text}; run putex as the user of this directory, or write another --dir"
-            )),
-            false => kind.error(text),
-        }
-    })?;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let dir = opened.map_err(|error| refused("open", path, &error))?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     // A user who can open the folder can keep its lock from everybody.
     sys::check_own(path, &at, 0o077).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
@@ -105,16 +87,22 @@ fn make_safe(path: &Path) -> StoreResult<()> {
 
 /// Returns the error of operation `what` on a path.
 pub(super) fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
-    kind_of(error).error(format!("cannot {what} {}: {error}", path.display()))
+    let hint = match error.kind() == io::ErrorKind::PermissionDenied {
+        true => "; run putex as the user of this directory, or write another --dir",
+        false => "",
+    };
+    kind_of(error).error(format!("cannot {what} {}: {error}{hint}", path.display()))
 }
 
 /// Returns the kind of the error of a system call. A path that is no file or folder of this
-/// program, or on a file system without locks, stays so until a person changes it.
+/// program and this user, or on a file system without locks, stays so until a person changes it.
 fn kind_of(error: &io::Error) -> StoreErrorKind {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
         Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)
-        | Some(Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => StoreErrorKind::Unsafe,
+        | Some(Errno::ACCESS | Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            StoreErrorKind::Unsafe
+        }
         _ => StoreErrorKind::Unreachable,
     }
 }
