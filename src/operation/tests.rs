@@ -169,10 +169,6 @@ impl Bucket for Lossy {
         }
     }
 
-    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
-        unreachable!("nothing is verified")
-    }
-
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         unreachable!("nothing is followed")
     }

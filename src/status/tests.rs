@@ -110,10 +110,6 @@ impl Bucket for Scripted {
         unreachable!("nothing is written")
     }
 
-    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
-        Ok(())
-    }
-
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         unreachable!("nothing is followed")
     }

@@ -158,11 +158,6 @@ impl Bucket for DirStore {
         folder.entry(key)
     }
 
-    /// Each read checks that already.
-    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
-        self.folder()?.verify()
-    }
-
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         self.folder()?.list(selection, deadline)
     }

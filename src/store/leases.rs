@@ -143,10 +143,9 @@ impl Leases {
     ///
     /// When there was no answer by the deadline, or the bucket was made anew since.
     pub fn read(&mut self, name: &Name, by: Instant) -> StoreResult<StoredLease> {
-        let entry = self.bucket.get(&self.key(name), by)?;
-        // Afterwards: then it was the same bucket before.
-        self.bucket.verify(&self.epoch, by)?;
-        Ok(to_stored(entry))
+        // A listing is of the bucket that was opened.
+        let listing = self.bucket.list(Selection::Key(&self.key(name)), by)?;
+        Ok(to_stored(listing.entries.into_iter().next()))
     }
 
     /// Writes a lease in the place of this revision, by the command of this number; `None`: it is
@@ -173,8 +172,8 @@ impl Leases {
             return written;
         }
         // In a bucket that was made anew, nothing stands under the key either.
-        let verified = self.bucket.verify(&self.epoch, by);
-        verified.map_or_else(|error| Written::Unknown(error.text), |()| written)
+        let listed = self.bucket.list(Selection::Key(READ_KEY), by);
+        listed.map_or_else(|error| Written::Unknown(error.text), |_| written)
     }
 
     /// Opens the bucket and returns all leases that stand, with their names: all of the bucket, or
@@ -191,7 +190,6 @@ impl Leases {
         let (info, _) = self.open(by)?;
         let prefix = below.map_or_else(|| ROOT.to_owned(), prefix);
         let listing = self.bucket.list(Selection::below(&prefix), by)?;
-        self.bucket.verify(&self.epoch, by)?;
         let entries = listing.entries.into_iter();
         Ok((info, entries.filter_map(|entry| of_entry(entry, &self.epoch)).collect()))
     }

@@ -337,11 +337,13 @@ pub trait Bucket: Send {
     /// When the entry was not read by the deadline.
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>>;
 
-    /// Returns the entries of the selected keys, confirmed by the leader.
+    /// Returns the entries of the selected keys, confirmed by the leader, in the bucket that was
+    /// opened.
     ///
     /// # Errors
     ///
-    /// When the listing was not complete by the deadline.
+    /// When the listing was not complete by the deadline, or the bucket was lost and made anew
+    /// since it was opened.
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing>;
 
     /// Stores the content of a key if the condition holds. The store may remove the entry after the
@@ -355,14 +357,6 @@ pub trait Bucket: Send {
         lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written;
-
-    /// Checks that the bucket which is read is the one of this random id: it may have been lost and
-    /// made anew since it was opened.
-    ///
-    /// # Errors
-    ///
-    /// If not, or if there was no answer by the deadline.
-    fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()>;
 
     /// Subscribes to the hints of keys until the store is opened again.
     ///

@@ -35,14 +35,13 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
-use self::open::epoch_of;
 use self::read::read_request;
 use crate::core::{Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError};
 use crate::store::{
     AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult, name,
+    OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult,
 };
 use crate::sys;
 
@@ -258,17 +257,6 @@ impl Bucket for NatsStore {
         let subject = self.subject_of(key);
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
-    }
-
-    fn verify(&mut self, epoch: &str, deadline: Instant) -> StoreResult<()> {
-        let subject = self.subject_of(name::EPOCH_KEY);
-        let read = self.read(&subject, self.answer_by(deadline))?;
-        if read.as_ref().and_then(epoch_of).as_deref() == Some(epoch) {
-            return Ok(());
-        }
-        let why = format!("the bucket {} was lost and made anew", self.stream);
-        self.bucket = Err(why.clone());
-        Err(Kind::Unreachable.error(why))
     }
 
     fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {

@@ -69,10 +69,6 @@ impl Bucket for Flooded {
         unreachable!("nothing is written")
     }
 
-    fn verify(&mut self, _epoch: &str, _deadline: Instant) -> StoreResult<()> {
-        Ok(())
-    }
-
     fn subscribe(&mut self, _keys: &[&str]) -> StoreResult<()> {
         Ok(())
     }

@@ -261,7 +261,7 @@ impl NatsStore {
 
 /// Returns the epoch that an entry holds; `None` if it was deleted or is blank. It becomes a
 /// variable of the environment of commands, and the value of a header, which has no outer blanks.
-pub(super) fn epoch_of(entry: &Entry) -> Option<String> {
+fn epoch_of(entry: &Entry) -> Option<String> {
     let id = sanitize_field(String::from_utf8_lossy(&entry.content.payload).trim());
     (!entry.content.is_tombstone() && !id.is_empty()).then_some(id)
 }

@@ -176,7 +176,7 @@ impl NatsStore {
         }
         // The holders of the tickets of a lost bucket may still run their commands.
         let bucket = self.open_bucket()?;
-        if info.is_made() && info.created != bucket.created {
+        if info.created != bucket.created {
             let text = format!("the bucket {} was deleted and made anew", self.stream);
             self.bucket = Err(text.clone());
             return Err(Kind::Unreachable.error(text));
