@@ -231,7 +231,7 @@ fn what_is_no_folder_of_this_user_alone_is_refused() {
         assert_refused(site, "Too many levels of symbolic links");
         fs::remove_file(&link).expect("a link");
         fs::set_permissions(&folder, Permissions::from_mode(0o770)).expect("a folder");
-        assert_refused(site, "is open to others (mode 0770)");
+        assert_refused(site, "is writable by others (mode 0770)");
         fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("a folder");
         fs::rename(&folder, &away).expect("it is there");
         symlink(&away, &folder).expect("a link");
