@@ -61,20 +61,14 @@ fn to_stored(entry: Option<Entry>) -> StoredLease {
     let Some(Entry { key, revision, content }) = entry else {
         return StoredLease { revision: Revision(0), attempt: 0, lease: None };
     };
-    let attempt = content.attempt();
     // Only entries of leases that are expired have a time after which a server removes them.
     let is_removed = content.header(MARKER_REASON) == Some("MaxAge");
     let lease = match content.is_tombstone() {
         true if content.header(END).is_some() || is_removed => None,
         true => return deleted_by_hand(revision),
-        false => Some(of_content(&content, revision)),
+        false => Some(of_content(&content, revision).map_err(|why| format!("{key}: {why}"))),
     };
-    let lease = match (lease, attempt) {
-        (Some(Ok(_)), None) => Some(Err(damaged(ATTEMPT))),
-        (lease, _) => lease,
-    };
-    let lease = lease.map(|lease| lease.map_err(|why| format!("{key}: {why}")));
-    StoredLease { revision, attempt: attempt.unwrap_or_default(), lease }
+    StoredLease { revision, attempt: content.attempt().unwrap_or_default(), lease }
 }
 
 /// Returns the lease that stands for one that was deleted by something else than putex: its holder,
@@ -90,6 +84,7 @@ fn damaged(name: &str) -> String {
 }
 
 fn of_content(content: &Content, revision: Revision) -> Result<LeaseEntry, String> {
+    content.attempt().ok_or_else(|| damaged(ATTEMPT))?;
     let term = content.header(TERM).map(str::parse).transpose().map_err(|_| damaged(TERM))?;
     let term = term.map(Revision);
     if term.is_some_and(|term| term >= revision) {

@@ -41,15 +41,10 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
         ("Putex-State", state.to_owned()),
     ];
-    if let Some(term) = lease.term {
-        headers.push(("Putex-Term", term.to_string()));
-    }
-    if let Some(priority) = lease.priority {
-        headers.push(("Putex-Priority", priority.to_string()));
-    }
-    if let Some(token) = &lease.released_to {
-        headers.push(("Putex-Released-To", sanitize(token)));
-    }
+    headers.extend(lease.term.map(|term| ("Putex-Term", term.to_string())));
+    headers.extend(lease.priority.map(|priority| ("Putex-Priority", priority.to_string())));
+    let to = lease.released_to.as_deref();
+    headers.extend(to.map(|token| ("Putex-Released-To", sanitize(token))));
     headers
 }
 

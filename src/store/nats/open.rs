@@ -104,15 +104,15 @@ impl NatsStore {
 
     /// Checks that entries which have ended do not stay in the bucket for ever.
     fn retires(&self, has_ttl: bool) -> Result<(), String> {
+        if has_ttl {
+            return Ok(());
+        }
         let bucket = &self.settings.bucket;
-        let none = || {
-            format!(
-                "bucket {bucket}: it has no allow_msg_ttl, so tickets that have ended would stay \
-                 for ever; for locks use another bucket (--bucket), which putex makes on \
-                 nats-server 2.11 or later, or there: nats stream edit KV_{bucket} --allow-msg-ttl"
-            )
-        };
-        has_ttl.then_some(()).ok_or_else(none)
+        Err(format!(
+            "bucket {bucket}: it has no allow_msg_ttl, so tickets that have ended would stay for \
+             ever; for locks use another bucket (--bucket), which putex makes on nats-server 2.11 \
+             or later, or there: nats stream edit KV_{bucket} --allow-msg-ttl"
+        ))
     }
 
     /// Returns the hazards of this number of copies in this cluster, and with the domain of the
@@ -151,14 +151,11 @@ impl NatsStore {
         if let Some(info) = self.find(deadline)? {
             return Ok((info, false));
         }
-        let refused = self.create(deadline)?;
-        match self.find(deadline)? {
-            Some(info) => Ok((info, refused.is_none())),
-            None => Err(refused.unwrap_or_else(|| {
-                let text = format!("bucket: {} was created and is gone", self.stream);
-                Kind::Unreachable.error(text)
-            })),
-        }
+        let created = self.create(deadline)?;
+        let found = self.find(deadline)?;
+        let gone =
+            || Kind::Unreachable.error(format!("bucket: {} was made and is gone", self.stream));
+        Ok((found.ok_or_else(gone)?, created))
     }
 
     /// Returns the bucket once its creation is complete, `None` when there is none.
@@ -211,25 +208,21 @@ impl NatsStore {
         ))
     }
 
-    /// Creates the bucket. Returns the server's refusal if another client may have created the
-    /// bucket first.
-    fn create(&mut self, deadline: Instant) -> StoreResult<Option<StoreError>> {
+    /// Creates the bucket; returns whether this call did, and no other client before it.
+    fn create(&mut self, deadline: Instant) -> StoreResult<bool> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.check_version()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
-        let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
-        let mut refused = self.api_error("creating the bucket", &failure);
-        match failure.err_code {
-            code::NOT_CLUSTERED => {
-                refused
-                    .text
-                    .push_str(": put the servers into one cluster, or use one and --replicas 1");
-                Err(refused)
-            }
-            code::NAME_IN_USE => Ok(Some(refused)),
-            _ => Err(refused),
+        let Err(failure) = jetstream::stream_info(&answer) else { return Ok(true) };
+        if failure.err_code == code::NAME_IN_USE {
+            return Ok(false);
         }
+        let StoreError { kind, mut text } = self.api_error("creating the bucket", &failure);
+        if failure.err_code == code::NOT_CLUSTERED {
+            text += ": put the servers into one cluster, or use one and --replicas 1";
+        }
+        Err(kind.error(text))
     }
 
     /// Reads the epoch of the bucket, and writes one when there is none.
