@@ -373,9 +373,9 @@ pub fn servers(data: &[u8]) -> bool {
         Err(error) => {
             let text = error.to_string();
             assert_one_line(&text);
-            let number = text.strip_prefix("entry ").and_then(|rest| rest.split_once(' '));
+            let number = text.strip_prefix("server ").and_then(|rest| rest.split_once(": "));
             let numbered = number.is_some_and(|(number, _)| number.parse::<usize>().is_ok());
-            assert!(numbered || !list.contains('@'), "{text}");
+            assert!(numbered, "{text}");
             return false;
         }
     };
