@@ -31,7 +31,7 @@ impl Headers {
     /// Returns the status of the version line, such as 503 or 404.
     pub fn status(&self) -> Option<u16> {
         let line = self.0.lines().next()?;
-        let word = trim(line.strip_prefix(VERSION)?).split([' ', '\t']).next()?;
+        let word = line.strip_prefix(VERSION)?.split_whitespace().next()?;
         if word.len() != 3 || !word.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -42,16 +42,10 @@ impl Headers {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.lines().skip(1).filter_map(|line| {
             let (name, value) = line.split_once(':')?;
-            let (name, value) = (trim(name), trim(value));
+            let (name, value) = (name.trim(), value.trim());
             (!name.is_empty()).then_some((name, value))
         })
     }
-}
-
-/// Removes the blanks that servers and clients put around names and values. A lone
-/// carriage return is part of a damaged line end.
-fn trim(text: &str) -> &str {
-    text.trim_matches([' ', '\t', '\r'])
 }
 
 #[cfg(test)]

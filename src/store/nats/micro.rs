@@ -127,7 +127,6 @@ impl NatsStore {
         if micro.paused_until.is_some_and(|until| sys::now() < until) {
             return;
         }
-        micro.paused_until = None;
         // A connection that fails is noticed when it is used next.
         micro.subscriptions =
             self.client.subscribe(&micro.service.subjects(), &[]).unwrap_or_default();
