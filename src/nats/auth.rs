@@ -114,8 +114,8 @@ impl Login {
     }
 }
 
-/// Reads the first line of a text that begins with S, as seeds do. Other lines, such as the marks of
-/// a creds file, are skipped.
+/// Reads the first line of a text that begins with S, as seeds do. Other lines, such as the marks
+/// of a creds file, are skipped.
 fn seed_in(text: &str, path: &Path) -> Result<KeyPair, StoreError> {
     let refuse = |why: &str| Kind::Unsafe.error(format!("{}: {why}", path.display()));
     let seed = line_of(text, "S").ok_or_else(|| refuse("no line of it is the seed of an nkey"))?;

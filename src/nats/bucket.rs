@@ -27,8 +27,8 @@ const MESSAGE_BYTES_MIN: i64 = 1024;
 /// of an absent field is null.
 type Rule = (&'static str, &'static str, &'static str);
 
-/// The values that make a bucket unsafe for a lock. A configuration that is not understood cannot be
-/// trusted.
+/// The values that make a bucket unsafe for a lock. A configuration that is not understood cannot
+/// be trusted.
 const FAULTS: [Rule; 12] = [
     // Keys of the bucket are in another stream, or come from one.
     ("mirror", "null", "it is a late copy of another stream"),
@@ -201,8 +201,8 @@ fn broken<'a>(rules: &'a [Rule], config: &'a Value) -> impl Iterator<Item = Stri
     broken.map(|(field, _, effect)| format!("{}: {effect}", show_field(config, field)))
 }
 
-/// Formats a field and its value, as the server reports it, for a message. A text of the server must
-/// not begin lines of its own.
+/// Formats a field and its value, as the server reports it, for a message. A text of the server
+/// must not begin lines of its own.
 fn show_field(config: &Value, field: &str) -> String {
     match &config[field] {
         Value::Null | Value::Array(_) | Value::Object(_) => field.to_owned(),
