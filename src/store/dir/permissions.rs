@@ -49,7 +49,7 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     make_safe(path)?;
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let dir = opened.map_err(|error| refused("open", path, &error))?;
+    let dir = opened.map_err(|error| refused_folder("open", path, &error))?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     // A user who can open the folder can keep its lock from everybody.
     sys::check_own(path, &at, 0o077).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
@@ -81,7 +81,7 @@ fn check_above(base: &Path) -> StoreResult<()> {
 fn make_safe(path: &Path) -> StoreResult<()> {
     safe_path::make_dir(path).map_err(|unusable| match unusable {
         Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
-        Unusable::Failed(at, error) => refused("make or check", &at, &error),
+        Unusable::Failed(at, error) => refused_folder("make or check", &at, &error),
     })
 }
 
@@ -94,15 +94,21 @@ pub(super) fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError 
     kind_of(error).error(format!("cannot {what} {}: {error}{hint}", path.display()))
 }
 
+/// Returns the error of operation `what` on a folder. A directory serves one user: a person has to
+/// change that.
+fn refused_folder(what: &str, path: &Path, error: &io::Error) -> StoreError {
+    let StoreError { kind, text } = refused(what, path, error);
+    let is_of_another = error.kind() == io::ErrorKind::PermissionDenied;
+    if is_of_another { StoreErrorKind::Unsafe.error(text) } else { kind.error(text) }
+}
+
 /// Returns the kind of the error of a system call. A path that is no file or folder of this
-/// program and this user, or on a file system without locks, stays so until a person changes it.
+/// program, or on a file system without locks, stays so until a person changes it.
 fn kind_of(error: &io::Error) -> StoreErrorKind {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK) => StoreErrorKind::System,
         Some(Errno::ISDIR | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)
-        | Some(Errno::ACCESS | Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => {
-            StoreErrorKind::Unsafe
-        }
+        | Some(Errno::EXIST | Errno::OPNOTSUPP | Errno::NOSYS) => StoreErrorKind::Unsafe,
         _ => StoreErrorKind::Unreachable,
     }
 }
