@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
@@ -23,6 +24,9 @@ use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
+
+/// Greatest age of a result, counted from the start of its attempt.
+const RESULT_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// State that the thread of a handshake and its owner share.
 #[derive(Debug, Default)]
@@ -88,6 +92,7 @@ impl Dialer {
             None => Arc::new(Waker::new().map_err(no_timer)?),
         };
         self.done = Some(Arc::clone(&done));
+        self.drop_old_results(began);
         loop {
             let now = sys::now();
             if let Some(index) = self.attempts.iter().position(|it| !it.outcome.is_empty()) {
@@ -183,6 +188,15 @@ impl Dialer {
     fn give_up_handshakes(&mut self, now: Instant) {
         for Attempt { id, progress, .. } in self.attempts.extract_if(.., |it| !it.is_lookup) {
             progress.is_given_up.store(true, Ordering::Relaxed);
+            self.pool.gave_up(id, now);
+        }
+    }
+
+    /// Drops what an earlier call has begun and what has ended long ago.
+    fn drop_old_results(&mut self, now: Instant) {
+        let is_old =
+            |it: &mut Attempt| !it.outcome.is_empty() && now.since(it.began) > RESULT_AGE_MAX;
+        for Attempt { id, .. } in self.attempts.extract_if(.., is_old) {
             self.pool.gave_up(id, now);
         }
     }
