@@ -12,9 +12,8 @@
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::thread::{self, Thread};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::Pid;
 
 use super::{Prepared, Process};
@@ -24,8 +23,6 @@ use crate::sys::{Waker, end_session, start_small_thread};
 /// A command: the thread that spawns it, and its process while it runs.
 pub struct Runner {
     orders: Sender<Order>,
-    /// The thread that spawns; it is woken for each order.
-    thread: Thread,
     spawned: Receiver<io::Result<Process>>,
     /// The outcomes of processes whose session had to end with them.
     ended: Receiver<Outcome>,
@@ -72,7 +69,7 @@ impl Runner {
             }
         };
         let serve = move || {
-            while let Some(order) = next(&ordered) {
+            for order in ordered {
                 let is_told = match order {
                     Order::Spawn(prepared) => was_spawned.send(spawn(*prepared)).is_ok(),
                     Order::End(process) => has_ended.send(process.end()).is_ok(),
@@ -88,8 +85,8 @@ impl Runner {
             }
         };
         let name = format!("putex-{}", command.name());
-        let thread = start_small_thread(&name, serve)?.thread().clone();
-        Ok(Runner { orders, thread, spawned, ended, is_spawning: false, process: None })
+        start_small_thread(&name, serve)?;
+        Ok(Runner { orders, spawned, ended, is_spawning: false, process: None })
     }
 
     /// Has the command spawned. Returns whether it will be: not before the previous process was
@@ -98,15 +95,8 @@ impl Runner {
         if self.is_spawning || self.process.is_some() {
             return false;
         }
-        self.is_spawning = self.order(Order::Spawn(prepared));
+        self.is_spawning = self.orders.try_send(Order::Spawn(prepared)).is_ok();
         self.is_spawning
-    }
-
-    /// Returns whether there is room for an order.
-    fn order(&self, order: Order) -> bool {
-        let is_ordered = self.orders.try_send(order).is_ok();
-        self.thread.unpark();
-        is_ordered
     }
 
     /// Returns, once, that the command was spawned, or why it could not be.
@@ -135,14 +125,14 @@ impl Runner {
     fn end_with_session(&mut self) {
         if let Some(process) = self.process.take_if(|process| process.session_must_end()) {
             // There is room. A start that nobody ends never counts as ended.
-            self.order(Order::End(process));
+            let _ = self.orders.try_send(Order::End(process));
         }
     }
 
     /// Has the session of a process ended that another runner has spawned. Its end is told as that
     /// of a process of this one.
     pub fn end_session(&self, session: Pid) {
-        self.order(Order::EndSession(session));
+        let _ = self.orders.try_send(Order::EndSession(session));
     }
 
     /// Reaps the command if it has ended, and its session with it if that has to be; returns how.
@@ -150,18 +140,6 @@ impl Runner {
         self.end_with_session();
         let reap = || self.process.take_if(|process| process.has_ended()).map(Process::reap);
         self.ended.try_recv().ok().or_else(reap)
-    }
-}
-
-/// Waits for the next order; `None` when nobody can give one any more. The channel's own wait would
-/// spin before it sleeps, at several system calls an order.
-fn next(orders: &Receiver<Order>) -> Option<Order> {
-    loop {
-        match orders.try_recv() {
-            Ok(order) => return Some(order),
-            Err(TryRecvError::Empty) => thread::park(),
-            Err(TryRecvError::Disconnected) => return None,
-        }
     }
 }
 
