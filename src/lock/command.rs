@@ -37,8 +37,6 @@ pub(super) enum Event {
     Stopped(i32),
     /// The leader has ended.
     Ended(Ending),
-    /// Another process has ended that the command had left behind: its group may be empty.
-    LessLeft,
     /// No process is left that the command has started.
     NothingLeft,
 }
@@ -243,14 +241,12 @@ fn is_renewer(child: Pid) -> bool {
 
 /// Returns the events of the command that leads this group, by these reaped processes.
 pub(super) fn events(heard: &[(Pid, WaitStatus)], group: Pid) -> Vec<Event> {
-    let event = |(process, status): &(Pid, WaitStatus)| match process {
-        _ if *process != group => (!status.stopped()).then_some(Event::LessLeft),
-        _ if status.stopped() => status.stopping_signal().map(Event::Stopped),
-        _ => Some(Event::Ended(ending_of(*status))),
+    let of_leader = heard.iter().filter(|(process, _)| *process == group);
+    let event = |(_, status): &(Pid, WaitStatus)| match status.stopped() {
+        true => status.stopping_signal().map(Event::Stopped),
+        false => Some(Event::Ended(ending_of(*status))),
     };
-    let mut events: Vec<_> = heard.iter().filter_map(event).collect();
-    events.dedup();
-    events
+    of_leader.filter_map(event).collect()
 }
 
 fn ending_of(status: WaitStatus) -> Ending {

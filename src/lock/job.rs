@@ -84,7 +84,7 @@ impl Job {
                 self.ended = Some(ending);
                 self.stopped_by = None;
             }
-            Event::NotStarted(_) | Event::LessLeft | Event::NothingLeft => {}
+            Event::NotStarted(_) | Event::NothingLeft => {}
         }
     }
 

@@ -43,20 +43,13 @@ enum Progress {
     /// The lock is waited for, or held since the front was told so, and no command was started.
     NotStarted(Option<(Grant, Instant)>),
     /// The command was started at this instant, and leads this group.
-    Runs(Command),
+    Runs { group: Pid, began: Instant },
     /// The command has ended, and the lock is held on until then.
     Stays(Instant),
     /// The ticket is to end.
     Ends,
     /// The ticket is left to run out: a command may run that this process cannot end.
     Abandoned,
-}
-
-/// The command, a child of this process.
-struct Command {
-    group: Pid,
-    began: Instant,
-    has_led: bool,
 }
 
 struct Renewer<'a> {
@@ -265,12 +258,8 @@ impl<'a> Renewer<'a> {
     /// Takes in the events of the command and of the processes that it has left behind.
     fn hear_children(&mut self) {
         while sys::next_signal(&self.child_signals).is_some() {}
-        let Progress::Runs(command) = &mut self.progress else { return };
-        let mut events = command::events(&self.children.reap(), command.group);
-        let has_led = command.has_led;
-        command.has_led |= events.iter().any(|event| matches!(event, Event::Ended(_)));
-        // Before, its group is not empty.
-        events.retain(|event| has_led || *event != Event::LessLeft);
+        let Progress::Runs { group, .. } = self.progress else { return };
+        let mut events = command::events(&self.children.reap(), group);
         if self.children.are_none {
             events.push(Event::NothingLeft);
         }
@@ -294,15 +283,14 @@ impl<'a> Renewer<'a> {
                 let terminal = terminal.as_ref().map(AsFd::as_fd);
                 match command::spawn(&self.request.command, &variables, None, terminal) {
                     Ok(group) => {
-                        self.progress =
-                            Progress::Runs(Command { group, began: now, has_led: false });
+                        self.progress = Progress::Runs { group, began: now };
                         Event::Started(group.as_raw_pid())
                     }
                     Err(error) => Event::NotStarted(Some(error.raw_os_error().unwrap_or_default())),
                 }
             }
             Progress::NotStarted(_)
-            | Progress::Runs(_)
+            | Progress::Runs { .. }
             | Progress::Stays(_)
             | Progress::Ends
             | Progress::Abandoned => Event::NotStarted(None),
@@ -330,9 +318,9 @@ impl<'a> Renewer<'a> {
     fn front_is_dead(&mut self) {
         self.front = None;
         self.leave_files();
-        match &self.progress {
-            Progress::Runs(Command { group, .. }) => {
-                let (group, now) = (*group, sys::now());
+        match self.progress {
+            Progress::Runs { group, .. } => {
+                let now = sys::now();
                 let kill_at = self.owner.kill_times().map_or(now, |times| times.kill_at);
                 self.children.kill(now.after(RELEASE_WITHIN).min(kill_at));
                 let until = now.after(END_WITHIN);
@@ -363,15 +351,9 @@ impl<'a> Renewer<'a> {
     /// The command has ended: the lock is held for as long as is wanted. The front counts from a
     /// later instant.
     fn stays(&mut self) {
-        let began = match &self.progress {
-            Progress::NotStarted(Some((_, granted))) => *granted,
-            Progress::Runs(command) => command.began,
-            Progress::NotStarted(None)
-            | Progress::Stays(_)
-            | Progress::Ends
-            | Progress::Abandoned => return,
-        };
-        self.progress = Progress::Stays(began.after(self.request.hold));
+        if let Progress::Runs { began, .. } = self.progress {
+            self.progress = Progress::Stays(began.after(self.request.hold));
+        }
     }
 
     /// Returns when a front that has the lock and has run no command counts as stopped.
@@ -394,10 +376,11 @@ impl<'a> Renewer<'a> {
 
     /// Kills the command if its time is over. As a rule the front has done that.
     fn kill_in_time(&mut self, now: Instant) {
-        if let (Progress::Runs(command), Some(times)) = (&self.progress, self.owner.kill_times())
+        if let (Progress::Runs { group, .. }, Some(times)) =
+            (&self.progress, self.owner.kill_times())
             && now >= times.kill_at
         {
-            command::send(command.group, SIGKILL);
+            command::send(*group, SIGKILL);
             self.children.kill(times.kill_at.after(KILL_LEAD / 2));
         }
     }

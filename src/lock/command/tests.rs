@@ -43,7 +43,7 @@ fn it_is_heard_when_the_leader_stops_and_ends_and_when_nothing_is_left() {
             children.are_none
         });
         let stop = Event::Stopped(libc::SIGSTOP);
-        assert_eq!(heard, [stop, Event::Ended(Ending::Status(7)), Event::LessLeft]);
+        assert_eq!(heard, [stop, Event::Ended(Ending::Status(7))]);
         assert!(is_empty(group));
     });
 }

@@ -88,8 +88,10 @@ impl Rig {
     fn start(&mut self) -> Pid {
         self.tell(&ToRenewer::Run(OfTerminal::Nothing));
         self.renewer.hear_front();
-        let Progress::Runs(command) = &self.renewer.progress else { panic!("it was not started") };
-        command.group
+        let Progress::Runs { group, .. } = self.renewer.progress else {
+            panic!("it was not started")
+        };
+        group
     }
 
     fn kill_front(&mut self) {
