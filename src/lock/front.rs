@@ -146,10 +146,8 @@ impl Front<'_> {
                         self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
                     }
                     (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
-                        if self.is_credible(valid_until) {
-                            self.account.granted(term, &epoch, slot);
-                            return Ok(Waited::Granted(valid_until));
-                        }
+                        self.account.granted(term, &epoch, slot);
+                        return Ok(Waited::Granted(valid_until));
                     }
                     (ToFront::Lost(why), None) => {
                         self.account.outcome = Outcome::Lost;
@@ -269,15 +267,6 @@ impl Front<'_> {
     /// this process without it.
     pub(super) fn has_renewer(&self) -> bool {
         self.renewer.is_some()
-    }
-
-    /// Returns whether a V can be true: a later one is of another clock.
-    pub(super) fn is_credible(&self, valid_until: Instant) -> bool {
-        let is_credible = valid_until <= sys::now().after(self.request.timing.validity());
-        if !is_credible {
-            self.account.warn("a validity that cannot be is ignored");
-        }
-        is_credible
     }
 }
 

@@ -52,9 +52,9 @@ enum Start {
 }
 
 impl Lease {
-    /// Takes in V if the renewer has told it since the last time, and if it can be true.
-    pub(super) fn take_told(&mut self, front: &Front<'_>) -> bool {
-        let told = self.validity.take_told().filter(|until| front.is_credible(*until));
+    /// Takes in V if the renewer has told it since the last time; returns whether it has.
+    pub(super) fn take_told(&mut self) -> bool {
+        let told = self.validity.take_told();
         self.valid_until = told.unwrap_or(self.valid_until);
         told.is_some()
     }
@@ -235,7 +235,7 @@ impl<'a> Hold<'a> {
     /// Takes in V, if it was told again.
     fn renew(&mut self) {
         if let Some(lease) = &mut self.lease
-            && lease.take_told(&self.front)
+            && lease.take_told()
         {
             lease.end.renew(self.front.request.timing.kill_times(lease.valid_until));
         }

@@ -40,7 +40,7 @@ impl Front<'_> {
             let until = released_by.unwrap_or(until);
             self.poll(Some(until))?;
             let now = sys::now();
-            if lease.take_told(self) {
+            if lease.take_told() {
                 continue;
             }
             while let Some(message) = self.next_message() {

@@ -280,16 +280,6 @@ fn a_command_that_has_no_time_left_does_not_begin() {
 }
 
 #[test]
-fn a_validity_of_another_clock_is_not_believed() {
-    let mut run = Run::begin(&["true"]);
-    run.grant(Duration::from_secs(3600));
-    run.wait_for_stderr("putex: warning: web/x: a validity that cannot be is ignored\n");
-    assert!(run.is_silent(), "it runs its command");
-    run.tell(&ToFront::Lost("it was not used".to_owned()));
-    assert_eq!(run.status(), LockExit::Lost as u8);
-}
-
-#[test]
 fn the_command_is_told_of_its_lock_and_inherits_the_rest() {
     let out = file("environment");
     let script =
