@@ -52,24 +52,18 @@ impl LockTiming {
         if has_time(timing, kill_after) {
             return Ok(LockTiming { timing, kill_after });
         }
-        let (validity, k, r) = (timing.validity(), Ms(kill_after), Ms(renewal));
+        let (validity, k, r) = (Ms(timing.validity()), Ms(kill_after), Ms(renewal));
         let fits = |failures: &u32| {
             let timing = Timing::new(renewal, *failures, *failures, drift_ppm);
             timing.is_ok_and(|timing| has_time(timing, kill_after))
         };
         let more = (failures..=COUNT_MAX).find(fits).map(|least| format!("-f {least} or more"));
         let less = has_time(timing, Duration::ZERO).then(|| "a smaller -k".to_owned());
-        let advice: Vec<_> = [more, less].into_iter().flatten().collect();
-        let advice = match &advice[..] {
-            [] => "; write a larger -r".to_owned(),
-            _ => format!("; write {}", advice.join(", or ")),
-        };
+        let advice = more.or(less).unwrap_or("a larger -r".to_owned());
+        let lead = Ms(KILL_LEAD);
         Err(Refused(format!(
-            "-k: no time is left to renew the lock: F*R*(1 - drift) - k - {} = {} - {k} - {} \
-             is less than 2*R = 2 * {r}{advice}",
-            Ms(KILL_LEAD),
-            Ms(validity),
-            Ms(KILL_LEAD)
+            "-k: no time is left to renew the lock: F*R*(1 - drift) - k - {lead} = \
+             {validity} - {k} - {lead} is less than 2*R = 2 * {r}; write {advice}"
         )))
     }
 
@@ -144,7 +138,7 @@ mod tests {
         assert!(text.starts_with("-k: no time is left to renew"), "{text}");
         assert!(LockTiming::new(5 * SECOND, 1, 10_000, SECOND).is_err());
         for (renewal_ms, failures, k_ms, advice) in [
-            (1000, 3, 2000, "; write -f 5 or more, or a smaller -k"),
+            (1000, 3, 2000, "; write -f 5 or more"),
             (1000, 2, 2000, "; write -f 5 or more"),
             (10, 9, 3_600_000, " = 2 * 10 ms; write a larger -r"),
         ] {
