@@ -61,10 +61,13 @@ pub enum Whose {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
+    /// The bucket is to be opened, also after a failure.
     Closed,
     Listing,
-    Ending(Box<StoredTicket>),
-    Resting(Instant, Box<Phase>),
+    /// The first of the tickets is ended.
+    Ending,
+    /// Nothing is done until then.
+    Resting(Instant),
     Done(Released),
 }
 
@@ -110,12 +113,12 @@ impl Releaser {
     /// Returns the next step.
     pub fn next(&self, now: Instant) -> Step {
         let by = now.after(STEP_MAX).min(self.until).max(now.after(STEP_MAX / 4));
-        match &self.phase {
-            Phase::Closed => Step::Open(by),
-            Phase::Listing => Step::List(EarlierKeys::default(), by),
-            Phase::Ending(other) => Step::Remove((**other).clone(), by),
-            Phase::Resting(until, _) => Step::Rest(*until),
-            Phase::Done(_) => Step::Exit,
+        match (&self.phase, self.targets.iter().flatten().next()) {
+            (Phase::Closed, _) => Step::Open(by),
+            (Phase::Ending, Some(first)) => Step::Remove(first.clone(), by),
+            (Phase::Listing | Phase::Ending, _) => Step::List(EarlierKeys::default(), by),
+            (Phase::Resting(until), _) => Step::Rest(*until),
+            (Phase::Done(_), _) => Step::Exit,
         }
     }
 
@@ -124,17 +127,23 @@ impl Releaser {
         match input {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
             Input::Opened(Err(error)) if error.kind.is_final() => {
-                self.end(Released::Refused(error));
+                self.phase = Phase::Done(Released::Refused(error));
             }
-            Input::Opened(Err(error)) => self.failed(error.text, Phase::Closed, now),
+            Input::Opened(Err(StoreError { text: why, .. })) | Input::Listed(Err(why)) => {
+                self.failed(why, now);
+            }
             Input::Listed(Ok(listed)) => self.listed(listed),
-            Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
-            Input::Written(written) => self.written(written, now),
+            Input::Written(Written::Stored(_)) => {
+                self.first_has_ended();
+                self.next_target();
+            }
+            Input::Written(Written::Moved(_)) => self.phase = Phase::Listing,
+            Input::Written(
+                Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why),
+            ) => self.failed(why, now),
             Input::Rested => {
-                if let Phase::Resting(until, then) = &self.phase
-                    && now >= *until
-                {
-                    self.phase = (**then).clone();
+                if matches!(self.phase, Phase::Resting(until) if now >= until) {
+                    self.phase = Phase::Closed;
                 }
             }
             Input::Gone(_) => {
@@ -152,47 +161,28 @@ impl Releaser {
         }
     }
 
-    fn end(&mut self, released: Released) {
-        self.phase = Phase::Done(released);
+    /// A request had no result: the bucket is opened again after a pause, until it is given up.
+    fn failed(&mut self, why: String, now: Instant) {
+        self.phase = match now >= self.until {
+            true => Phase::Done(Released::Refused(StoreErrorKind::Unreachable.error(why))),
+            false => Phase::Resting(now.after(PAUSE)),
+        };
     }
 
-    /// A request had no result: it is made again after a pause, until the store is given up.
-    fn failed(&mut self, why: String, then: Phase, now: Instant) {
-        if now >= self.until {
-            self.end(Released::Refused(StoreErrorKind::Unreachable.error(why)));
-        } else {
-            self.phase = Phase::Resting(now.after(PAUSE), Box::new(then));
-        }
-    }
-
-    fn written(&mut self, written: Written, now: Instant) {
-        let Phase::Ending(other) = self.phase.clone() else { return };
-        match written {
-            Written::Stored(_) => {
-                self.ended_by_this(&other, !other.has_run_out(self.listed_at));
-                self.next_target();
-            }
-            Written::Moved(_) => self.phase = Phase::Listing,
-            Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
-                self.failed(why, Phase::Listing, now);
-            }
-        }
-    }
-
-    /// This process has ended a ticket. `was_held`: the ticket had not run out by then.
-    fn ended_by_this(&mut self, other: &StoredTicket, was_held: bool) {
-        let targets = self.targets.iter_mut();
-        targets.for_each(|all| all.retain(|target| target.number != other.number));
-        if let Ok(Ticket { token, mode, .. }) = &other.ticket {
-            let (term, holder, mode) = (other.number.0, token.clone(), *mode);
-            self.broken.push(Broken { term, holder, mode });
-            self.was_held |= was_held;
+    /// This process has ended the first of the tickets. One that had run out by then may have been
+    /// removed before, and another have had the names since.
+    fn first_has_ended(&mut self) {
+        let Some(targets) = self.targets.as_mut().filter(|all| !all.is_empty()) else { return };
+        let first = targets.remove(0);
+        self.was_held |= !first.has_run_out(self.listed_at);
+        if let Ok(Ticket { token: holder, mode, .. }) = first.ticket {
+            self.broken.push(Broken { term: first.number.0, holder, mode });
         }
     }
 
     fn next_target(&mut self) {
-        if let Some(first) = self.targets.iter().flatten().next() {
-            self.phase = Phase::Ending(Box::new(first.clone()));
+        if self.targets.iter().flatten().next().is_some() {
+            self.phase = Phase::Ending;
             return;
         }
         let broken = std::mem::take(&mut self.broken);
@@ -208,9 +198,9 @@ impl Releaser {
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
-        match self.targets.take() {
+        match self.targets {
             None => self.choose(&standing),
-            Some(targets) => self.compare(targets, &standing, &ended),
+            Some(_) => self.compare(&standing, &ended),
         }
     }
 
@@ -233,9 +223,9 @@ impl Releaser {
         let of_others = standing.first().filter(|_| targets.is_empty());
         self.other = others.first().or(of_others).map(of_requester);
         match (&self.whose, targets.is_empty(), standing.first()) {
-            (Whose::OfHolder(_), true, None) => self.end(Released::Absent(None)),
+            (Whose::OfHolder(_), true, None) => self.phase = Phase::Done(Released::Absent(None)),
             (Whose::OfHolder(_), true, Some(first)) => {
-                self.end(Released::NotHeldBy(of_requester(first)));
+                self.phase = Phase::Done(Released::NotHeldBy(of_requester(first)));
             }
             (_, _, _) => {
                 self.targets = Some(targets);
@@ -247,15 +237,16 @@ impl Releaser {
     /// Compares the tickets that are still to be ended with those that stand, and with those that
     /// this process has ended. Where another process has ended a ticket, others may have had the
     /// names since.
-    fn compare(&mut self, targets: Vec<StoredTicket>, standing: &[StoredTicket], ended: &[String]) {
+    fn compare(&mut self, standing: &[StoredTicket], ended: &[String]) {
         let found = |target: &StoredTicket| {
             standing.iter().find(|other| other.number == target.number).cloned()
         };
         // The write that ends the first of them may have had no answer.
-        if let Some(first) = targets.first().filter(|first| ended.contains(&first.key)) {
-            self.ended_by_this(first, !first.has_run_out(self.listed_at));
+        let mut targets = self.targets.iter().flatten();
+        if targets.next().filter(|first| ended.contains(&first.key)).is_some() {
+            self.first_has_ended();
         }
-        self.targets = Some(targets.iter().filter_map(found).collect());
+        self.targets = Some(self.targets.iter().flatten().filter_map(found).collect());
         self.next_target();
     }
 }
