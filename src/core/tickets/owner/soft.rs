@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Asker, Goal, Phase, TicketOwner};
+use crate::core::record::Revision;
 use crate::core::tickets::StoredTicket;
 use crate::core::tickets::decision::describe;
 use crate::core::time::{Instant, StoreTime};
@@ -47,10 +48,9 @@ impl TicketOwner {
 
     /// Probes the names: there is no own ticket, and `others` stand.
     pub(super) fn probe(&mut self, others: Vec<StoredTicket>, at: Option<StoreTime>, now: Instant) {
-        let conflicts = |other: &StoredTicket| {
-            other.ticket.as_ref().map_or(true, |other| other.conflicts(&self.ticket))
-        };
-        let blockers: Vec<_> = others.into_iter().filter(conflicts).collect();
+        // The own ticket would come after all that stand.
+        let blocks = |other: &StoredTicket| other.blocks(&self.ticket, Revision(u64::MAX));
+        let blockers: Vec<_> = others.into_iter().filter(blocks).collect();
         let why = if blockers.is_empty() {
             self.quiet_since.get_or_insert(now);
             if self.missing_mark.is_none() && self.quiet_at().is_some_and(|at| now >= at) {
