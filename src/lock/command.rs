@@ -5,15 +5,12 @@
 //! below it, in whatever group or session, and becomes a child of the subreaper when its parent
 //! ends. So nothing is left when the subreaper has no child.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
@@ -41,9 +38,6 @@ pub(super) enum Event {
     NothingLeft,
 }
 
-/// The folders that are searched for a program where PATH is not set.
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
-
 /// Returns a program with arguments, found in PATH, with these variables in the place of inherited
 /// ones.
 fn command_of(words: &[OsString], own: &[(&str, OsString)]) -> Command {
@@ -57,15 +51,8 @@ fn command_of(words: &[OsString], own: &[(&str, OsString)]) -> Command {
 /// does not know. The C library of the static binary does not run it, and users of flock(1) have
 /// such.
 fn by_shell(words: &[OsString], own: &[(&str, OsString)]) -> Command {
-    let program = words.first().map(PathBuf::from).unwrap_or_default();
-    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let is_searched = program.parent() == Some(Path::new(""));
-    let found = env::split_paths(&path).map(|dir| dir.join(&program));
-    let found = found.filter(|_| is_searched).find(|it| access(it, Access::EXEC_OK).is_ok());
-    let file = found.unwrap_or(program).into_os_string();
-    let words: Vec<_> =
-        ["/bin/sh".into(), file].into_iter().chain(words.iter().skip(1).cloned()).collect();
-    command_of(&words, own)
+    let shell = ["/bin/sh", "-c", "exec \"$0\" \"$@\""].map(OsString::from);
+    command_of(&[&shell, words].concat(), own)
 }
 
 /// Returns how env(1) ends when it cannot execute a program for this reason; `None` if the system
