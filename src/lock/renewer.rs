@@ -58,6 +58,8 @@ struct Renewer<'a> {
     tickets: Tickets,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
+    /// The log of this process.
+    log: Option<LogQueue>,
     /// This process has the input, the output and the files that the command inherits.
     has_files: bool,
     /// V, as the front is told it.
@@ -78,43 +80,19 @@ pub(super) fn run(
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) {
-    let log = LogQueue::start(&request.name.to_string(), request.level, destination);
+    let log = LogQueue::start(&request.name.to_string(), request.level, destination).ok();
     match Renewer::new(request, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
             renewer.set_front(front);
             renewer.has_files = true;
-            let mut has_stderr = true;
-            loop {
-                renewer.hear_front();
-                // A reader of stderr sees its end when the front ends.
-                if has_stderr
-                    && (renewer.front.is_none() || matches!(renewer.progress, Progress::Ends))
-                {
-                    has_stderr = false;
-                    leave_stderr(&log);
-                }
-                if !renewer.turn() {
-                    break;
-                }
-            }
+            renewer.log = log;
+            while renewer.turn() {}
         }
         Err(error) => {
             let why = StoreErrorKind::System.error(format!("cannot keep the lock: {error}"));
             let ended = ToFront::Ended(End::Refused(why));
             let _ = send_json(front.as_fd(), &FromRenewer::Ticket(ended), None);
-        }
-    }
-    drop(log);
-}
-
-/// Leaves stderr, after all lines were written.
-fn leave_stderr(log: &io::Result<LogQueue>) {
-    if let Ok(null) = File::options().write(true).open("/dev/null") {
-        // A descriptor that is not left here is left at the end of this process.
-        let _ = rustix::stdio::dup2_stderr(&null);
-        if let Ok(log) = log {
-            log.leave_stderr();
         }
     }
 }
@@ -145,6 +123,7 @@ impl<'a> Renewer<'a> {
             owner: owner.with_soft(request.soft),
             tickets,
             front: None,
+            log: None,
             has_files: false,
             validity_told,
             progress: Progress::NotStarted(None),
@@ -250,7 +229,10 @@ impl<'a> Renewer<'a> {
                 Ok(ToRenewer::Terminate) => self.children.terminate(),
                 Ok(ToRenewer::Ended) => self.stays(),
                 Ok(ToRenewer::Done) => self.finish(sys::now()),
-                Err(_) => self.front_is_dead(),
+                Err(_) => {
+                    self.front_is_dead();
+                    self.leave_stderr();
+                }
             }
         }
     }
@@ -311,6 +293,17 @@ impl<'a> Renewer<'a> {
             let _ = rustix::stdio::dup2_stdout(&null);
         }
         raw::close_inherited();
+    }
+
+    /// Leaves stderr, after all lines were written: a reader sees its end when the front ends.
+    fn leave_stderr(&self) {
+        if let Some(log) = &self.log
+            && let Ok(null) = File::options().write(true).open("/dev/null")
+        {
+            // A descriptor that is not left here is left at the end of this process.
+            let _ = rustix::stdio::dup2_stderr(&null);
+            log.leave_stderr();
+        }
     }
 
     /// Kills the command, which nobody else watches any more. Then the lock is held for as long as
@@ -400,6 +393,7 @@ impl<'a> Renewer<'a> {
     /// The lock is not needed any more.
     fn finish(&mut self, now: Instant) {
         self.leave_files();
+        self.leave_stderr();
         self.progress = Progress::Ends;
         self.owner.handle(Input::Done, now);
     }
