@@ -27,6 +27,9 @@ use crate::sys::{self, Alarm, PollFlags, raw};
 /// The reason that is given when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
 
+/// Why a lock is lost unless the renewer has said another reason.
+pub(super) const NOT_RENEWED: &str = "not renewed in time";
+
 /// The process that the user has started.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,
@@ -124,56 +127,39 @@ impl<'a> Front<'a> {
 }
 
 impl Front<'_> {
-    /// Waits for the lock, and for the end of the ticket after a signal.
+    /// Waits for the lock. A signal ends that, and the ticket.
     fn wait(&mut self) -> Result<Waited, Refusal> {
-        let mut cancelled: Option<(i32, Instant)> = None;
+        let no_wait = Refusal::system("cannot wait: ");
         loop {
-            let until = cancelled.map(|(_, until)| until);
-            self.poll(until).map_err(Refusal::system("cannot wait: "))?;
-            while let Some(signal) = self.signals.next_deadly() {
-                // The second signal ends the front at once.
-                if cancelled.is_some() || !self.send(&ToRenewer::Done) {
-                    return Ok(self.interrupted(signal));
-                }
-                let within = self.request.timing.renewal();
-                cancelled = Some((signal, sys::now().after(within)));
+            self.poll(None).map_err(&no_wait)?;
+            if let Some(signal) = self.signals.next_deadly() {
+                self.send(&ToRenewer::Done);
+                self.wait_for_end().map_err(&no_wait)?;
+                return Ok(Waited::Over(self.account.interrupted(signal)));
             }
             while let Some(message) = self.next_message() {
                 // No command runs yet.
                 let FromRenewer::Ticket(message) = message else { continue };
-                match (message, cancelled) {
-                    (ToFront::Waiting { ahead, why }, None) => {
+                match message {
+                    ToFront::Waiting { ahead, why } => {
                         self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
                     }
-                    (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
+                    ToFront::Granted { valid_until, term, epoch, slot } => {
                         self.account.granted(term, &epoch, slot);
                         return Ok(Waited::Granted(valid_until));
                     }
-                    (ToFront::Lost(why), None) => {
+                    ToFront::Lost(why) => {
                         self.account.outcome = Outcome::Lost;
                         self.account.lost(&why);
                         return Ok(Waited::Over(Ending::Status(LockExit::Lost as u8)));
                     }
-                    (ToFront::Ended(end), None) => return self.not_had(end),
-                    (ToFront::Ended(_), Some((signal, _))) => {
-                        return Ok(self.interrupted(signal));
-                    }
-                    (_, Some(_)) => {}
+                    ToFront::Ended(end) => return self.not_had(end),
                 }
             }
-            match cancelled {
-                Some((signal, until)) if self.renewer.is_none() || sys::now() >= until => {
-                    return Ok(self.interrupted(signal));
-                }
-                None if self.renewer.is_none() => return self.not_had(End::Released),
-                Some(_) | None => {}
+            if self.renewer.is_none() {
+                return self.not_had(End::Released);
             }
         }
-    }
-
-    /// The wait was ended by a signal.
-    fn interrupted(&mut self, signal: i32) -> Waited {
-        Waited::Over(self.account.interrupted(signal))
     }
 
     /// The ticket has ended without a lock.

@@ -8,7 +8,7 @@ use libc::{SIGCONT, SIGKILL, SIGTERM};
 
 use super::account::{Ending, Outcome};
 use super::command::{self, Event};
-use super::front::{Front, RENEWER_ENDED};
+use super::front::{Front, NOT_RENEWED, RENEWER_ENDED};
 use super::held;
 use super::held::Grant;
 use super::job::{Inspection, Job, Stop};
@@ -17,9 +17,6 @@ use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::sys;
-
-/// Why a lock is lost unless the renewer has said another reason.
-const NOT_RENEWED: &str = "not renewed in time";
 
 /// A lock that is held, and the command under it.
 pub(super) struct Hold<'a> {
@@ -33,10 +30,10 @@ pub(super) struct Hold<'a> {
 }
 
 /// The end of a lock that is renewed by another process.
-pub(super) struct Lease {
+struct Lease {
     end: CommandEnd,
     /// V, as last renewed.
-    pub(super) valid_until: Instant,
+    valid_until: Instant,
     /// V, as the renewer tells it.
     validity: Validity,
     /// Why the lock is lost, or will be.
@@ -49,15 +46,6 @@ enum Start {
     /// The command could not be executed.
     Failed(io::Error),
     Lost,
-}
-
-impl Lease {
-    /// Takes in V if the renewer has told it since the last time; returns whether it has.
-    pub(super) fn take_told(&mut self) -> bool {
-        let told = self.validity.take_told();
-        self.valid_until = told.unwrap_or(self.valid_until);
-        told.is_some()
-    }
 }
 
 impl<'a> Hold<'a> {
@@ -235,8 +223,9 @@ impl<'a> Hold<'a> {
     /// Takes in V, if it was told again.
     fn renew(&mut self) {
         if let Some(lease) = &mut self.lease
-            && lease.take_told()
+            && let Some(told) = lease.validity.take_told()
         {
+            lease.valid_until = told;
             lease.end.renew(self.front.request.timing.kill_times(lease.valid_until));
         }
     }
@@ -326,9 +315,9 @@ impl<'a> Hold<'a> {
         let account = &mut self.front.account;
         account.command_status = self.job.ended.map(Ending::status);
         account.outcome = if is_lost { Outcome::Lost } else { Outcome::Ran };
-        let ended = match &mut self.lease {
+        let ended = match self.lease {
             Some(_) if is_lost => self.front.release(),
-            Some(lease) => self.front.stay(lease),
+            Some(_) => self.front.stay(),
             None => self.front.stay_local(),
         };
         ended.map_err(Refusal::system("cannot hold the lock on: "))?;
