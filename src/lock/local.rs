@@ -118,36 +118,34 @@ impl Asked<'_> {
         let may_queue = self.own.is_some() || self.hard_at.is_some_and(|at| now >= at);
         let soft = self.request.soft.filter(|_| !may_queue);
         let found = entered.list(&self.ticket.name, number)?;
-        let decision = decide(&self.ticket, number.unwrap_or(LAST), &found.standing);
-        if let Decision::Wait { blockers, watched } = decision {
-            self.free_since = None;
-            let (why, ahead) = (describe(&blockers, None), blockers.len());
+        let turn = match decide(&self.ticket, number.unwrap_or(LAST), &found.standing) {
+            Decision::Wait { blockers, watched } => {
+                self.free_since = None;
+                let ahead = if soft.is_some() { 0 } else { blockers.len() };
+                let (why, look_at) =
+                    (describe(&blockers, None), self.hard_at.filter(|_| soft.is_some()));
+                Some(Turn { ahead, why, found, watched, look_at })
+            }
+            Decision::Slot(slot) => {
+                self.ticket.slot = Some(slot);
+                None
+            }
+            Decision::Granted => soft.and_then(|soft| {
+                let quiet_at = self.free_since.get_or_insert(now).after(soft.quiet_for);
+                let why = "free, but not for long enough yet".to_owned();
+                let soon = [now.after(LOOK_EVERY), quiet_at].into_iter().chain(self.hard_at).min();
+                let turn = Turn { ahead: 0, why, found, watched: BTreeSet::new(), look_at: soon };
+                (now < quiet_at).then_some(turn)
+            }),
+        };
+        if let Some(turn) = turn {
             if is_late {
-                return Ok(Looked::Over(Got::NotHad(why)));
+                return Ok(Looked::Over(Got::NotHad(turn.why)));
             }
-            if soft.is_some() {
-                let look_at = self.hard_at;
-                return Ok(Looked::Waits(Turn { ahead: 0, why, found, watched, look_at }));
-            }
-            if self.own.is_none() {
+            if soft.is_none() && self.own.is_none() {
                 self.own = Some(entered.add(&self.ticket)?);
             }
-            return Ok(Looked::Waits(Turn { ahead, why, found, watched, look_at: None }));
-        }
-        if let Some(soft) = soft {
-            let quiet_at = self.free_since.get_or_insert(now).after(soft.quiet_for);
-            if now < quiet_at {
-                let why = "free, but not for long enough yet".to_owned();
-                if is_late {
-                    return Ok(Looked::Over(Got::NotHad(why)));
-                }
-                let soon = [now.after(LOOK_EVERY), quiet_at].into_iter().chain(self.hard_at);
-                let (watched, look_at) = (BTreeSet::new(), soon.min());
-                return Ok(Looked::Waits(Turn { ahead: 0, why, found, watched, look_at }));
-            }
-        }
-        if let Decision::Slot(slot) = decision {
-            self.ticket.slot = Some(slot);
+            return Ok(Looked::Waits(turn));
         }
         let own = match self.own.take() {
             None => entered.add(&self.ticket)?,

@@ -4,11 +4,10 @@
 //! The system call that waits for the end of a ticket has no deadline: where there is one, a thread
 //! calls it.
 
-use std::array;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -228,48 +227,28 @@ impl<'a> Waiter<'a> {
 
     /// Waits for an end, a change, a signal, or this instant.
     fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotWaited> {
-        let signals = self.asker.signals;
+        let Waiter { asker, folder, changes, waker, ends, .. } = self;
+        let alarm = Alarm::new().map_err(cannot_wait)?;
+        // Where the system has no means left to tell of changes, the tickets are inspected now and
+        // then.
+        let soon = changes.as_ref().is_some_and(|it| it.queue().is_none());
+        let soon = soon.then(|| sys::now().after(INSPECT));
+        let until = until.into_iter().chain(soon).min();
         loop {
-            let woken = self.waker.as_fd();
-            let is_over = match &mut self.changes {
-                Some(changes) if let Some(queue) = changes.queue() => {
-                    let [is_woken, has_changed] = wait_for([woken, queue], signals, until)?;
-                    is_woken || !has_changed || changes.has_changed(&self.folder)
-                }
-                changes => {
-                    // Where the system has no means left to tell of changes, the tickets are
-                    // inspected now and then.
-                    let soon = changes.as_ref().map(|_| sys::now().after(INSPECT));
-                    wait_for([woken], signals, until.into_iter().chain(soon).min())?;
-                    true
-                }
-            };
-            if is_over {
-                self.waker.clear();
-                return self.ends.try_iter().collect::<io::Result<()>>().map_err(cannot_wait);
+            let changed = changes.as_ref().and_then(Watch::queue);
+            let all = [Some(waker.as_fd()), asker.signals.map(AsFd::as_fd), changed];
+            let all = all.into_iter().flatten();
+            let mut polled: Vec<_> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            alarm.poll(&mut polled, until).map_err(cannot_wait)?;
+            if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
+                return Err(NotWaited::Interrupted(signal));
             }
-        }
-    }
-}
-
-/// Waits until one of these is readable, or until this instant. A signal that is taken ends that.
-fn wait_for<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    signals: Option<&Signals>,
-    until: Option<Instant>,
-) -> Result<[bool; N], NotWaited> {
-    let alarm = Alarm::new().map_err(cannot_wait)?;
-    loop {
-        let all = fds.iter().copied().chain(signals.map(AsFd::as_fd));
-        let mut polled: Vec<_> =
-            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        alarm.poll(&mut polled, until).map_err(cannot_wait)?;
-        if let Some(signal) = signals.and_then(Signals::next_deadly) {
-            return Err(NotWaited::Interrupted(signal));
-        }
-        let is_ready = array::from_fn(|at| !polled[at].revents().is_empty());
-        if is_ready.contains(&true) || until.is_some_and(|until| sys::now() >= until) {
-            return Ok(is_ready);
+            let is_over = sys::is_ready(&**waker) || until.is_some_and(|at| sys::now() >= at);
+            if is_over || changes.as_mut().is_some_and(|it| it.has_changed(folder)) {
+                waker.clear();
+                return ends.try_iter().collect::<io::Result<()>>().map_err(cannot_wait);
+            }
         }
     }
 }
