@@ -10,6 +10,8 @@ use log::Level;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
+use super::held::Grant;
+use super::report::Report;
 use crate::core::tickets::Name;
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, Refusal};
@@ -59,8 +61,8 @@ impl Ending {
 }
 
 /// The course of the lock until now.
-#[derive(Clone, Debug)]
 pub(super) struct Account {
+    pub(super) report: Option<Report>,
     pub(super) name: Name,
     destination: Destination,
     level: u64,
@@ -70,9 +72,7 @@ pub(super) struct Account {
     /// Why the store keeps everybody waiting is still to be said, also without a terminal.
     says_why: bool,
     pub(super) granted_at: Option<Instant>,
-    pub(super) term: Option<u64>,
-    pub(super) epoch: Option<String>,
-    pub(super) slot: Option<u32>,
+    pub(super) grant: Option<Grant>,
     /// Why the lock was not had at once.
     pub(super) waited_for: Option<String>,
     /// When the lock was released, or the command had ended after a loss.
@@ -85,6 +85,7 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn new(request: &Request, destination: Destination, began: Instant) -> Account {
         Account {
+            report: None,
             name: request.name.clone(),
             destination,
             level: request.level,
@@ -92,9 +93,7 @@ impl Account {
             last_shown: String::new(),
             says_why: request.level >= Level::Warn as u64 && request.soft.is_none(),
             granted_at: None,
-            term: None,
-            epoch: None,
-            slot: None,
+            grant: None,
             waited_for: None,
             ended_at: None,
             command_status: None,
@@ -172,10 +171,9 @@ impl Account {
         Ending::Signal(signal)
     }
 
-    pub(super) fn granted(&mut self, term: u64, epoch: &str, slot: Option<u32>) {
+    pub(super) fn granted(&mut self, grant: Grant) {
         let now = sys::now();
-        self.granted_at = Some(now);
-        (self.term, self.epoch, self.slot) = (Some(term), Some(epoch.to_owned()), slot);
+        (self.granted_at, self.grant) = (Some(now), Some(grant));
         let waited = Ms(self.waited(now));
         let why = self.waited_for.as_ref().map(|why| format!("; before that: {why}"));
         self.tell(&format!("had after {waited}{}", why.unwrap_or_default()));

@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::account::{Account, Ending, Outcome};
 use super::command::{Children, RENEWER};
+use super::held::Grant;
 use super::hold::Hold;
 use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
-use super::report::Report;
 use super::signals::{Signals, is_deadly};
 use super::{Request, renewer};
 use crate::core::Instant;
@@ -62,7 +62,6 @@ pub(super) fn run(
     store: Box<dyn Bucket>,
     destination: Destination,
     account: &mut Account,
-    report: &mut Option<Report>,
 ) -> Result<Ending, Refusal> {
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
     let signals = Signals::open().map_err(&no_process)?;
@@ -73,7 +72,7 @@ pub(super) fn run(
     let mut children = Children::adopt().map_err(&no_process)?;
     children.note_older();
     let Some(process) = raw::fork().map_err(&no_process)? else {
-        drop((socket, signals, children, report.take()));
+        drop((socket, signals, children, account.report.take()));
         if become_renewer().is_ok() {
             renewer::run((renewers, validity), request, store, destination);
         }
@@ -145,7 +144,7 @@ impl Front<'_> {
                         self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
                     }
                     ToFront::Granted { valid_until, term, epoch, slot } => {
-                        self.account.granted(term, &epoch, slot);
+                        self.account.granted(Grant { term, epoch, slot });
                         return Ok(Waited::Granted(valid_until));
                     }
                     ToFront::Lost(why) => {

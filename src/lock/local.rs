@@ -174,7 +174,7 @@ fn hold(
         own.inherited = None;
     }
     let no_start = Refusal::system("cannot start the command: ");
-    account.granted(grant.term, &grant.epoch, grant.slot);
+    account.granted(grant.clone());
     account.outcome = Outcome::NotStarted;
     let signals = signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
     let children = Children::adopt().map_err(&no_start)?;

@@ -97,9 +97,7 @@ pub fn run(
     store: Result<Box<dyn Bucket>, Refusal>,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    reported(request, destination, |account, report| {
-        front::run(request, store?, destination, account, report)
-    })
+    reported(request, destination, |account| front::run(request, store?, destination, account))
 }
 
 /// Does so with a lock of this host, in a bucket of a directory.
@@ -113,22 +111,22 @@ pub fn run_local(
     bucket: &str,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    reported(request, destination, |account, _| local::run(request, (base, bucket), account))
+    reported(request, destination, |account| local::run(request, (base, bucket), account))
 }
 
 /// Opens the report, runs the closure, and reports its result.
 fn reported(
     request: &Request,
     destination: Destination,
-    run: impl FnOnce(&mut Account, &mut Option<Report>) -> Result<Ending, Refusal>,
+    run: impl FnOnce(&mut Account) -> Result<Ending, Refusal>,
 ) -> Result<u8, Refusal> {
-    let mut report = request.report.as_deref().map(Report::open).transpose()?;
     let mut account = Account::new(request, destination, sys::now());
-    let ended = held::check(&request.name).and_then(|()| run(&mut account, &mut report));
+    account.report = request.report.as_deref().map(Report::open).transpose()?;
+    let ended = held::check(&request.name).and_then(|()| run(&mut account));
     if let Err(refusal) = &ended {
         account.why = Some(refusal.text.clone());
     }
-    if let Some(report) = report {
+    if let Some(report) = account.report.take() {
         let ending = match &ended {
             Ok(ending) => *ending,
             Err(refusal) => Ending::Status(refusal.exit as u8),

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
+use rustix::fs::{Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -84,7 +84,8 @@ impl Report {
         destination: Destination,
     ) {
         let line = line(request, account, ending, sys::now());
-        // The copy of a socket may block, and a full one holds nobody up.
+        // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
+        // room for a page.
         let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
         let written = match poll(&mut polled, Some(&Timespec::default())) {
             Ok(0) => Err(Errno::AGAIN),
@@ -125,11 +126,7 @@ fn open_copy(number: RawFd) -> io::Result<OwnedFd> {
     if mode == OFlags::RDONLY {
         return Err(Errno::BADF.into());
     }
-    // A pipe with room for a part of the line would hold the copy up.
-    let is_pipe = FileType::from_raw_mode(rustix::fs::fstat(&copy)?.st_mode) == FileType::Fifo;
-    let path = format!("/proc/self/fd/{number}");
-    let again = || rustix::fs::open(path, APPENDS, FileMode::empty()).ok();
-    Ok(is_pipe.then(again).flatten().unwrap_or(copy))
+    Ok(copy)
 }
 
 /// Returns the number of the descriptor that a path means. To open that path opens the file
@@ -144,6 +141,7 @@ fn descriptor(path: &str) -> Option<RawFd> {
 
 /// Returns the line, with its end.
 fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
+    let grant = account.grant.as_ref();
     let line = Line {
         schema: 1,
         name: &account.name.to_string(),
@@ -152,9 +150,9 @@ fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> V
         outcome: account.outcome,
         status: ending.status(),
         command_status: account.command_status,
-        term: account.term,
-        epoch: account.epoch.as_deref(),
-        slot: account.slot,
+        term: grant.map(|grant| grant.term),
+        epoch: grant.map(|grant| &*grant.epoch),
+        slot: grant.and_then(|grant| grant.slot),
         waited_seconds: seconds(account.waited(now)),
         waited_for: account.waited_for.as_deref(),
         held_seconds: account.held(now).map(seconds),
