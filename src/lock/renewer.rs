@@ -187,11 +187,9 @@ impl<'a> Renewer<'a> {
         let kill_at = self.owner.kill_times().map(|times| times.kill_at);
         let kill_at =
             kill_at.map(|at| if at > now { at } else { now.after(kill_pause(now.since(at))) });
-        let until = kill_at.map_or(until, |at| at.min(until));
         let begins_by = self.begins_by().filter(|at| *at > now);
-        let until = begins_by.map_or(until, |at| at.min(until));
-        let until = self.release_at().map_or(until, |at| at.min(until));
-        self.tickets.rest(self.wakes.as_fd(), until)
+        let due = kill_at.into_iter().chain(begins_by).chain(self.release_at());
+        self.tickets.rest(self.wakes.as_fd(), due.fold(until, Instant::min))
     }
 
     fn tell_front(&mut self) {
@@ -254,29 +252,25 @@ impl<'a> Renewer<'a> {
     fn start(&mut self, of_terminal: OfTerminal) {
         let now = sys::now();
         let has_time = self.owner.kill_times().is_some_and(|times| now < times.terminate_at);
-        let event = match &self.progress {
-            Progress::NotStarted(Some((grant, _))) if has_time => {
-                let variables = held::variables(self.request, grant);
-                if of_terminal == OfTerminal::WhenItReads {
-                    raw::stop_at_reading();
-                }
-                let is_given = of_terminal == OfTerminal::All;
-                let terminal = is_given.then(Terminal::open).flatten();
-                let terminal = terminal.as_ref().map(AsFd::as_fd);
-                match command::spawn(&self.request.command, &variables, None, terminal) {
-                    Ok(group) => {
-                        self.progress = Progress::Runs { group, began: now };
-                        Event::Started(group.as_raw_pid())
-                    }
-                    Err(error) => Event::NotStarted(Some(error.raw_os_error().unwrap_or_default())),
-                }
+        let mut event = Event::NotStarted(None);
+        if let Progress::NotStarted(Some((grant, _))) = &self.progress
+            && has_time
+        {
+            let variables = held::variables(self.request, grant);
+            if of_terminal == OfTerminal::WhenItReads {
+                raw::stop_at_reading();
             }
-            Progress::NotStarted(_)
-            | Progress::Runs { .. }
-            | Progress::Stays(_)
-            | Progress::Ends
-            | Progress::Abandoned => Event::NotStarted(None),
-        };
+            let is_given = of_terminal == OfTerminal::All;
+            let terminal = is_given.then(Terminal::open).flatten();
+            let terminal = terminal.as_ref().map(AsFd::as_fd);
+            event = match command::spawn(&self.request.command, &variables, None, terminal) {
+                Ok(group) => {
+                    self.progress = Progress::Runs { group, began: now };
+                    Event::Started(group.as_raw_pid())
+                }
+                Err(error) => Event::NotStarted(Some(error.raw_os_error().unwrap_or_default())),
+            };
+        }
         self.leave_files();
         self.tell(&FromRenewer::Command(event));
     }
@@ -311,33 +305,31 @@ impl<'a> Renewer<'a> {
     fn front_is_dead(&mut self) {
         self.front = None;
         self.leave_files();
-        match self.progress {
-            Progress::Runs { group, .. } => {
-                let now = sys::now();
-                let kill_at = self.owner.kill_times().map_or(now, |times| times.kill_at);
-                self.children.kill(now.after(RELEASE_WITHIN).min(kill_at));
-                let until = now.after(END_WITHIN);
-                loop {
-                    command::send(group, SIGKILL);
-                    self.children.reap();
-                    if self.children.are_none {
-                        return self.stays();
-                    }
-                    if sys::now() >= until {
-                        log::error!("the command cannot be killed: MAY STILL RUN");
-                        self.progress = Progress::Abandoned;
-                        return;
-                    }
-                    let soon = Some(sys::now().after(KILL_PAUSE));
-                    let children = (self.child_signals.as_fd(), PollFlags::IN);
-                    let _ = self.alarm.wait([children], soon);
-                    while sys::next_signal(&self.child_signals).is_some() {}
-                }
+        let now = sys::now();
+        let Progress::Runs { group, .. } = self.progress else {
+            if !matches!(self.progress, Progress::Stays(_)) {
+                self.finish(now);
             }
-            Progress::Stays(_) => {}
-            Progress::NotStarted(_) | Progress::Ends | Progress::Abandoned => {
-                self.finish(sys::now())
+            return;
+        };
+        let kill_at = self.owner.kill_times().map_or(now, |times| times.kill_at);
+        self.children.kill(now.after(RELEASE_WITHIN).min(kill_at));
+        let until = now.after(END_WITHIN);
+        loop {
+            command::send(group, SIGKILL);
+            self.children.reap();
+            if self.children.are_none {
+                return self.stays();
             }
+            if sys::now() >= until {
+                log::error!("the command cannot be killed: MAY STILL RUN");
+                self.progress = Progress::Abandoned;
+                return;
+            }
+            let soon = Some(sys::now().after(KILL_PAUSE));
+            let children = (self.child_signals.as_fd(), PollFlags::IN);
+            let _ = self.alarm.wait([children], soon);
+            while sys::next_signal(&self.child_signals).is_some() {}
         }
     }
 
