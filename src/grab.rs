@@ -32,15 +32,6 @@ use crate::sys::{self, Waker};
 /// Long enough that no two requesters ever have the same.
 const DIGEST_BYTES: usize = 16;
 
-/// How long the name is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// For so long.
-    pub wait: Duration,
-    /// The ticket is withdrawn if it is not granted.
-    pub withdraws: bool,
-}
-
 /// The task of a command of `putex grab` or `putex release`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -51,7 +42,9 @@ pub enum Task {
         /// The times of the ticket.
         timing: LockTiming,
         /// How long the name is waited for.
-        limits: Limits,
+        wait: Duration,
+        /// The ticket is withdrawn if it is not granted.
+        withdraws: bool,
         /// The exit status when the lock is not had.
         busy_status: u8,
     },
@@ -106,11 +99,10 @@ pub fn run(
     let nothing = Waker::new().map_err(Refusal::system("cannot wait: "))?;
     let process = Process { speaker: Speaker { request, destination }, tickets, nothing };
     match &request.task {
-        Task::Grab { timing, limits, busy_status, .. } => {
+        Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(&ticket.name)?;
-            let wait = Some(limits.wait);
-            let owner = TicketOwner::new(*timing, ticket, number, wait, sys::now());
-            process.grab(owner.for_script(limits.withdraws).with_notes(&clock), *busy_status)
+            let owner = TicketOwner::new(*timing, ticket, number, Some(*wait), sys::now());
+            process.grab(owner.for_script(*withdraws).with_notes(&clock), *busy_status)
         }
         Task::Release => {
             let whose = Whose::Own(ticket.incarnation);
@@ -201,18 +193,21 @@ impl Speaker<'_> {
                         )
                     },
                 );
-                self.warn(&format!("{who} has no ticket of putex grab: {why}"));
+                self.tell(Level::Warn, &format!("{who} has no ticket of putex grab: {why}"));
                 Ok((String::new(), lost))
             }
             Released::Broken(broken) if broken.is_empty() => {
-                self.warn("released meanwhile");
+                self.tell(Level::Warn, "released meanwhile");
                 Ok((String::new(), lost))
             }
             Released::Broken(broken) => {
                 Ok((broken.iter().map(|broken| self.broke(broken)).collect(), 0))
             }
             Released::NotHeldBy(who) => {
-                self.warn(&format!("not broken: {who}; write --holder with the holder's name"));
+                self.tell(
+                    Level::Warn,
+                    &format!("not broken: {who}; write --holder with the holder's name"),
+                );
                 Ok((String::new(), LockExit::NotHad as u8))
             }
             Released::Refused(error) => Err(error.into()),
@@ -227,30 +222,22 @@ impl Speaker<'_> {
 
     /// Says why the name is waited for, unless this was said last.
     fn show_wait(&self, why: &str, last: &mut String) {
-        if self.request.level >= Level::Info as u64 && last != why {
+        if last != why {
             why.clone_into(last);
-            self.tell(&format!("waiting: {why}"));
+            self.tell(Level::Info, &format!("waiting: {why}"));
         }
     }
 
     /// Says why the name is not had. With a status of success, a job of cron that is elsewhere has
     /// nothing to say.
     fn not_had(&self, why: &str, status: u8) {
-        let least = if status == 0 { Level::Info } else { Level::Warn };
-        if self.request.level >= least as u64 {
-            self.tell(&format!("not acquired: {why}"));
-        }
+        let level = if status == 0 { Level::Info } else { Level::Warn };
+        self.tell(level, &format!("not acquired: {why}"));
     }
 
-    /// Says why it has ended so, unless errors alone are to be said.
-    fn warn(&self, text: &str) {
-        if self.request.level >= Level::Warn as u64 {
-            self.tell(text);
-        }
-    }
-
-    fn tell(&self, text: &str) {
-        self.destination.tell(&format!("{}: {text}", self.request.name));
+    fn tell(&self, level: Level, text: &str) {
+        let text = format!("{}: {text}", self.request.name);
+        self.destination.tell_waiting(level, self.request.level, &text);
     }
 }
 
@@ -301,7 +288,10 @@ impl Process<'_> {
             && matches!(self.speaker.request.task, Task::Grab { .. })
         {
             let who = other.describe();
-            self.speaker.warn(&format!("{who} has not renewed its lock in time: it was removed"));
+            self.speaker.tell(
+                Level::Warn,
+                &format!("{who} has not renewed its lock in time: it was removed"),
+            );
         }
         input.unwrap_or(Input::Rested)
     }
@@ -324,10 +314,9 @@ mod tests {
     #[test]
     fn the_store_knows_the_mode_that_is_asked_for() {
         let timing = crate::core::tickets::grab::timing(Duration::from_secs(60), 0);
-        let (timing, limits) =
-            (timing.expect("a time"), Limits { wait: Duration::ZERO, withdraws: false });
+        let (timing, wait, withdraws) = (timing.expect("a time"), Duration::ZERO, false);
         for mode in [Mode::Shared, Mode::Exclusive] {
-            let task = Task::Grab { mode, timing, limits, busy_status: 75 };
+            let task = Task::Grab { mode, timing, wait, withdraws, busy_status: 75 };
             let request = Request { name: name("a"), who: "h1".to_owned(), task, level: 2 };
             let ticket = ticket(&request, 7);
             assert_eq!((ticket.mode, ticket.lifetime), (mode, Duration::from_secs(60)));

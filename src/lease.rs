@@ -87,7 +87,7 @@ pub fn run(
     let leases = Leases::new(bucket);
     let speaker = Speaker { level: request.level, destination };
     let notes = NotesFolder::open(base, sys::host_clock::name());
-    let notes = notes.inspect_err(|error| speaker.warn(&no_notes(&error.text))).ok();
+    let notes = notes.inspect_err(|error| speaker.tell(Level::Warn, &no_notes(&error.text))).ok();
     let mut process = Process { request, leases, notes, speaker, pace: Pace::new(REQUEST_MAX) };
     match &request.task {
         Task::One(name, task) => process.run_one(name, task, is_local),
@@ -107,14 +107,8 @@ struct Speaker {
 }
 
 impl Speaker {
-    fn warn(&self, text: &str) {
-        self.tell(Level::Warn, text);
-    }
-
     fn tell(&self, level: Level, text: &str) {
-        if self.level >= level as u64 {
-            self.destination.tell(text);
-        }
+        self.destination.tell_waiting(level, self.level, text);
     }
 }
 
@@ -183,7 +177,7 @@ impl Process<'_> {
     fn note(&mut self, name: &Name, seen: &Observed) {
         let Some(notes) = &self.notes else { return };
         if let Err(error) = notes.write(name, seen) {
-            self.speaker.warn(&no_notes(&error.to_string()));
+            self.speaker.tell(Level::Warn, &no_notes(&error.to_string()));
             self.notes = None;
         }
     }
@@ -234,7 +228,7 @@ impl Process<'_> {
             LeaseEnd::Checked(state, view) => return Ok(self.answer(name, state, view.as_ref())),
             LeaseEnd::Refused(error) => return Err(error.into()),
         };
-        self.speaker.warn(&format!("{name}: {why}"));
+        self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
         Ok((String::new(), status))
     }
 
@@ -266,7 +260,7 @@ impl Process<'_> {
             let lease = match lease {
                 Some(Ok(lease)) => lease,
                 Some(Err(why)) => {
-                    self.speaker.warn(&format!("{name}: {why}"));
+                    self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
                     continue;
                 }
                 None => continue,

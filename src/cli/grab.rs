@@ -10,7 +10,7 @@ use super::unexpected;
 use super::value::{drift_ppm, seconds, time_within, within};
 use crate::core::tickets::grab;
 use crate::exit::Refusal;
-use crate::grab::{Limits, Request, Task};
+use crate::grab::{Request, Task};
 
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
@@ -40,8 +40,7 @@ fn grab(line: &Line<'_>) -> Result<Task, Refusal> {
     let timing = timing.map_err(|refused| attribute(settings, line.of, Name::For, &refused.0))?;
     let withdraws = line.is_on(Name::NoQueue);
     let wait = wait.filter(|_| !withdraws).unwrap_or(Duration::ZERO);
-    let limits = Limits { wait, withdraws };
-    Ok(Task::Grab { mode: mode_of(line), timing, limits, busy_status })
+    Ok(Task::Grab { mode: mode_of(line), timing, wait, withdraws, busy_status })
 }
 
 fn release(line: &Line<'_>) -> Result<Task, Refusal> {

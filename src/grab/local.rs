@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Grabbed, Limits, Request, Speaker, Task, ticket};
+use log::Level;
+
+use super::{Grabbed, Request, Speaker, Task, ticket};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
@@ -39,9 +41,9 @@ pub fn run(
     let Request { name, task, .. } = request;
     let local = Local { speaker: Speaker { request, destination }, base, bucket };
     match task {
-        Task::Grab { timing, limits, busy_status, .. } => {
+        Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(name)?;
-            let grabbed = local.grab(*timing, *limits)?;
+            let grabbed = local.grab(*timing, *wait, *withdraws)?;
             local.speaker.grabbed(grabbed, *busy_status)
         }
         Task::Release => local.release(name),
@@ -131,14 +133,19 @@ impl Wanted {
 }
 
 impl Local<'_> {
-    fn grab(&self, timing: LockTiming, limits: Limits) -> Result<Grabbed, Refusal> {
-        let limit = sys::now().after(limits.wait);
+    fn grab(
+        &self,
+        timing: LockTiming,
+        wait: Duration,
+        withdraws: bool,
+    ) -> Result<Grabbed, Refusal> {
+        let limit = sys::now().after(wait);
         self.in_bucket(limit, |waiter| {
             let mut wanted = Wanted {
                 ticket: ticket(self.speaker.request, 0),
                 step: timing.renewal().min(STEP_MAX),
                 limit,
-                withdraws: limits.withdraws,
+                withdraws,
                 write_at: None,
             };
             self.wait_for(&mut wanted, waiter)
@@ -202,7 +209,8 @@ impl Local<'_> {
         };
         if others.standing.iter().any(is_of_process) {
             let text = "a process of putex lock has the ticket of";
-            self.speaker.warn(&format!("not broken: {text} {holder}; end that process"));
+            self.speaker
+                .tell(Level::Warn, &format!("not broken: {text} {holder}; end that process"));
             let broken = broken.map(|broken| self.speaker.broke(&broken));
             return Ok((broken.unwrap_or_default(), LockExit::NotHad as u8));
         }

@@ -89,7 +89,10 @@ pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Resu
         };
         if let Some(why) = why {
             let holder = sanitize_field(holder);
-            speaker.warn(&format!("{name}: nothing written, {holder} does not have it: {why}"));
+            speaker.tell(
+                Level::Warn,
+                &format!("{name}: nothing written, {holder} does not have it: {why}"),
+            );
             return Ok((String::new(), LockExit::Lost as u8));
         }
         let lease_key = leases.key(name);

@@ -227,11 +227,11 @@ fn check_grab(request: &grab::Request) {
     assert_one_line(&request.who);
     assert!(!request.who.trim().is_empty());
     match &request.task {
-        Task::Grab { timing, limits, .. } => {
+        Task::Grab { timing, wait, withdraws, .. } => {
             let lifetimes = tickets::grab::LIFETIME_MIN..=tickets::grab::LIFETIME_MAX;
             assert!(lifetimes.contains(&timing.lifetime()));
             assert!(timing.validity() > timing.renewal());
-            assert!(!limits.withdraws || limits.wait.is_zero());
+            assert!(!withdraws || wait.is_zero());
         }
         Task::Release => {}
         Task::Break(holder) => assert!(!holder.trim().is_empty()),

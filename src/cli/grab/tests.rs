@@ -37,9 +37,12 @@ fn defaults_are_those_of_the_page() {
     let Request { name, who, task, level } = request("grab", "db");
     assert_eq!((name.to_string().as_str(), who.as_str()), ("db", "alpha"));
     assert_eq!(level, Level::Warn as u64);
-    let limits = Limits { wait: Duration::ZERO, withdraws: false };
+    let (wait, withdraws) = (Duration::ZERO, false);
     let timing = for_time(Duration::from_secs(60));
-    assert_eq!(task, Task::Grab { mode: Mode::Exclusive, timing, limits, busy_status: 75 });
+    assert_eq!(
+        task,
+        Task::Grab { mode: Mode::Exclusive, timing, wait, withdraws, busy_status: 75 }
+    );
     assert_eq!(request("release", "db").task, Task::Release);
 }
 
@@ -48,7 +51,8 @@ fn options_mean_the_same_in_any_order_and_before_or_behind_the_name() {
     let due = Task::Grab {
         mode: Mode::Shared,
         timing: for_time(Duration::from_millis(1500)),
-        limits: Limits { wait: Duration::from_secs(7), withdraws: false },
+        wait: Duration::from_secs(7),
+        withdraws: false,
         busy_status: 5,
     };
     for words in [
@@ -61,8 +65,10 @@ fn options_mean_the_same_in_any_order_and_before_or_behind_the_name() {
         assert_eq!(request.task, due, "{words}");
     }
     for words in ["-n db", "db --nb", "-w 9 --nonblock db", "--nonblocking db"] {
-        let Task::Grab { limits, .. } = request("grab", words).task else { panic!("{words}") };
-        assert_eq!(limits, Limits { wait: Duration::ZERO, withdraws: true }, "{words}");
+        let Task::Grab { wait, withdraws, .. } = request("grab", words).task else {
+            panic!("{words}")
+        };
+        assert_eq!((wait, withdraws), (Duration::ZERO, true), "{words}");
     }
 }
 
