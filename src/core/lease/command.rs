@@ -56,7 +56,7 @@ pub struct LeaseCommand {
     /// Until when the command waits for a lease to run out.
     wait_until: Instant,
     bucket: Option<BucketId>,
-    /// The mark of the bucket.
+    /// The mark of the bucket, where that may be lost.
     mark: Option<Mark>,
     replicas: u32,
     notes: Observed,
@@ -194,7 +194,7 @@ impl LeaseCommand {
             // The notes and the write are those of another bucket.
             (self.notes, self.write, self.expiring) = (notes, None, None);
         }
-        (self.bucket, self.mark) = (Some(info.id), Some(mark));
+        (self.bucket, self.mark) = (Some(info.id), Some(mark).filter(|_| self.may_be_lost));
         self.replicas = info.replicas;
         self.phase = Phase::Reading;
     }
@@ -229,14 +229,15 @@ impl LeaseCommand {
 
     /// Decides by the last read.
     fn decide(&mut self, now: Instant) {
-        let lease = match self.last_read.0.lease.clone() {
-            Some(Err(why)) => return self.end(LeaseEnd::Refused(Kind::Unsafe.error(why))),
-            Some(Ok(lease)) => Some(lease),
-            None => None,
+        let lease = match self.last_read.0.lease.clone().transpose() {
+            Err(why) => return self.end(LeaseEnd::Refused(Kind::Unsafe.error(why))),
+            Ok(lease) => lease,
         };
         let view = lease.as_ref().map(|lease| self.view(lease, now));
         match (self.task.clone(), lease.zip(view)) {
-            (LeaseTask::Claim { at_least, .. }, None) => self.begin_claim(at_least, now),
+            (LeaseTask::Claim { holder, at_least }, None) => {
+                self.begin_claim(holder, at_least, now)
+            }
             (LeaseTask::Claim { .. } | LeaseTask::Extend { .. }, Some((it, _)))
                 if let Some(sent) = self.sent_what_was_read() =>
             {
@@ -337,14 +338,16 @@ impl LeaseCommand {
     /// Returns the mark that the bucket lacks for leases of this lifetime, if it lacks one.
     fn missing_mark(&self, lifetime: Duration) -> Option<Mark> {
         let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
-        let mark = self.mark.clone().filter(|_| self.may_be_lost)?;
-        mark.missing(epoch, lifetime)
+        self.mark.clone()?.missing(epoch, lifetime)
     }
 
     /// Nobody has the lease: claims it, unless the bucket may have replaced a lost one.
-    fn begin_claim(&mut self, at_least: Duration, now: Instant) {
+    fn begin_claim(&mut self, holder: String, at_least: Duration, now: Instant) {
         let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
-        let Some(missing) = self.missing_mark(duration) else { return self.write_claim(duration) };
+        let Some(missing) = self.missing_mark(duration) else {
+            self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None }));
+            return;
+        };
         let time = LeaseTime::stored(missing.lifetime, self.drift_ppm);
         let since = self.notes.see_bucket(now);
         let old_at = time.run_out_at(WriteBounds::of_read(None, since));
@@ -353,12 +356,6 @@ impl LeaseCommand {
         } else {
             self.end(LeaseEnd::Young(old_at.since(now)));
         }
-    }
-
-    fn write_claim(&mut self, duration: Duration) {
-        let LeaseTask::Claim { holder, .. } = &self.task else { return };
-        let holder = holder.clone();
-        self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None }));
     }
 
     fn extend(&mut self, lease: LeaseEntry, at_least: Duration, now: Instant) {

@@ -94,7 +94,8 @@ pub fn some_of_dead(mut dead: Vec<StoredTicket>, number: u128) -> Option<Vec<Sto
 /// are. The first one may itself wait, for tickets that do not conflict with the own one.
 pub fn describe(blockers: &[StoredTicket], at: Option<StoreTime>) -> String {
     let Some(one) = blockers.first() else { return String::new() };
-    let late = if one.is_overdue(at) { ", which has not renewed it in time" } else { "" };
+    let is_late = one.is_older_than(|lifetime| lifetime, at);
+    let late = if is_late { ", which has not renewed it in time" } else { "" };
     let first = format!("{}{late}", one.describe());
     match blockers.len() {
         0 | 1 => format!("behind {first}"),

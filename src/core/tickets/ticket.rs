@@ -224,11 +224,6 @@ impl StoredTicket {
         !is_in_time || at >= stored_at.after(ticket.lifetime)
     }
 
-    /// Returns whether the last write of the ticket is older than its lifetime at this time.
-    pub fn is_overdue(&self, at: Option<StoreTime>) -> bool {
-        self.is_older_than(|lifetime| lifetime, at)
-    }
-
     /// Returns whether the ticket has run out by the clocks of all servers: one may be ahead by the
     /// ticket's lifetime and [`CLOCKS_MARGIN`](super::grab::CLOCKS_MARGIN).
     pub fn has_run_out_everywhere(&self, at: Option<StoreTime>) -> bool {
@@ -237,7 +232,7 @@ impl StoredTicket {
 
     /// Returns whether the last write is older than `age`, a function of the lifetime, at this
     /// time; `false` where one of them is not known.
-    fn is_older_than(&self, age: impl Fn(Duration) -> Duration, at: Option<StoreTime>) -> bool {
+    pub fn is_older_than(&self, age: impl Fn(Duration) -> Duration, at: Option<StoreTime>) -> bool {
         let (Ok(ticket), Some(stored_at), Some(at)) = (&self.ticket, self.stored_at, at) else {
             return false;
         };

@@ -48,11 +48,8 @@ impl TicketOwner {
 
     /// Begins to get the lock in a bucket that is open.
     pub(super) fn begin(&mut self, now: Instant) {
-        let writes = self.own.is_none() && !self.is_soft(now);
-        self.phase = match self.asker {
-            Asker::Command(_) if writes => Phase::Writing,
-            Asker::Command(_) | Asker::Script { .. } => Phase::Listing,
-        };
+        let writes = matches!(self.asker, Asker::Command(_)) && !self.is_soft(now);
+        self.phase = if writes { Phase::Writing } else { Phase::Listing };
     }
 
     /// The next ticket has another key. A key is used once: the marker of its end is its last
