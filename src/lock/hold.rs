@@ -290,16 +290,16 @@ impl<'a> Hold<'a> {
         }
         if has_led {
             self.job.leader_has_ended();
-            if let Some(group) = self.job.group
-                && self.inspection.take_is_to_be_said()
-            {
-                self.front.account.group_is_left(group);
-            }
         }
         if is_killed {
             self.job.send(SIGKILL);
         }
-        self.inspection.repeat(sys::now());
+        if self.inspection.repeat(sys::now())
+            && has_led
+            && let Some(group) = self.job.group
+        {
+            self.front.account.group_is_left(group);
+        }
     }
 
     /// Returns whether the command and its group have ended. After a loss nothing may be left

@@ -209,27 +209,19 @@ pub(super) struct Inspection {
     /// When it is due; `None` if it was not begun.
     pub(super) at: Option<Instant>,
     pause: Duration,
-    /// The warning that the group is left was logged.
-    is_said: bool,
 }
 
-/// A group that is left at an inspection so long after another is said: this process seems to hang.
-const SAID_AFTER: Duration = Duration::from_millis(500);
-
 impl Inspection {
-    /// Returns, once, whether it is to be said now that the group is left.
-    pub(super) fn take_is_to_be_said(&mut self) -> bool {
-        let is_long = self.pause >= SAID_AFTER;
-        is_long && !std::mem::replace(&mut self.is_said, true)
-    }
-
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.at.is_none_or(|at| now >= at)
     }
 
-    /// Sets when it is due next.
-    pub(super) fn repeat(&mut self, now: Instant) {
+    /// Sets when it is due next. Returns, once, whether that is as late as it will ever be: then
+    /// this process seems to hang.
+    pub(super) fn repeat(&mut self, now: Instant) -> bool {
+        let was_longest = self.pause == INSPECT_MAX;
         self.pause = (self.pause * 2).clamp(INSPECT_MIN, INSPECT_MAX);
         self.at = Some(now.after(self.pause));
+        !was_longest && self.pause == INSPECT_MAX
     }
 }
