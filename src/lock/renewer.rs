@@ -185,8 +185,8 @@ impl<'a> Renewer<'a> {
     /// if that was due.
     fn rest(&mut self, until: Instant, now: Instant) -> Input {
         let kill_at = self.owner.kill_times().map(|times| times.kill_at);
-        let kill_at =
-            kill_at.map(|at| if at > now { at } else { now.after(kill_pause(now.since(at))) });
+        let again = |at| now.after((now.since(at) / 8).clamp(KILL_PAUSE, KILL_PAUSE_MAX));
+        let kill_at = kill_at.map(|at| if at > now { at } else { again(at) });
         let begins_by = self.begins_by().filter(|at| *at > now);
         let due = kill_at.into_iter().chain(begins_by).chain(self.release_at());
         self.tickets.rest(self.wakes.as_fd(), due.fold(until, Instant::min))
@@ -389,11 +389,6 @@ impl<'a> Renewer<'a> {
         self.progress = Progress::Ends;
         self.owner.handle(Input::Done, now);
     }
-}
-
-/// Returns how long to wait before a command is killed again that was to be killed so long ago.
-fn kill_pause(since: Duration) -> Duration {
-    (since / 8).clamp(KILL_PAUSE, KILL_PAUSE_MAX)
 }
 
 #[cfg(test)]
