@@ -213,7 +213,7 @@ fn check_lock(bucket: &BucketArgs, request: &Request) {
     let Request { token, command, timing, .. } = request;
     assert_one_line(token);
     assert!(!command.is_empty());
-    assert!(timing.validity() > timing.renewal() * 2);
+    assert!(timing.validity_of(timing.lifetime()) > timing.renewal() * 2);
     let words = lock_written_out(bucket, request);
     let again = match cli::parse(words, &environment(&|_| None, "beta")) {
         Ok(Invocation::Once(bucket, request)) => format!("{bucket:?} {request:?}"),
@@ -230,7 +230,7 @@ fn check_grab(request: &grab::Request) {
         Task::Grab { timing, wait, withdraws, .. } => {
             let lifetimes = tickets::grab::LIFETIME_MIN..=tickets::grab::LIFETIME_MAX;
             assert!(lifetimes.contains(&timing.lifetime()));
-            assert!(timing.validity() > timing.renewal());
+            assert!(timing.validity_of(timing.lifetime()) > timing.renewal());
             assert!(!withdraws || wait.is_zero());
         }
         Task::Release => {}
@@ -256,7 +256,7 @@ fn lock_written_out(bucket: &BucketArgs, request: &Request) -> Vec<OsString> {
     let BucketArgs { location, name, replicas, allow_memory } = bucket;
     let (timing, later) = (request.timing, Instant::from_boot(Duration::from_secs(1 << 40)));
     let (r, lifetime) = (timing.renewal(), timing.lifetime());
-    let lost = (lifetime - timing.validity()).as_nanos() * 1_000_000;
+    let lost = (lifetime - timing.validity_of(lifetime)).as_nanos() * 1_000_000;
     let drift = lost / lifetime.as_nanos();
     let kill = timing.kill_times(later);
     let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());

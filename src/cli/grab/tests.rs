@@ -102,7 +102,7 @@ fn a_time_that_others_could_not_read_is_refused_with_the_bounds() {
         };
         let asked_for = long_time(time).expect("a time");
         assert_eq!(timing.lifetime(), asked_for, "exactly {time}");
-        assert_eq!(timing.validity(), asked_for * 99 / 100, "{time}");
+        assert_eq!(timing.validity_of(timing.lifetime()), asked_for * 99 / 100, "{time}");
     }
 }
 

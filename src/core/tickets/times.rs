@@ -77,12 +77,8 @@ impl LockTiming {
         self.timing.lock_time()
     }
 
-    /// Returns how long a ticket is valid after the moment before its renewal was sent.
-    pub fn validity(self) -> Duration {
-        self.timing.validity()
-    }
-
-    /// Returns how long a ticket of this lifetime is valid, counted in the same way.
+    /// Returns how long a ticket of this lifetime is valid after the moment before its renewal was
+    /// sent.
     pub fn validity_of(self, lifetime: Duration) -> Duration {
         self.timing.validity_of(lifetime)
     }

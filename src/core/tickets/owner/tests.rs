@@ -279,7 +279,7 @@ fn the_front_is_told_of_a_loss_in_time_for_the_command_to_end() {
     assert!(!owner.take_messages().iter().any(|said| matches!(said, ToFront::Lost(_))));
     owner.next(times.terminate_at);
     assert!(owner.take_messages().iter().any(|said| matches!(said, ToFront::Lost(_))));
-    assert!(times.terminate_at < begin.after(owner.timing.validity()));
+    assert!(times.terminate_at < begin.after(owner.validity()));
 }
 
 /// The removal was tried again without a pause and without an end, with a line on stderr each time.

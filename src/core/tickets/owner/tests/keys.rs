@@ -15,7 +15,7 @@ fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
         owner.handle(Input::Rested, now.after(Duration::from_millis(500)));
         owner.key_element()
     };
-    let validity = owner.timing.validity();
+    let validity = owner.validity();
     let first = keys_at(&mut owner, begin);
     let still = keys_at(&mut owner, begin.after(validity - Duration::from_millis(1)));
     let next = keys_at(&mut owner, begin.after(validity));
@@ -46,8 +46,8 @@ fn ends_and_begins_anew(owner: &mut TicketOwner, revision: u64, now: Instant) {
 /// renewal was stored, and its owner was granted the lock beside them.
 #[test]
 fn a_renewal_whose_answer_comes_after_v_of_the_one_before_does_not_count() {
-    let timing = waiting().0.timing;
-    let (early, late) = (timing.renewal(), timing.validity());
+    let owner = waiting().0;
+    let (early, late) = (owner.timing.renewal(), owner.validity());
     for (sent, answered) in [(early, early * 2), (early, late)] {
         let is_late = answered >= late;
         let (mut owner, begin) = waiting();
@@ -64,10 +64,11 @@ fn a_renewal_whose_answer_comes_after_v_of_the_one_before_does_not_count() {
 
 #[test]
 fn a_holder_has_lost_its_lock_if_a_renewal_is_answered_after_v_of_the_one_before() {
-    let timing = waiting().0.timing;
-    for (after, is_late) in [(timing.validity(), true), (timing.renewal() * 2, false)] {
+    let owner = waiting().0;
+    let (renewal, validity) = (owner.timing.renewal(), owner.validity());
+    for (after, is_late) in [(validity, true), (renewal * 2, false)] {
         let (mut owner, begin) = waiting();
-        let sent = begin.after(timing.renewal());
+        let sent = begin.after(renewal);
         (owner.goal, owner.phase) = (Goal::Keep, Phase::Writing);
         owner.ticket.is_granted = true;
         assert!(matches!(owner.next(sent), Step::Write(..)));
