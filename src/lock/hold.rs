@@ -40,14 +40,6 @@ struct Lease {
     why: String,
 }
 
-/// The result of the start of the command.
-enum Start {
-    Done,
-    /// The command could not be executed.
-    Failed(io::Error),
-    Lost,
-}
-
 impl<'a> Hold<'a> {
     /// Runs the command under a lock in a directory, which the command inherits, if `inherited` has
     /// it. Returns how the process is to end, when the lock was held for as long as it was to be.
@@ -81,11 +73,11 @@ impl<'a> Hold<'a> {
         if hold.is_lost() {
             return hold.finish();
         }
-        match hold.start().map_err(Refusal::system("cannot wait for the command: "))? {
-            Start::Done => hold.job.give_terminal(),
-            Start::Failed(error) => return hold.not_started(error),
-            Start::Lost => {}
+        let no_wait = Refusal::system("cannot wait for the command: ");
+        if let Some(error) = hold.start().map_err(no_wait)? {
+            return hold.not_started(error);
         }
+        hold.job.give_terminal();
         hold.run()
     }
 
@@ -94,24 +86,22 @@ impl<'a> Hold<'a> {
         Hold { front, job, inspection, lease, nothing_left: false }
     }
 
-    /// Waits until the renewer has started the command, or the lock is lost.
-    fn start(&mut self) -> io::Result<Start> {
+    /// Waits until the renewer has started the command, or the lock is lost. Returns why the
+    /// command could not be executed, if so.
+    fn start(&mut self) -> io::Result<Option<io::Error>> {
         let run = ToRenewer::Run(self.job.of_terminal());
         if !self.front.send(&run) {
             self.lose(RENEWER_ENDED);
         }
         loop {
+            self.receive_all();
             self.end_in_time();
-            if self.is_lost() {
-                return Ok(Start::Lost);
+            if self.is_lost() || self.job.group.is_some() {
+                return Ok(None);
             }
-            match self.next_event() {
-                Some(Event::Started(_)) => return Ok(Start::Done),
-                Some(Event::NotStarted(Some(number))) => {
-                    return Ok(Start::Failed(io::Error::from_raw_os_error(number)));
-                }
-                Some(Event::NotStarted(None)) => self.lose(NOT_RENEWED),
-                Some(_) => {}
+            match self.job.not_started {
+                Some(Some(number)) => return Ok(Some(io::Error::from_raw_os_error(number))),
+                Some(None) => self.lose(NOT_RENEWED),
                 None => self.front.poll_renewer(self.next_at())?,
             }
         }
@@ -137,10 +127,7 @@ impl<'a> Hold<'a> {
     /// Runs until the command and its group have ended; returns how the process is to end.
     fn run(mut self) -> Result<Ending, Refusal> {
         loop {
-            if let Err(error) = self.front.poll(self.next_at()) {
-                self.job.send(SIGKILL);
-                return Err(Refusal::system("cannot wait for the command: ")(error));
-            }
+            // The end may have been heard together with the start.
             self.take_signals();
             if let Some(signal) = self.job.stopped_by.take() {
                 self.stop(signal);
@@ -152,6 +139,10 @@ impl<'a> Hold<'a> {
             let now = sys::now();
             if self.lease.as_ref().is_some_and(|lease| lease.end.is_overdue(now)) {
                 return Ok(self.give_up());
+            }
+            if let Err(error) = self.front.poll(self.next_at()) {
+                self.job.send(SIGKILL);
+                return Err(Refusal::system("cannot wait for the command: ")(error));
             }
         }
     }
@@ -188,18 +179,6 @@ impl<'a> Hold<'a> {
 
     /// Takes in all that was heard of the lock and of the command.
     fn receive_all(&mut self) {
-        while self.next_event().is_some() {}
-        if !self.front.has_renewer() {
-            let heard = self.front.children.reap();
-            let group = self.job.group;
-            let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();
-            events.into_iter().for_each(|event| self.job.note(event));
-            self.nothing_left |= self.front.children.are_none;
-        }
-    }
-
-    /// Takes in the messages of the renewer, up to the next event of the command.
-    fn next_event(&mut self) -> Option<Event> {
         self.renew();
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
@@ -210,14 +189,19 @@ impl<'a> Hold<'a> {
                 FromRenewer::Command(event) => {
                     self.job.note(event);
                     self.nothing_left |= matches!(event, Event::NothingLeft | Event::NotStarted(_));
-                    return Some(event);
                 }
             }
         }
         if had_renewer && !self.front.has_renewer() {
             self.lose(RENEWER_ENDED);
         }
-        None
+        if !self.front.has_renewer() {
+            let heard = self.front.children.reap();
+            let group = self.job.group;
+            let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();
+            events.into_iter().for_each(|event| self.job.note(event));
+            self.nothing_left |= self.front.children.are_none;
+        }
     }
 
     /// Takes in V, if it was told again.

@@ -32,6 +32,8 @@ pub(super) enum Stop {
 pub(super) struct Job {
     /// The process group of the command, when it was started; its number is also the leader's.
     pub(super) group: Option<Pid>,
+    /// The command was not started; see [`Event::NotStarted`].
+    pub(super) not_started: Option<Option<i32>>,
     /// How the leader has ended.
     pub(super) ended: Option<Ending>,
     /// The signal by which the leader was stopped last.
@@ -52,6 +54,7 @@ impl Job {
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
         Job {
             group: None,
+            not_started: None,
             ended: None,
             stopped_by: None,
             terminal,
@@ -84,7 +87,8 @@ impl Job {
                 self.ended = Some(ending);
                 self.stopped_by = None;
             }
-            Event::NotStarted(_) | Event::NothingLeft => {}
+            Event::NotStarted(why) => self.not_started = Some(why),
+            Event::NothingLeft => {}
         }
     }
 
