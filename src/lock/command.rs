@@ -103,6 +103,7 @@ pub(super) fn is_empty(group: Pid) -> bool {
 
 /// The children of this process, but for those that it had before the command: a shell may have
 /// executed this program after it had started others.
+#[derive(Default)]
 pub(super) struct Children {
     older: Vec<Pid>,
     /// The list of them, open from the start: it is needed when the system may have no descriptor
@@ -125,8 +126,7 @@ impl Children {
     /// When the system does not let it.
     pub(super) fn adopt() -> io::Result<Children> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let (older, sent_term, renewers_until) = (Vec::new(), None, None);
-        Ok(Children { older, list: None, are_none: false, sent_term, renewers_until })
+        Ok(Children::default())
     }
 
     /// Opens the list of the children, and takes those that there are for older ones.

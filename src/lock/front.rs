@@ -39,8 +39,9 @@ pub(super) struct Front<'a> {
     pub(super) alarm: Alarm,
     /// The children of the front, and the processes that the command leaves behind.
     pub(super) children: Children,
-    /// The renewer; `None` when it has ended, and for a lock in a directory.
-    renewer: Option<Renewer>,
+    /// The renewer; `None` when it has ended, and for a lock in a directory: then the processes of
+    /// the command are below this process.
+    pub(super) renewer: Option<Renewer>,
 }
 
 /// The process that renews the lock, a child of the front.
@@ -246,12 +247,6 @@ impl Front<'_> {
             let _ = rustix::process::kill_process(renewer.process, Signal::KILL);
         }
         self.children.kill(now.after(KILL_LEAD / 2));
-    }
-
-    /// Returns whether the renewer lives: then the processes of the command are below it, and below
-    /// this process without it.
-    pub(super) fn has_renewer(&self) -> bool {
-        self.renewer.is_some()
     }
 }
 

@@ -180,7 +180,7 @@ impl<'a> Hold<'a> {
     /// Takes in all that was heard of the lock and of the command.
     fn receive_all(&mut self) {
         self.renew();
-        let had_renewer = self.front.has_renewer();
+        let had_renewer = self.front.renewer.is_some();
         while let Some(message) = self.front.next_message() {
             match message {
                 FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. }) => {}
@@ -192,10 +192,10 @@ impl<'a> Hold<'a> {
                 }
             }
         }
-        if had_renewer && !self.front.has_renewer() {
+        if had_renewer && self.front.renewer.is_none() {
             self.lose(RENEWER_ENDED);
         }
-        if !self.front.has_renewer() {
+        if self.front.renewer.is_none() {
             let heard = self.front.children.reap();
             let group = self.job.group;
             let events = group.map(|group| command::events(&heard, group)).unwrap_or_default();

@@ -29,6 +29,7 @@ pub(super) enum Stop {
 }
 
 /// A command, and the terminal of its session.
+#[derive(Default)]
 pub(super) struct Job {
     /// The process group of the command, when it was started; its number is also the leader's.
     pub(super) group: Option<Pid>,
@@ -52,16 +53,7 @@ impl Job {
     pub(super) fn new() -> Job {
         let terminal = Terminal::open();
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
-        Job {
-            group: None,
-            not_started: None,
-            ended: None,
-            stopped_by: None,
-            terminal,
-            wants_terminal,
-            passed_on: None,
-            had_terminal: None,
-        }
+        Job { terminal, wants_terminal, ..Job::default() }
     }
 
     /// Returns the command's hold of the terminal when it begins.

@@ -150,7 +150,9 @@ impl<'a> Renewer<'a> {
         let now = sys::now();
         self.kill_in_time(now);
         self.notice_stopped_front(now);
-        self.release_in_time(now);
+        if self.release_at().is_some_and(|at| now >= at) {
+            self.finish(now);
+        }
         let step = self.owner.next(now);
         self.tell_front();
         if step == Step::Exit {
@@ -373,13 +375,6 @@ impl<'a> Renewer<'a> {
     /// Returns when the lock of a command that has ended is released.
     fn release_at(&self) -> Option<Instant> {
         if let Progress::Stays(until) = self.progress { Some(until) } else { None }
-    }
-
-    /// Releases the lock of a command that has ended, if that is due.
-    fn release_in_time(&mut self, now: Instant) {
-        if self.release_at().is_some_and(|at| now >= at) {
-            self.finish(now);
-        }
     }
 
     /// The lock is not needed any more.

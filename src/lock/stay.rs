@@ -37,8 +37,8 @@ impl Front<'_> {
             if self.signals.next_deadly().is_some() {
                 return self.release();
             }
-            if !self.has_renewer() || sys::now() >= until {
-                self.warn_of_loss(if self.has_renewer() { NOT_RENEWED } else { RENEWER_ENDED });
+            if self.renewer.is_none() || sys::now() >= until {
+                self.warn_of_loss(if self.renewer.is_some() { NOT_RENEWED } else { RENEWER_ENDED });
                 return Ok(());
             }
         }

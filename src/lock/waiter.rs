@@ -118,12 +118,6 @@ pub(crate) fn in_bucket<T>(
     }
 }
 
-/// Returns until when other processes are waited for that take a ticket at the same moment, by a
-/// process that waits for the lock until this instant.
-fn with_patience(limit: Instant) -> Instant {
-    limit.max(sys::now().after(ENTERED_WITHIN))
-}
-
 impl<'a> Waiter<'a> {
     fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
         let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
@@ -138,7 +132,7 @@ impl<'a> Waiter<'a> {
         act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
     ) -> Result<T, NotWaited> {
         let Asker { name, limit, signals } = self.asker;
-        let limit = limit.map(with_patience);
+        let limit = limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
         loop {
             let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
             let until = look_at.into_iter().chain(limit).min();

@@ -35,7 +35,8 @@ impl TicketOwner {
             return self.end(End::Overlaps(of_requester(other)), now);
         }
         self.phase = Phase::Writing;
-        self.ticket.lifetime = longest(&mine).max(self.timing.lifetime());
+        let lifetimes = mine.iter().filter_map(|it| Some(it.ticket.as_ref().ok()?.lifetime));
+        self.ticket.lifetime = lifetimes.fold(self.timing.lifetime(), Duration::max);
         let Some(StoredTicket { key, revision, number, ticket: Ok(ticket), .. }) =
             mine.into_iter().next()
         else {
@@ -57,12 +58,6 @@ impl TicketOwner {
         });
         self.ticket.is_granted = ticket.is_granted;
     }
-}
-
-/// Returns the longest lifetime of these tickets.
-fn longest(tickets: &[StoredTicket]) -> Duration {
-    let readable = tickets.iter().filter_map(|it| it.ticket.as_ref().ok());
-    readable.map(|it| it.lifetime).max().unwrap_or_default()
 }
 
 /// Describes another ticket of the requester.
