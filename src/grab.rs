@@ -298,7 +298,7 @@ impl Process<'_> {
 }
 
 /// Returns the line for a ticket that stands. Scripts compare whole numbers.
-fn line(term: u64, ahead: u64, valid_until: Instant) -> String {
+fn line(term: u64, ahead: usize, valid_until: Instant) -> String {
     let valid: Duration = valid_until.since(sys::now());
     format!("term={term} place={ahead} valid={}\n", valid.as_secs())
 }

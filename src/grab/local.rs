@@ -113,7 +113,7 @@ impl Wanted {
             end(entered, &self.ticket.name, &self.ticket.token)?;
             return Ok(ended(End::NotHad(why)));
         }
-        let last = ToFront::Waiting { ahead: ahead as u64, why };
+        let last = ToFront::Waiting { ahead, why };
         Ok(Looked::Over(Grabbed { last, ticket: Some((number.0, valid_until)) }))
     }
 

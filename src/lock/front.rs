@@ -142,7 +142,7 @@ impl Front<'_> {
                 let FromRenewer::Ticket(message) = message else { continue };
                 match message {
                     ToFront::Waiting { ahead, why } => {
-                        self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
+                        self.account.waits(ahead, &why);
                     }
                     ToFront::Granted { valid_until, term, epoch, slot } => {
                         self.account.granted(Grant { term, epoch, slot });

@@ -22,7 +22,7 @@ pub enum ToFront {
         /// Number of tickets that are granted before this one; 0 while the store is not reached, or
         /// the mark of the bucket is missing. The last message of all to a script whose ticket
         /// keeps its place.
-        ahead: u64,
+        ahead: usize,
         /// The holder of the lock, or the reason for the wait.
         why: String,
     },

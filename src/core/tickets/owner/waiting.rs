@@ -15,7 +15,7 @@ use crate::core::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
     /// Number of tickets that come first.
-    ahead: u64,
+    ahead: usize,
     why: String,
 }
 
@@ -124,7 +124,7 @@ impl TicketOwner {
         };
         let limit = if let Goal::Get(limit) = self.goal { limit } else { None };
         if limit.is_some_and(|limit| now >= limit) {
-            let leaving = Leaving { ahead: blockers.len() as u64, why };
+            let leaving = Leaving { ahead: blockers.len(), why };
             self.seen.shorten(blockers.iter().map(|other| other.revision));
             match self.seen.clock().is_empty() || self.seen == self.noted.1 {
                 true => self.leave(leaving, now),
@@ -142,7 +142,7 @@ impl TicketOwner {
             false => self.phase = Phase::Watching(watched),
         }
         // A request without a ticket has no place in the queue.
-        let ahead = if self.own.is_some() { blockers.len() as u64 } else { 0 };
+        let ahead = if self.own.is_some() { blockers.len() } else { 0 };
         self.tell(ToFront::Waiting { ahead, why });
     }
 
@@ -189,7 +189,7 @@ impl TicketOwner {
             Written::Denied(StoreError { text: why, .. }) => {
                 self.seen.forget(at);
                 match matches!(self.goal, Goal::Get(Some(limit)) if now >= limit) {
-                    true => self.leave(Leaving { ahead: blockers.len() as u64, why }, now),
+                    true => self.leave(Leaving { ahead: blockers.len(), why }, now),
                     false => self.rest(now, Phase::Listing),
                 }
             }

@@ -116,7 +116,7 @@ fn grant(grabber: &mut TicketOwner, (revision, number): (u64, u64), now: Instant
 }
 
 /// Returns the number of a ticket that keeps its place, and how many come first.
-fn queued(grabber: &TicketOwner) -> (u64, u64) {
+fn queued(grabber: &TicketOwner) -> (u64, usize) {
     match ended(grabber) {
         Some(ToFront::Waiting { ahead, .. }) => (grabber.term().expect("a ticket"), ahead),
         other => panic!("{other:?}"),
