@@ -21,7 +21,7 @@ use putex::grab;
 use putex::guard::{self, Identity};
 use putex::init;
 use putex::lease;
-use putex::lock;
+use putex::lock::{self, LockLocation};
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::pause;
@@ -160,10 +160,10 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
     let (name, source, is_local) = (&bucket.name, connect::source(bucket), bucket.is_local());
     let (text, status) = match (request, &bucket.location) {
         (Request::Lock(request), Location::Dir(base)) => {
-            return lock::run_local(request, base, name, destination);
+            return lock::run(request, LockLocation::Dir { base, bucket: name }, destination);
         }
         (Request::Lock(request), Location::Nats(_)) => {
-            return lock::run(request, store(), destination);
+            return lock::run(request, LockLocation::Nats(store()), destination);
         }
         (Request::Grab(request), Location::Dir(base)) => {
             grab::run_local(request, base, name, destination)?

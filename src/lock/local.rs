@@ -35,7 +35,7 @@ enum Got {
     Interrupted(i32),
 }
 
-/// See [`super::run_local`].
+/// See [`super::run`].
 pub(super) fn run(
     request: &Request,
     store: (&Path, &str),

@@ -86,6 +86,19 @@ pub struct Request {
     pub level: u64,
 }
 
+/// Where the lock is.
+pub enum LockLocation<'a> {
+    /// A bucket in NATS, or why there is none.
+    Nats(Result<Box<dyn Bucket>, Refusal>),
+    /// A bucket in a directory of this host.
+    Dir {
+        /// The directory.
+        base: &'a Path,
+        /// The name of the bucket.
+        bucket: &'a str,
+    },
+}
+
 /// Gets the lock, runs the command, releases the lock; returns the exit status. Reports the end,
 /// also that of a lock without a store.
 ///
@@ -94,35 +107,15 @@ pub struct Request {
 /// Why the command was not run, or the lock not had.
 pub fn run(
     request: &Request,
-    store: Result<Box<dyn Bucket>, Refusal>,
+    location: LockLocation<'_>,
     destination: Destination,
-) -> Result<u8, Refusal> {
-    reported(request, destination, |account| front::run(request, store?, destination, account))
-}
-
-/// Does so with a lock of this host, in a bucket of a directory.
-///
-/// # Errors
-///
-/// Why the command was not run, or the lock not had.
-pub fn run_local(
-    request: &Request,
-    base: &Path,
-    bucket: &str,
-    destination: Destination,
-) -> Result<u8, Refusal> {
-    reported(request, destination, |account| local::run(request, (base, bucket), account))
-}
-
-/// Opens the report, runs the closure, and reports its result.
-fn reported(
-    request: &Request,
-    destination: Destination,
-    run: impl FnOnce(&mut Account) -> Result<Ending, Refusal>,
 ) -> Result<u8, Refusal> {
     let mut account = Account::new(request, destination, sys::now());
     account.report = request.report.as_deref().map(Report::open).transpose()?;
-    let ended = held::check(&request.name).and_then(|()| run(&mut account));
+    let ended = held::check(&request.name).and_then(|()| match location {
+        LockLocation::Nats(store) => front::run(request, store?, destination, &mut account),
+        LockLocation::Dir { base, bucket } => local::run(request, (base, bucket), &mut account),
+    });
     if let Err(refusal) = &ended {
         account.why = Some(refusal.text.clone());
     }

@@ -10,7 +10,7 @@ use rustix::pty::OpenptFlags;
 
 use super::rig::{Line, front, request, state_of};
 use super::*;
-use crate::lock::run_local;
+use crate::lock::LockLocation;
 
 /// Plays a front.
 type Plays = fn(Line, &[&str]) -> u8;
@@ -226,7 +226,8 @@ fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
 /// A front without a renewer, whose lock is in a directory.
 fn local(_: Line, command: &[&str]) -> u8 {
     let base = file("directory");
-    let status = run_local(&request(command), &base, "b", Destination::Pipe);
+    let location = LockLocation::Dir { base: &base, bucket: "b" };
+    let status = crate::lock::run(&request(command), location, Destination::Pipe);
     fs::remove_dir_all(base).expect("it is there");
     status.unwrap_or_else(|refusal| Destination::Pipe.refuse(&refusal) as u8)
 }
