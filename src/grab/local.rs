@@ -133,6 +133,7 @@ impl Wanted {
 }
 
 impl Local<'_> {
+    /// Waits until the ticket is granted, or the limit.
     fn grab(
         &self,
         timing: LockTiming,
@@ -141,33 +142,24 @@ impl Local<'_> {
     ) -> Result<Grabbed, Refusal> {
         let limit = sys::now().after(wait);
         self.in_bucket(limit, |waiter| {
-            let mut wanted = Wanted {
-                ticket: ticket(self.speaker.request, 0),
-                step: timing.renewal().min(STEP_MAX),
-                limit,
-                withdraws,
-                write_at: None,
-            };
-            self.wait_for(&mut wanted, waiter)
-        })
-    }
-
-    /// Waits until the ticket is granted, or the limit.
-    fn wait_for(&self, wanted: &mut Wanted, waiter: &mut Waiter<'_>) -> Result<Grabbed, NotWaited> {
-        let mut shown = String::new();
-        loop {
-            let looked = waiter.enter(|entered| wanted.inspect(entered))?;
-            match looked {
-                // This process was stopped for long.
-                Looked::Over(Grabbed { last: ToFront::Granted { valid_until, .. }, .. })
-                    if sys::now() >= valid_until => {}
-                Looked::Over(grabbed) => return Ok(grabbed),
-                Looked::Waits(turn) => {
-                    self.speaker.show_wait(&turn.why, &mut shown);
-                    waiter.wait(&turn)?;
+            let ticket = ticket(self.speaker.request, 0);
+            let step = timing.renewal().min(STEP_MAX);
+            let mut wanted = Wanted { ticket, step, limit, withdraws, write_at: None };
+            let mut shown = String::new();
+            loop {
+                match waiter.enter(|entered| wanted.inspect(entered))? {
+                    // This process was stopped for long.
+                    Looked::Over(Grabbed {
+                        last: ToFront::Granted { valid_until, .. }, ..
+                    }) if sys::now() >= valid_until => {}
+                    Looked::Over(grabbed) => return Ok(grabbed),
+                    Looked::Waits(turn) => {
+                        self.speaker.show_wait(&turn.why, &mut shown);
+                        waiter.wait(&turn)?;
+                    }
                 }
             }
-        }
+        })
     }
 
     fn in_bucket<T>(

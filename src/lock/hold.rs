@@ -96,14 +96,13 @@ impl<'a> Hold<'a> {
         loop {
             self.receive_all();
             self.end_in_time();
+            if let Some(number) = self.job.error {
+                return Ok(Some(io::Error::from_raw_os_error(number)));
+            }
             if self.is_lost() || self.job.group.is_some() {
                 return Ok(None);
             }
-            match self.job.not_started {
-                Some(Some(number)) => return Ok(Some(io::Error::from_raw_os_error(number))),
-                Some(None) => self.lose(NOT_RENEWED),
-                None => self.front.poll_renewer(self.next_at())?,
-            }
+            self.front.poll_renewer(self.next_at())?;
         }
     }
 
@@ -189,6 +188,9 @@ impl<'a> Hold<'a> {
                 FromRenewer::Command(event) => {
                     self.job.note(event);
                     self.nothing_left |= matches!(event, Event::NothingLeft | Event::NotStarted(_));
+                    if event == Event::NotStarted(None) {
+                        self.lose(NOT_RENEWED);
+                    }
                 }
             }
         }

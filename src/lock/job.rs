@@ -33,8 +33,8 @@ pub(super) enum Stop {
 pub(super) struct Job {
     /// The process group of the command, when it was started; its number is also the leader's.
     pub(super) group: Option<Pid>,
-    /// The command was not started; see [`Event::NotStarted`].
-    pub(super) not_started: Option<Option<i32>>,
+    /// The number of the error of a command that could not be executed.
+    pub(super) error: Option<i32>,
     /// How the leader has ended.
     pub(super) ended: Option<Ending>,
     /// The signal by which the leader was stopped last.
@@ -79,7 +79,7 @@ impl Job {
                 self.ended = Some(ending);
                 self.stopped_by = None;
             }
-            Event::NotStarted(why) => self.not_started = Some(why),
+            Event::NotStarted(error) => self.error = error,
             Event::NothingLeft => {}
         }
     }
