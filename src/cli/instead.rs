@@ -7,122 +7,76 @@ use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
 use crate::exit::{Exit, Refusal};
 
-/// First words that are no commands, and what is meant: the commands of like programs and of
-/// service managers, and the actions of `putex lease`.
-const COMMANDS: [(&str, &str); 51] = [
-    ("acquire", "putex grab"),
-    ("break", "putex release --force --holder WHO NAME"),
-    ("campaign", LEASE),
-    ("claim", "putex lease claim"),
-    ("create", "putex init"),
-    ("disable", "systemctl disable putex@KEY"),
-    ("drain", SWITCHOVER),
-    ("elect", LEASE),
-    ("enable", "systemctl enable --now putex@KEY"),
-    ("exec", "putex lock"),
-    ("expire", "putex lease expire"),
-    ("extend", "putex lease extend"),
-    ("failback", SWITCHOVER),
-    ("failover", SWITCHOVER),
-    ("flock", "putex lock"),
-    ("freeze", "putex pause"),
-    ("get", "nats kv get"),
-    ("handover", SWITCHOVER),
-    ("health", DOCTOR),
-    ("holder", STATUS),
-    ("info", STATUS),
-    ("list", STATUS),
-    ("logs", "journalctl -u putex@KEY"),
-    ("ls", STATUS),
-    ("maintenance", "putex pause"),
-    ("migrate", SWITCHOVER),
-    ("move", SWITCHOVER),
-    ("ping", DOCTOR),
-    ("promote", SWITCHOVER),
-    ("reload", RELOAD),
-    ("relocate", SWITCHOVER),
-    ("renew", "putex lease extend"),
-    ("restart", "systemctl restart putex@KEY"),
-    ("revoke", "putex lease expire"),
-    ("run", "putex agent"),
-    ("set", "putex put"),
-    ("show", STATUS),
-    ("standby", SWITCHOVER),
-    ("start", "putex agent, or systemctl start putex@KEY"),
-    ("stepdown", SWITCHOVER),
-    ("stop", "systemctl stop putex@KEY"),
-    ("suspend", "putex pause"),
-    ("takeover", SWITCHOVER),
-    ("test", "putex check --connect, or putex doctor"),
-    ("unlock", "putex release"),
-    ("unpause", "putex resume"),
-    ("upgrade", RELOAD),
-    ("validate", "putex check"),
-    ("version", "putex --version"),
-    ("watch", WATCH),
-    ("who", STATUS),
+/// What is written instead of first words that are no commands, and those words: the commands of
+/// like programs, and the actions of `putex lease`.
+const COMMANDS: [(&str, &str); 18] = [
+    ("nats kv get", "get"),
+    ("putex --version", "version"),
+    ("putex agent", "run"),
+    ("putex check", "test validate"),
+    ("putex doctor", "health ping"),
+    ("putex grab", "acquire"),
+    ("putex init", "create"),
+    ("putex lease claim", "campaign claim elect"),
+    ("putex lease expire", "expire revoke"),
+    ("putex lease extend", "extend renew"),
+    ("putex lock", "exec flock"),
+    ("putex pause", "freeze maintenance suspend"),
+    ("putex put", "set"),
+    ("putex release", "break unlock"),
+    ("putex resume", "unpause"),
+    ("putex status", "holder info list ls show who"),
+    ("putex switchover", "drain failback failover handover migrate move promote takeover"),
+    ("watch putex status", "watch"),
 ];
 
-const DOCTOR: &str = "putex doctor";
-const LEASE: &str = "putex lease claim";
-const RELOAD: &str = "systemctl reload putex@KEY";
-const STATUS: &str = "putex status";
-const SWITCHOVER: &str = "putex switchover";
+/// Actions of systemd on the service of an agent.
+const OF_SYSTEMD: [&str; 6] = ["disable", "enable", "reload", "restart", "start", "stop"];
 
-/// A status that is shown again and again.
-const WATCH: &str = "watch putex status";
-
-/// Options of like programs and of other commands, and what is written instead, by each command
-/// that takes it.
-const OPTIONS: [(&str, &str); 38] = [
-    ("--as", "--token TOKEN"),
-    ("--cacert", "--tlsca FILE"),
-    ("--cert", "--tlscert FILE"),
-    ("--check", "--healthcheck COMMAND"),
-    ("--duration", "--for TIME"),
-    ("--endpoints", "--nats URL,URL"),
-    ("--expire", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
-    ("--file", "--config FILE"),
-    ("--for", "--hold TIME to hold the lock for so long, or -w SECONDS to wait for it"),
-    ("--format", "--json"),
-    ("--hold", "--for TIME"),
-    ("--holder", "--as WHO"),
-    ("--host", "--to WHO"),
-    ("--hostname", "--token TOKEN"),
-    ("--http-addr", "--nats URL"),
-    ("--id", "--token TOKEN"),
-    ("--interval", "-r TIME"),
-    ("--lease", "--for TIME"),
-    ("--log", "--syslog"),
-    ("--max", "-j COUNT"),
-    ("--name", "--key KEY"),
-    ("--nopreempt", "--failback never"),
-    ("--output", "--json"),
-    ("--server", "--nats URL"),
-    ("--service", "--key KEY"),
-    ("--servers", "--nats URL,URL"),
-    ("--target", "--to WHO"),
-    ("--tls", "--nats tls://HOST:PORT"),
-    ("--token", "--as WHO"),
-    ("--ttl", "--for TIME"),
-    ("--ttl", "-r TIME and -f COUNT; the lock expires after COUNT times TIME"),
-    ("--until", "--for TIME"),
-    ("--url", "--nats URL"),
-    ("-c", "--config FILE"),
-    ("-o", "--json"),
-    ("-s", "--nats URL"),
-    ("-t", "--for TIME"),
-    ("-t", "-w SECONDS"),
+/// What is written instead of options of like programs and of other commands, by each command that
+/// takes it, and those options.
+const OPTIONS: [(&str, &str); 20] = [
+    ("--as WHO", "--holder --token"),
+    ("--config FILE", "--file -c"),
+    ("--failback never", "--nopreempt"),
+    ("--for TIME", "--duration --hold --lease --ttl --until -t"),
+    ("--healthcheck COMMAND", "--check"),
+    ("--hold TIME to hold the lock for so long, or -w SECONDS to wait for it", "--for"),
+    ("--json", "--format --output -o"),
+    ("--key KEY", "--name --service"),
+    ("--nats URL", "--http-addr --server --url -s"),
+    ("--nats URL,URL", "--endpoints --servers"),
+    ("--nats tls://HOST:PORT", "--tls"),
+    ("--syslog", "--log"),
+    ("--tlsca FILE", "--cacert"),
+    ("--tlscert FILE", "--cert"),
+    ("--to WHO", "--host --target"),
+    ("--token TOKEN", "--as --hostname --id"),
+    ("-j COUNT", "--max"),
+    ("-r TIME and -f COUNT; the lock expires after COUNT times TIME", "--expire --ttl"),
+    ("-r TIME", "--interval"),
+    ("-w SECONDS", "-t"),
 ];
+
+/// Returns what is written instead of this word, by each row of a table that has it.
+pub(super) fn rows_of<'a>(
+    table: &'a [(&'static str, &'static str)],
+    word: &'a str,
+) -> impl Iterator<Item = &'static str> + 'a {
+    let has_word = move |(_, words): &&(&str, &str)| words.split(' ').any(|wrong| wrong == word);
+    table.iter().filter(has_word).map(|(instead, _)| *instead)
+}
 
 /// Most commands that a refusal names: those that take an option.
 const TAKERS_SHOWN_MAX: usize = 3;
 
 /// Returns what a user means by a first word that is no command, as far as that can be known.
 pub(super) fn instead_of(word: &str) -> Option<String> {
-    let instead = COMMANDS.iter().find(|(wrong, _)| *wrong == word);
-    if let Some((_, command)) = instead {
+    if let Some(command) = rows_of(&COMMANDS, word).next() {
         return Some(format!("; write {command}"));
+    }
+    if OF_SYSTEMD.contains(&word) {
+        return Some(format!("; write systemctl {word} putex@KEY"));
     }
     let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
     (!nearest.is_empty()).then_some(nearest)
@@ -146,48 +100,24 @@ pub(super) fn one_hyphen(word: &OsStr) -> Option<Refusal> {
 /// Returns the refusal of an option that a command does not take; `None`: no command is named.
 pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
     let of = subcommand.unwrap_or(Subcommand::Agent);
-    let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
-    of_flock.unwrap_or_else(|| {
-        let command = of.name();
-        let why = match (of, written) {
-            (Subcommand::Status, "-w" | "--watch" | "--follow") => {
-                format!("no such option; write {WATCH}")
-            }
-            (Subcommand::Put, "--key" | "--value" | "--name") => {
-                "no such option; write putex put --lease NAME KEY VALUE".to_owned()
-            }
-            (Subcommand::Release | Subcommand::Resume, "--all") => {
-                format!("no such option; write putex {command} once for each name")
-            }
-            (Subcommand::Init, "-r") => {
-                "not an option of putex init; did you mean --replicas?".to_owned()
-            }
-            (Subcommand::Release, "-f") => {
-                "not an option of putex release; write --force --holder WHO".to_owned()
-            }
-            (
-                Subcommand::Status
-                | Subcommand::Doctor
-                | Subcommand::Switchover
-                | Subcommand::Pause
-                | Subcommand::Resume,
-                "--key" | "--name",
-            ) => format!(
-                "not an option of putex {command}; write the key without it, as the argument"
-            ),
-            (
-                Subcommand::Lock | Subcommand::Grab | Subcommand::Release | Subcommand::Lease,
-                "--key" | "--name",
-            ) => format!(
-                "not an option of putex {command}; write the name without it, as the argument"
-            ),
-            (Subcommand::Lock | Subcommand::Put, number) if is_negative_number(number) => {
-                "no such option; write -- before a word that begins with -".to_owned()
-            }
-            _ => why_no_option(written, of),
-        };
-        usage(format!("{written}: {why}"))
-    })
+    let why = match (of, written) {
+        (Subcommand::Status, "-w" | "--watch") => "no such option; write watch putex status",
+        (_, "--key" | "--name") if takes_name(of) => {
+            &format!("not an option of putex {}; write the name without it", of.name())
+        }
+        (Subcommand::Lock, _) if lock::is_for_descriptors(written) => lock::LIVES_AS_COMMAND,
+        (Subcommand::Lock | Subcommand::Put, number) if is_negative_number(number) => {
+            "no such option; write -- before a word that begins with -"
+        }
+        _ => &why_no_option(written, of),
+    };
+    usage(format!("{written}: {why}"))
+}
+
+/// Returns whether the first argument of a command is a name or a key.
+fn takes_name(of: Subcommand) -> bool {
+    use Subcommand::{Doctor, Grab, Lease, Lock, Pause, Put, Release, Resume, Status, Switchover};
+    [Doctor, Grab, Lease, Lock, Pause, Put, Release, Resume, Status, Switchover].contains(&of)
 }
 
 fn is_negative_number(written: &str) -> bool {
@@ -199,9 +129,8 @@ fn why_no_option(written: &str, of: Subcommand) -> String {
     let is_taken = |instead: &str| {
         instead.split(' ').next().is_some_and(|option| Flag::find(option, of).is_some())
     };
-    let mut instead = OPTIONS.iter().filter(|(wrong, _)| *wrong == written);
     let mut flags = FLAGS.iter().filter(|flag| flag.is_written(written)).peekable();
-    if let Some((_, instead)) = instead.find(|(_, instead)| is_taken(instead)) {
+    if let Some(instead) = rows_of(&OPTIONS, written).find(|instead| is_taken(instead)) {
         return match flags.peek() {
             Some(_) => format!("not an option of putex {}; write {instead}", of.name()),
             None => format!("no such option; write {instead}"),

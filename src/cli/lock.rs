@@ -14,15 +14,12 @@ use crate::exit::Refusal;
 use crate::lock::Request;
 use crate::store::name::valid_token;
 
-/// Options of flock(1) for a lock that is held by an open file, and not by a process.
-const FOR_DESCRIPTORS: [&str; 4] = ["-u", "--unlock", "-F", "--no-fork"];
-
 const NO_COMMAND: &str = "COMMAND is missing; write putex lock NAME COMMAND [ARG ...], or \
                           putex lock NAME -c STRING";
 
 const NO_NAME: &str = "NAME is missing; write putex lock NAME COMMAND [ARG ...]";
 
-const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays \
+pub(super) const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays \
                                 beside it; for a lock without a command write putex grab NAME \
                                 and putex release NAME";
 
@@ -31,11 +28,9 @@ const ONE_NAME: &str = "a lock has one name; take one lock inside another, or lo
 
 const SHELL: &str = "/bin/sh";
 
-/// Returns the refusal of an option that flock(1) has and putex has not; `None` if it is
-/// another one.
-pub(super) fn refuse_option(written: &str) -> Option<Refusal> {
-    let is_for_descriptors = FOR_DESCRIPTORS.contains(&written);
-    is_for_descriptors.then(|| usage(format!("{written}: {LIVES_AS_COMMAND}")))
+/// Returns whether flock(1) has this option for a lock that is held by an open file.
+pub(super) fn is_for_descriptors(written: &str) -> bool {
+    ["-u", "--unlock", "-F", "--no-fork"].contains(&written)
 }
 
 /// Returns the refusal of an option that stands before the name and belongs behind it.

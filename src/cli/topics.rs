@@ -5,6 +5,7 @@
 
 use miniz_oxide::inflate;
 
+use super::instead::rows_of;
 use super::table::{Subcommand, nearest};
 use super::{shown, usage};
 use crate::exit::Refusal;
@@ -101,25 +102,14 @@ impl Topic {
     }
 }
 
-/// Words that are no topics, and where a user finds what they mean.
-const INSTEAD: [(&str, &str); 12] = [
-    ("alert", METRICS),
-    ("auth", STORE),
-    ("bucket", STORE),
-    ("login", STORE),
-    ("maintenance", "putex help pause and putex help switchover"),
-    ("metrics", METRICS),
-    ("monitor", METRICS),
-    ("nats", STORE),
-    ("postgresql", TUTORIAL),
-    ("tls", STORE),
-    ("troubleshooting", "putex help trouble"),
-    ("tutorial", TUTORIAL),
+/// Where a user finds what words mean that are no topics, and those words.
+const INSTEAD: [(&str, &str); 5] = [
+    ("putex help doctor, and METRICS in putex help agent", "alert metrics monitor"),
+    ("putex help pause and putex help switchover", "maintenance"),
+    ("putex help store", "auth bucket login nats tls"),
+    ("contrib/tutorial/README.md of the source, and putex help examples", "postgresql tutorial"),
+    ("putex help trouble", "troubleshooting"),
 ];
-
-const METRICS: &str = "putex help doctor, and METRICS in putex help agent";
-const STORE: &str = "putex help store";
-const TUTORIAL: &str = "contrib/tutorial/README.md of the source, and putex help examples";
 
 /// Returns the text of the topic of this name, or that a user means by it.
 pub(super) fn text_of(name: &str) -> Result<String, Refusal> {
@@ -127,7 +117,7 @@ pub(super) fn text_of(name: &str) -> Result<String, Refusal> {
     if let Some(text) = find(&wanted).and_then(Topic::text) {
         return Ok(text);
     }
-    if let Some((_, topics)) = INSTEAD.iter().find(|(wrong, _)| *wrong == wanted) {
+    if let Some(topics) = rows_of(&INSTEAD, &wanted).next() {
         return Err(usage(format!("{name}: no such topic; see {topics}")));
     }
     let nearest = nearest(&wanted, TOPICS.iter().map(|topic| topic.name.to_owned()));

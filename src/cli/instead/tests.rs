@@ -5,7 +5,7 @@ fn a_word_or_option_of_another_program_is_refused_with_that_of_putex() {
     for (line, says) in [
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
         ("chek", "chek: no such command; the nearest is check; see putex help"),
-        ("release -f db", "-f: not an option of putex release; write --force --holder WHO"),
+        ("release -f db", "-f: not an option of putex release, but of agent, check, finish and"),
         ("h locks web", "h: no such command; see putex help"),
         ("timing --lease 60", "--lease: not an option of putex timing, but of put"),
         ("lok path", "lok: no such command; the nearest is lock"),
@@ -38,7 +38,7 @@ fn a_word_or_option_of_another_program_is_refused_with_that_of_putex() {
         ("check putex.conf", "putex.conf: unexpected argument; write --config putex.conf"),
         ("agent help", "help: unexpected argument; write putex agent --help"),
         ("lock --cacert c db true", "--cacert: no such option; write --tlsca FILE"),
-        ("release --all db", "--all: no such option; write putex release once for each name"),
+        ("release --all db", "--all: no such option; see putex release --help"),
         ("pause --for web", "--for: web: is not a time"),
         ("grab --for db", "--for: db: is not a time"),
         ("status --print web", "--print: web: write holder, host or term"),
