@@ -41,8 +41,7 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [name] if name.eq_ignore_ascii_case(Subcommand::Help.name()) => Ok(overview()),
         [name] => topics::text_of(name),
         [first, more, ..] => {
-            let topic = if topics::text_of(first).is_ok() { first } else { more };
-            Err(unexpected(more, &format!("one topic at a time; write putex help {topic}")))
+            Err(unexpected(more, &format!("one topic at a time; write putex help {first}")))
         }
     }
 }

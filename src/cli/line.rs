@@ -8,7 +8,7 @@ use super::config::{self, Config};
 use super::context;
 use super::settings::{Faults, Settings, variable};
 use super::table::{Name, Subcommand};
-use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage, value};
+use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage};
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 use crate::sys;
@@ -82,10 +82,7 @@ impl Line<'_> {
         match &self.words[..] {
             [word] => Ok(word),
             [] => Err(usage(format!("{what} is missing; write {usual}"))),
-            [_, more, ..] => Err(match self.words.iter().find(|word| value::is_unit(word)) {
-                Some(unit) => unexpected(unit, "write a time as one word, as in 10m"),
-                None => unexpected(more, &format!("write {usual}")),
-            }),
+            [_, more, ..] => Err(unexpected(more, &format!("write {usual}"))),
         }
     }
 

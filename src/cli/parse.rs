@@ -29,7 +29,7 @@ pub fn parse(
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let (mut subcommand, mut rest) = (None, Vec::new());
-    let (mut is_first, mut are_words, mut stray) = (true, false, Stray::default());
+    let (mut is_first, mut are_words, mut begins_with_word) = (true, false, false);
     while let Some(arg) = next(&mut parser, &mut are_words)? {
         let was_first = std::mem::take(&mut is_first);
         let written = match arg {
@@ -56,7 +56,7 @@ pub fn parse(
                         return Err(usage(format!("{word}: {why}; write putex {word} first")));
                     }
                     Some(_) | None => {
-                        stray.note(&word, was_first);
+                        begins_with_word |= was_first;
                         positionals.push(word);
                     }
                 }
@@ -64,25 +64,31 @@ pub fn parse(
             }
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
-        let flag = Flag::find(&written, of)
-            .ok_or_else(|| stray.refusal().unwrap_or_else(|| no_option(&written, subcommand)))?;
-        if let Some(ended) = ends(flag, subcommand, &written, &mut parser) {
-            return ended;
+        let Some(flag) = Flag::find(&written, of) else {
+            return Err(match positionals.is_empty() || !is_of_agent(of) {
+                true => no_option(&written, subcommand),
+                false => no_argument(of, &positionals, &settings, begins_with_word),
+            });
+        };
+        if flag.name == Name::Help {
+            return Ok(Invocation::Print(help::help(subcommand)));
+        } else if flag.name == Name::Version {
+            return Ok(Invocation::Print(format!("putex {}\n", env!("CARGO_PKG_VERSION"))));
+        } else if flag.name == Name::CommandString {
+            return Err(lock::refuse_early(&written));
         }
         let text = match flag.value {
             "" => "yes".to_owned(),
             _ => value(&mut parser, flag, &written, of)?,
         };
         refuse_twice(flag, &written, &settings)?;
-        stray.note_option(flag, &written, &text);
         settings.set(flag.name, typed(text, "option", written));
     }
     // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
     let subcommand =
         subcommand.unwrap_or(if is_first { Subcommand::Help } else { Subcommand::Agent });
     if is_of_agent(subcommand) && !is_arguments(subcommand, &positionals, &settings) {
-        let unexpected = || no_argument(subcommand, &positionals, &settings);
-        return Err(stray.refusal().unwrap_or_else(unexpected));
+        return Err(no_argument(subcommand, &positionals, &settings, begins_with_word));
     }
     invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
 }
@@ -127,46 +133,6 @@ fn value(
     }
 }
 
-/// The words of a line that are hardly meant as the arguments of an agent.
-#[derive(Debug, Default)]
-struct Stray {
-    /// The first word of the line, if it is no command.
-    first: Option<String>,
-    /// Of each option that takes a command: the option, that command, and the words behind it up
-    /// to the next option; `None` for another option. In a shell, a command of several words is
-    /// quoted.
-    commands: Vec<Option<(String, Vec<String>)>>,
-}
-
-impl Stray {
-    fn note(&mut self, word: &str, is_first: bool) {
-        if is_first {
-            self.first = Some(word.to_owned());
-        }
-        if let Some(Some((_, words))) = self.commands.last_mut() {
-            words.push(word.to_owned());
-        }
-    }
-
-    /// Notes an option: it ends the words behind the one before.
-    fn note_option(&mut self, flag: &Flag, written: &str, text: &str) {
-        let is_command = flag.value == "command";
-        self.commands.push(is_command.then(|| (written.to_owned(), vec![text.to_owned()])));
-    }
-
-    /// Returns the refusal of a line that has these words; `None` if it has none.
-    fn refusal(&self) -> Option<Refusal> {
-        if let Some(first) = &self.first {
-            return Some(no_command(first));
-        }
-        let mut commands = self.commands.iter().flatten();
-        let (written, words) = commands.find(|(_, words)| words.len() > 1)?;
-        let command = words.join(" ");
-        let why = "quote a command of several words";
-        Some(usage(format!("{written}: {why}; write {written} '{command}'")))
-    }
-}
-
 /// Returns whether words are the arguments of an agent with these options.
 fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> bool {
     let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "option");
@@ -175,7 +141,12 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
     positionals.is_empty() || positionals.len() == ARGUMENTS.len() && takes_some
 }
 
-fn no_argument(of: Subcommand, words: &[String], settings: &Settings) -> Refusal {
+/// Returns the refusal of words that are not the arguments of an agent. `is_first`: the line begins
+/// with the first of them.
+fn no_argument(of: Subcommand, words: &[String], settings: &Settings, is_first: bool) -> Refusal {
+    if is_first {
+        return no_command(&words[0]);
+    }
     let is_key = |word: &str| settings.get(Name::Key).is_none() && valid_agents_key(word).is_ok();
     let is_file = |word: &str| word.ends_with(".conf");
     let write = match words {
@@ -183,40 +154,12 @@ fn no_argument(of: Subcommand, words: &[String], settings: &Settings) -> Refusal
         [word] if word == "help" => &format!("write putex {} --help", of.name()),
         [word] if is_file(word) => &format!("write --config {word}"),
         [word] if is_key(word) => &format!("write --key {word}"),
-        _ => "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
+        _ => {
+            "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options, and a \
+             command of several words in quotes"
+        }
     };
     unexpected(&words[0], write)
-}
-
-/// Returns the invocation, or its refusal, if a flag ends the line.
-fn ends(
-    flag: &Flag,
-    subcommand: Option<Subcommand>,
-    written: &str,
-    parser: &mut Parser,
-) -> Option<Result<Invocation, Refusal>> {
-    let is_help = flag.name == Name::Help;
-    let text = if is_help {
-        help::help(subcommand)
-    } else if flag.name == Name::Version {
-        format!("putex {}\n", env!("CARGO_PKG_VERSION"))
-    } else {
-        let is_string = flag.name == Name::CommandString;
-        return is_string.then(|| Err(lock::refuse_early(written)));
-    };
-    // Behind the help of a command is the rest of a line that was not written to be run.
-    if is_help && subcommand.is_some() {
-        return Some(Ok(Invocation::Print(text)));
-    }
-    Some(match parser.next() {
-        Ok(Some(Arg::Value(word))) => {
-            let word = word.to_string_lossy();
-            let alone =
-                if is_help { format!("putex help {word}") } else { format!("{written} alone") };
-            Err(unexpected(&word, &format!("write {alone}")))
-        }
-        Ok(_) | Err(_) => Ok(Invocation::Print(text)),
-    })
 }
 
 impl From<lexopt::Error> for Refusal {

@@ -91,11 +91,6 @@ pub(super) fn renewal(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns whether a word is the unit of a time.
-pub(super) fn is_unit(word: &str) -> bool {
-    !is_number(word) && long_time(&format!("1{word}")).is_ok()
-}
-
 /// Parses how long is waited. A number alone is seconds, as in flock(1) and timeout(1).
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     time(text, 1000, NO_SECONDS)
