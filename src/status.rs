@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
         let (pauses, switchovers) = requests.into_iter().partition(is_pause);
         assemble::add_switchovers(&mut keys, switchovers);
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
-        keys.extend(assemble::locks(&tickets, settled, wanted));
+        keys.extend(assemble::locks(&tickets, settled));
         keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
         keys.retain(|status| wanted.is_empty() || wanted.iter().any(|name| is_about(status, name)));
         if let Some(is_enough) = is_enough.filter(|_| epoch.is_some()) {

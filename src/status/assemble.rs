@@ -12,7 +12,7 @@ use super::model::{
 use crate::core::agent_status::seconds;
 use crate::core::lease::{LeaseState, LeaseTime, StoredLease};
 use crate::core::observed::WriteBounds;
-use crate::core::tickets::{self, Decision, Name, StoredTicket, Ticket};
+use crate::core::tickets::{self, Decision, StoredTicket, Ticket};
 use crate::core::timing::lengthened;
 use crate::core::{
     AgentStatus, DRIFT_PPM_DEFAULT, Instant, Lease, Ms, RecordState, Seat, Timing, sanitize_field,
@@ -210,12 +210,7 @@ pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
 
 /// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
 /// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
-/// `wanted`: the names that are asked for, or none for all.
-pub(super) fn locks(
-    tickets: &[Aged<StoredTicket>],
-    settled: Duration,
-    wanted: &[String],
-) -> Vec<KeyStatus> {
+pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<KeyStatus> {
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     // A ticket that is over waits for no other that is over: owners that were killed left them all.
     let is_over = |(stored, age): &Aged<StoredTicket>| {
@@ -224,19 +219,17 @@ pub(super) fn locks(
     };
     let live = tickets.iter().filter(|aged| !is_over(aged));
     let live: Vec<StoredTicket> = live.map(|(ticket, _)| ticket.clone()).collect();
-    let mut found: BTreeMap<Name, (Vec<Holder>, Vec<Holder>)> = BTreeMap::new();
-    let mut unreadable = Vec::new();
+    let mut found: BTreeMap<String, KeyStatus> = BTreeMap::new();
     for aged in tickets {
         let (stored, age) = aged;
         let ticket = match &stored.ticket {
             Ok(ticket) => ticket,
             Err(why) => {
-                let state = HolderState::Unreadable;
-                let holder = holder("?", state, *age, None);
+                // It blocks all names with the first element of its own.
+                let element = stored.key.split('.').nth(1).unwrap_or("?");
+                let holder = holder("?", HolderState::Unreadable, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));
-                let element = stored.key.strip_prefix("lock.").and_then(|it| it.split('.').next());
-                let element = element.map(str::to_owned);
-                unreadable.push((element, Holder { remark, ..holder }));
+                lock_of(&mut found, element.to_owned()).holders.push(Holder { remark, ..holder });
                 continue;
             }
         };
@@ -255,11 +248,11 @@ pub(super) fn locks(
                 Some((ahead, tickets::decision::describe(&blockers, None)))
             }
         };
-        let (holders, waiters) = found.entry(ticket.name.clone()).or_default();
+        let status = lock_of(&mut found, ticket.name.to_string());
         let holder = lock_holder(stored, ticket, *age, is_over);
         match blockers {
-            None => holders.push(holder),
-            Some((ahead, why)) => waiters.push(Holder {
+            None => status.holders.push(holder),
+            Some((ahead, why)) => status.waiters.push(Holder {
                 ahead: Some(ahead),
                 state: if is_over { HolderState::Overdue } else { HolderState::Waiting },
                 remark: Some(why),
@@ -267,46 +260,20 @@ pub(super) fn locks(
             }),
         }
     }
-    let status = |(name, (mut holders, mut waiters)): (Name, (Vec<Holder>, Vec<Holder>))| {
-        holders.sort_by_key(|holder| (holder.slot, holder.term));
-        waiters.sort_by_key(|waiter| waiter.term);
+    for status in found.values_mut() {
+        status.holders.sort_by_key(|holder| (holder.slot, holder.term));
+        status.waiters.sort_by_key(|waiter| waiter.term);
         let is_over = |holder: &Holder| holder.state == HolderState::Overdue;
-        let is_free = waiters.is_empty() && holders.iter().all(is_over);
-        let status = key_status(name.to_string(), Kind::Lock, holders, waiters);
-        if is_free { KeyStatus { state: KeyState::Free, ..status } } else { status }
-    };
-    let mut all: Vec<KeyStatus> = found.into_iter().map(status).collect();
-    add_unreadable(&mut all, unreadable, wanted);
-    all.sort_by(|one, other| one.key.cmp(&other.key));
-    all
+        let is_free = status.waiters.is_empty() && status.holders.iter().all(is_over);
+        status.state = if is_free { KeyState::Free } else { KeyState::Held };
+    }
+    found.into_values().collect()
 }
 
-/// Adds tickets that cannot be read, each with the first element of its name, if its key tells it.
-/// Such a ticket blocks all names with this element, or all there are.
-fn add_unreadable(
-    all: &mut Vec<KeyStatus>,
-    unreadable: Vec<(Option<String>, Holder)>,
-    wanted: &[String],
-) {
-    for (element, holder) in unreadable {
-        let is_blocked =
-            |name: &&String| element.is_none() || name.split('/').next() == element.as_deref();
-        let blocked: Vec<String> = match wanted {
-            [] => vec![element.clone().unwrap_or_else(|| "?".to_owned())],
-            _ => wanted.iter().filter(is_blocked).cloned().collect(),
-        };
-        for name in blocked {
-            match all.iter_mut().find(|known| known.key == name) {
-                Some(known) => {
-                    known.state = KeyState::Held;
-                    known.holders.push(holder.clone());
-                }
-                None => {
-                    all.push(key_status(name, Kind::Lock, vec![holder.clone()], Vec::new()));
-                }
-            }
-        }
-    }
+/// Returns the status of a lock, which is added if it is not there.
+fn lock_of(found: &mut BTreeMap<String, KeyStatus>, name: String) -> &mut KeyStatus {
+    let none = || key_status(name.clone(), Kind::Lock, Vec::new(), Vec::new());
+    found.entry(name.clone()).or_insert_with(none)
 }
 
 /// Returns how long a ticket lasts, at least and at most. A ticket in a directory ends with its
