@@ -35,27 +35,22 @@ pub(super) fn table(status: &Status, names: &[String]) -> String {
 /// Returns the line about a name.
 fn headline(bucket: &str, status: &KeyStatus) -> String {
     let KeyStatus { key, kind, state, holders, waiters, agents, .. } = status;
-    let held = match (kind, state, &holders[..]) {
-        (Kind::Lease, KeyState::Free, _) | (Kind::Lock, KeyState::Free, [_, ..]) => {
-            "has run out".to_owned()
-        }
-        (_, KeyState::Free, _) => "free".to_owned(),
-        (_, KeyState::Held, [Holder { state: HolderState::Unreadable, .. }]) => {
+    let standing: Vec<_> = status.standing_holders().collect();
+    let held = match (state, &standing[..]) {
+        (KeyState::Free, _) if holders.is_empty() => "free".to_owned(),
+        (KeyState::Free, _) => "has run out".to_owned(),
+        (KeyState::Held, []) => "nobody has it".to_owned(),
+        (KeyState::Held, [Holder { state: HolderState::Unreadable, .. }]) => {
             "cannot be read".to_owned()
         }
-        (_, KeyState::Held, [holder]) => {
+        (KeyState::Held, [holder]) => {
             let of_holder = agents.iter().find(|agent| is_of(agent, holder));
             let since = of_holder.filter(|agent| agent.state == AgentState::Active);
             let since = since.map(|agent| format!(" for {}", brief(agent.state_seconds)));
             format!("held by {}{}", holder.token, since.unwrap_or_default())
         }
-        (_, KeyState::Held, []) => "nobody has it".to_owned(),
-        (_, KeyState::Held, several) => {
-            let is_over = |holder: &&Holder| holder.state == HolderState::Overdue;
-            let (over, live): (Vec<_>, Vec<_>) = several.iter().partition(is_over);
-            let shown =
-                if *kind == Kind::Lock && !live.is_empty() { live } else { [over, live].concat() };
-            let tokens: Vec<_> = shown.iter().map(|holder| &*holder.token).collect();
+        (KeyState::Held, several) => {
+            let tokens: Vec<_> = several.iter().map(|holder| &*holder.token).collect();
             format!("held by {}", tokens.join(" and "))
         }
     };
@@ -115,8 +110,14 @@ fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
 }
 
 /// The columns of all names. A column that says nothing of a name is left out.
-const COLUMNS: [&str; 10] =
-    ["SEAT", "PRIO", "PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "SINCE", "WRITTEN"];
+const COLUMNS: [&str; 11] =
+    ["SEAT", "PRIO", "PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "SINCE", "WRITTEN", "WHY"];
+
+/// What stands for a value that there is not.
+const NONE: &str = "-";
+
+/// The cells of a row.
+type Row = [String; COLUMNS.len()];
 
 /// Returns the rows of a name, the first of them with the names of the columns.
 fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
@@ -124,23 +125,17 @@ fn rows(status: &KeyStatus) -> Vec<Vec<String>> {
     let is_silent = |holder: &&Holder| !status.agents.iter().any(|agent| is_of(agent, holder));
     let of_holders = status.holders.iter().filter(is_silent).chain(&status.waiters);
     let of_holders = of_holders.map(|holder| holder_row(holder, status));
-    let rows: Vec<_> = of_holders.chain(status.agents.iter().map(agent_row)).collect();
-    let says_much = |at: &usize| rows.iter().any(|(cells, _)| cells[*at] != "-");
+    let rows: Vec<Row> = of_holders.chain(status.agents.iter().map(agent_row)).collect();
+    let says_much = |at: &usize| rows.iter().any(|row| row[*at] != NONE);
     let shown: Vec<usize> = (0..COLUMNS.len()).filter(says_much).collect();
-    let row = |cells: &[String], why: String| {
-        shown.iter().map(|at| cells[*at].clone()).chain([why]).collect()
-    };
-    let names = row(&COLUMNS.map(str::to_owned), "WHY".to_owned());
-    let names = Some(names).filter(|_| !rows.is_empty());
-    names.into_iter().chain(rows.iter().map(|(cells, why)| row(cells, why.clone()))).collect()
+    let names = Some(COLUMNS.map(str::to_owned)).filter(|_| !rows.is_empty());
+    let all = names.iter().chain(&rows);
+    all.map(|row| shown.iter().map(|at| row[*at].clone()).collect()).collect()
 }
-
-/// The cells of a row, and what else is known.
-type Row = ([String; COLUMNS.len()], String);
 
 /// Returns the row of a holder that says nothing of itself, or of a ticket that waits.
 fn holder_row(holder: &Holder, status: &KeyStatus) -> Row {
-    let cells = [
+    [
         cell(holder.seat),
         cell(holder.priority.as_ref()),
         cell(holder.ahead),
@@ -149,34 +144,33 @@ fn holder_row(holder: &Holder, status: &KeyStatus) -> Row {
         holder.token.clone(),
         holder.state.to_string(),
         cell(holder.term),
-        cell(None::<&str>),
+        NONE.to_owned(),
         cell(holder.renewed_age_seconds.map(|age| format!("{} ago", brief(age)))),
-    ];
-    (cells, why(holder, status))
+        why(holder, status),
+    ]
 }
 
 fn agent_row(agent: &AgentStatus) -> Row {
     let host = Some(&agent.host).filter(|host| **host != agent.token);
-    let host = host.map(|host| format!("on host {host}"));
-    let none = || cell(None::<&str>);
-    let cells = [
+    let host = host.map(|host| format!("; on host {host}")).unwrap_or_default();
+    [
         cell(agent.seat),
         agent.priority.clone(),
-        none(),
-        none(),
-        none(),
+        NONE.to_owned(),
+        NONE.to_owned(),
+        NONE.to_owned(),
         agent.token.clone(),
         agent.state.to_string(),
         cell(agent.term),
         brief(agent.state_seconds),
-        none(),
-    ];
-    (cells, [Some(agent.remarks()), host].into_iter().flatten().collect::<Vec<_>>().join("; "))
+        NONE.to_owned(),
+        agent.remarks() + &host,
+    ]
 }
 
 /// Returns a value, or what stands for none.
 fn cell(value: Option<impl ToString>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
+    value.map_or(NONE.to_owned(), |value| value.to_string())
 }
 
 /// Returns what else is known of a holder, or of a ticket that waits.
