@@ -139,60 +139,39 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
     let others: Vec<_> = status.agents.iter().filter(|agent| !has_lock(agent)).collect();
     let candidates: Vec<_> = others.iter().filter(|agent| agent.is_candidate()).collect();
     // Of a lock that nobody has, one of them is to be the holder.
-    let spare = candidates.len().saturating_sub(usize::from(status.holders.is_empty()));
+    let is_free = status.holders.is_empty();
+    if candidates.len() > usize::from(is_free) {
+        let tokens = joined(candidates.iter().map(|agent| &*agent.token));
+        return Finding::ok("standby", format!("would take the lock over: {tokens}"));
+    }
     let runs = |holder: &Holder| holder.state != HolderState::Overdue;
     let nobody = candidates.is_empty() && !status.holders.iter().any(runs);
     // A pause is a finding of its own, and somebody wants it.
     let (level, beginning) = match nobody && status.paused.is_none() {
         true => (Level::Critical, NOBODY),
-        false => (Level::Warning, "no agent would take the lock over"),
+        false => (Level::Warning, "no other agent would take the lock over"),
     };
     let unfit = others.iter().filter(|agent| !agent.is_candidate()).map(|it| {
         let why = it.not_candidate_why.as_deref().unwrap_or("it has no seat to take");
         format!("{}: {why}", it.token)
     });
-    let unfit: Vec<_> = unfit.collect();
-    match (spare, &unfit[..]) {
-        (0, []) if nobody && status.agents.is_empty() => {
-            Finding { level, text: beginning.to_owned(), ..nobody_would() }
-        }
-        // Each agent has a lock that is overdue in the bucket, or not there.
-        (0, []) if nobody => {
-            let tokens = joined(status.agents.iter().map(|agent| &*agent.token));
-            let text = format!("by the bucket, nobody has the lock, not even {tokens}");
-            Finding::bad("standby", level, text, SEE_WHY)
-        }
-        (0, []) if status.holders.is_empty() => {
-            let tokens = joined(candidates.iter().map(|agent| &*agent.token));
-            let text = format!("nobody has the lock; {tokens} would take it, and no other agent");
-            let advice = format!("if that stays so, {SEE_WHY}, and the log of {tokens}");
-            Finding::bad("standby", Level::Warning, text, advice)
-        }
-        (0, []) => Finding::bad(
-            "standby",
-            Level::Warning,
-            "no other agent would take the lock over",
-            match is_local {
-                false => "run an agent of this key on a second host",
-                true => "agents of this host alone can: have the bucket in NATS for a second host",
-            },
-        ),
-        (0, [_, ..]) => {
-            // The only candidate is to be the holder, and does not take over.
-            let beginning = match candidates.is_empty() {
-                true => beginning,
-                false => "no other agent would take the lock over",
-            };
-            let text = format!("{beginning}: {}", unfit.join("; "));
-            let tokens = joined(others.iter().map(|agent| &*agent.token));
-            let advice = format!("{SEE_WHY}, and the log of {tokens}");
-            Finding::bad("standby", level, text, advice)
-        }
-        _ => {
-            let tokens = joined(candidates.iter().map(|agent| &*agent.token));
-            Finding::ok("standby", format!("would take the lock over: {tokens}"))
-        }
-    }
+    let unfit = unfit.collect::<Vec<_>>().join("; ");
+    let tokens = joined(others.iter().map(|agent| &*agent.token));
+    let advice = if !unfit.is_empty() {
+        &format!("{SEE_WHY}, and the log of {tokens}")
+    } else if status.agents.is_empty() && nobody {
+        "start the agents of this key"
+    } else if nobody {
+        SEE_WHY
+    } else if is_free {
+        &format!("if nobody takes it, {SEE_WHY}, and the log of {tokens}")
+    } else if is_local {
+        "agents of this host alone can: have the bucket in NATS for a second host"
+    } else {
+        "run an agent of this key on a second host"
+    };
+    let why = if unfit.is_empty() { unfit } else { format!(": {unfit}") };
+    Finding::bad("standby", level, format!("{beginning}{why}"), advice)
 }
 
 fn describe((renewal, failures, confirmations): TimingKey) -> String {
@@ -203,21 +182,16 @@ fn describe((renewal, failures, confirmations): TimingKey) -> String {
 fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
     let of_agents = timings(status);
     let all: BTreeSet<_> = of_agents.iter().copied().chain(given).collect();
-    let shown: Vec<_> = all.iter().copied().map(describe).collect();
-    if of_agents.len() > 1 {
-        let text = format!("agents differ: {}", shown.join(", "));
-        let advice = "give all agents of a key the same -r, -f and -c";
-        Finding::bad("agreement", Level::Warning, text, advice)
-    } else if all.len() > 1 {
-        let of_agents = of_agents.into_iter().map(describe).collect::<Vec<_>>().join(", ");
-        let here = given.map(describe).unwrap_or_default();
-        let text = format!("agents have {of_agents}, the settings here {here}");
-        let advice = "measure with the agents' -r, -f and -c, or change theirs";
-        Finding::bad("agreement", Level::Warning, text, advice)
-    } else if of_agents.is_empty() {
+    let shown = of_agents.into_iter().map(describe).collect::<Vec<_>>().join(", ");
+    if shown.is_empty() {
         Finding::unknown("agreement", "nobody says R, F and C", "see the agents above")
+    } else if all.len() > 1 {
+        let here = given.map(|given| format!(", the settings here {}", describe(given)));
+        let text = format!("agents have {shown}{}", here.unwrap_or_default());
+        let advice = "give all agents of a key, and this command, the same -r, -f and -c";
+        Finding::bad("agreement", Level::Warning, text, advice)
     } else {
-        Finding::ok("agreement", format!("all have {}", shown.join(", ")))
+        Finding::ok("agreement", format!("all have {shown}"))
     }
 }
 

@@ -250,7 +250,7 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     // The agent takes the lock soon, unless it may not write.
     let fit = of(&[], vec![agent("h1", "a", true)]);
     assert_eq!(level_of(&fit, "standby"), Level::Warning);
-    let due = "if that stays so, see WHY in putex status, and the log of h1";
+    let due = "if nobody takes it, see WHY in putex status, and the log of h1";
     assert_eq!(advice(&fit), due);
     // Somebody wants it so.
     let mut paused = KeyStatus::of_agents(&[], vec![agent("h1", "a", false)]);

@@ -316,7 +316,7 @@ fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     let third = hosts[1].agent("h2", &["-r", "500ms", "-f", "4", "-c", "1"], &[]);
     third.wait_for_any(&["the lock is held by h1"]);
     let (report, _) = hosts[2].doctor(&key);
-    report.assert("agreement", "warning", "agents differ: R 500 ms F 3 C 1, R 500 ms F 4 C 1");
+    report.assert("agreement", "warning", "agents have R 500 ms F 3 C 1, R 500 ms F 4 C 1");
     third.kill();
 
     let _twin = hosts[1].agent("h1", &FAST, &[]);
