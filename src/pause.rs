@@ -235,7 +235,7 @@ impl Process<'_> {
                 Err(_) if !heard.is_last => return Ok(None),
                 Err(error) => vec![format!("not known: {}", error.text)],
             };
-            if without_times(&lacks) != without_times(&waits_for) {
+            if lacks != waits_for {
                 let tell = |text| operation.tell(Level::Info, &format!("waiting: {text}"));
                 lacks.iter().for_each(tell);
                 waits_for.clone_from(&lacks);
@@ -320,12 +320,6 @@ fn last_read(agents: &Agents) -> u64 {
     agents.all().map(|agent| agent.pause).max().unwrap_or_default()
 }
 
-/// Returns lines without the times in them, which change all the time.
-fn without_times(lines: &[String]) -> Vec<String> {
-    let is_of_time = |character: char| character.is_ascii_digit() || character == '.';
-    lines.iter().map(|line| line.replace(is_of_time, "")).collect()
-}
-
 /// Returns whether an agent says that it runs the service.
 fn is_run(agents: &Agents) -> bool {
     agents.all().any(|agent| agent.service == ServiceStatus::Up)
@@ -333,17 +327,9 @@ fn is_run(agents: &Agents) -> bool {
 
 /// Returns why the agents of this status cannot be paused.
 fn why_not(status: &KeyStatus) -> Vec<String> {
-    let why = |holder: &Holder| {
-        if holder.state == HolderState::Unreadable || holder.term.is_none() {
-            Some("is an agent of another version, which observes no pause")
-        } else if holder.renewed_age_seconds.is_none() {
-            Some("its store does not tell the age of its record, which a pause needs")
-        } else {
-            None
-        }
-    };
-    let of_holder = |holder: &Holder| Some(format!("{}: {}", holder.token, why(holder)?));
-    status.holders.iter().filter_map(of_holder).collect()
+    let others = status.holders.iter().filter(|holder| holder.term.is_none());
+    let why = "is an agent of another version, which observes no pause";
+    others.map(|holder| format!("{}: {why}", holder.token)).collect()
 }
 
 /// Why a pause is not waited for any longer.
@@ -379,37 +365,24 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
         format!("{}: {why}", agent.token)
     });
     let of_holder = |holder: &Holder| {
-        let why = "holds the lock and does not answer: it is cut off, or of another version";
-        format!("{}: {why}", holder.token)
+        let mut instances = agents.all().filter(|agent| agent.token == holder.token).peekable();
+        let why = if instances.peek().is_none() {
+            "holds the lock and does not answer: it is cut off, or of another version"
+        } else if instances.all(|agent| agent.term != holder.term) {
+            // Its guard may live, and begin start until the lock has run out.
+            "the lock of its earlier instance has not run out"
+        } else {
+            return None;
+        };
+        Some(format!("{}: {why}", holder.token))
     };
-    let silent = silent.chain(silent_holders(status, agents).map(of_holder));
-    silent.chain(dead_holders(status, agents)).collect()
-}
-
-/// Returns a line for each lock of an earlier instance of an agent: its guard may live, and begin
-/// start until the lock has run out.
-fn dead_holders(status: Option<&KeyStatus>, agents: &Agents) -> impl Iterator<Item = String> {
-    let dead = holders_in_time(status).filter(|holder| {
-        let instances = agents.all().filter(|agent| agent.token == holder.token);
-        let terms: Vec<_> = instances.map(|agent| agent.term).collect();
-        !terms.is_empty() && !terms.contains(&holder.term)
-    });
-    dead.map(|holder| format!("{}: the lock of its earlier instance has not run out", holder.token))
+    silent.chain(holders_in_time(status).filter_map(of_holder)).collect()
 }
 
 /// Returns the line for the token of two agents. The acknowledgement of one of them says nothing of
 /// the other, which may answer too late for one read.
 fn of_twins(token: &str) -> String {
     format!("{token}: two agents have this token; give each its own --token")
-}
-
-/// Returns the holders that say nothing of themselves.
-fn silent_holders<'a>(
-    status: Option<&'a KeyStatus>,
-    agents: &'a Agents,
-) -> impl Iterator<Item = &'a Holder> {
-    let answers = |holder: &Holder| agents.all().any(|agent| agent.token == holder.token);
-    holders_in_time(status).filter(move |holder| !answers(holder))
 }
 
 /// Returns the holders but those that are overdue, which count as dead.
@@ -426,12 +399,10 @@ fn unended(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
     let is_lost = |agent: &AgentStatus| agent.paused && stands != Some(agent.pause);
     let paused = agents.all().filter(|agent| agent.pause < serial || is_lost(agent));
     let paused = paused.map(|agent| format!("{}: has not acknowledged the end", agent.token));
-    let of_holder = |holder: &Holder| {
-        let until = holder.expires_in_seconds.map(|bounds| Duration::from_secs_f64(bounds.max));
-        let until = until.map(|left| format!("; its lock runs out in {}", Ms(left)));
-        format!("{}: does not answer{}", holder.token, until.unwrap_or_default())
-    };
-    paused.chain(silent_holders(status, agents).map(of_holder)).collect()
+    let answers = |holder: &&Holder| agents.all().any(|agent| agent.token == holder.token);
+    let silent = holders_in_time(status).filter(|holder| !answers(holder));
+    let silent = silent.map(|holder| format!("{}: does not answer", holder.token));
+    paused.chain(silent).collect()
 }
 
 #[cfg(test)]

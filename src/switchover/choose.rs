@@ -69,7 +69,6 @@ pub(super) fn choose(
     }
     let from = holder.token.clone();
     let why = match holder.state {
-        HolderState::Active => None,
         HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
         HolderState::Overdue if status.paused.is_some() => {
             Some("does not renew its lock: others take it over when the pause is over")
@@ -78,24 +77,18 @@ pub(super) fn choose(
             Some("does not renew its lock, and no agent answers that takes it over: start one")
         }
         HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
-        // A ticket of a lock waits, and no agent.
-        HolderState::Unreadable | HolderState::Waiting => Some("has a record that cannot be read"),
+        HolderState::Active | HolderState::Unreadable | HolderState::Waiting => None,
     };
-    let timing = holder.timing.and_then(TimingStatus::timing);
-    let (term, timing) = match (why, holder.term, timing) {
-        (None, Some(term), Some(timing)) => (Revision(term), timing),
-        (Some(why), _, _) => return Err(refuse(format!("{from}: {why}"))),
-        (None, _, _) => {
-            let why = "is an agent of another version, which follows no such request";
-            return Err(refuse(format!("{from}: {why}")));
-        }
-    };
-    if holder.renewed_age_seconds.is_none() {
-        let why = "its store does not tell the age of its record, which a switchover needs";
-        return Err(refuse(why.to_owned()));
+    if let Some(why) = why {
+        return Err(refuse(format!("{from}: {why}")));
     }
+    let (Some(term), Some(timing)) = (holder.term, holder.timing.and_then(TimingStatus::timing))
+    else {
+        let why = "is an agent of another version, which follows no such request";
+        return Err(refuse(format!("{from}: {why}")));
+    };
     let to = candidate(request, &from, agents)?.token.clone();
-    Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term, from, to, timing })
+    Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term: Revision(term), from, to, timing })
 }
 
 /// Says who holds a lock.
