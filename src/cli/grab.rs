@@ -23,7 +23,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     }
     // First the options: one that takes a value may have taken the name.
     let task = if line.of == Subcommand::Release { release(line)? } else { grab(line)? };
-    let who = line.who(Name::As)?;
+    let who = line.who()?;
     let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
     Ok(Request { name, who, task, level: line.level() })
 }
@@ -38,7 +38,7 @@ fn grab(line: &Line<'_>) -> Result<Task, Refusal> {
     let drift = settings.value(Name::Drift, "", drift_ppm)?;
     let timing = grab::timing(lifetime, drift);
     let timing = timing.map_err(|refused| attribute(settings, line.of, Name::For, &refused.0))?;
-    let withdraws = line.is_on(Name::NoQueue);
+    let withdraws = line.is_on(Name::NoWait);
     let wait = wait.filter(|_| !withdraws).unwrap_or(Duration::ZERO);
     Ok(Task::Grab { mode: mode_of(line), timing, wait, withdraws, busy_status })
 }

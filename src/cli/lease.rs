@@ -33,23 +33,26 @@ const ALL: &str = "write putex lease claim, extend, check or expire NAME, or put
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let (action, name) = match &line.words[..] {
         [] => return Err(usage(ALL.to_owned())),
-        [action] if ACTIONS.contains(&&**action) => (&**action, None),
-        [action, name] if ACTIONS.contains(&&**action) => {
+        [wrong, ..] if !ACTIONS.contains(&&**wrong) => {
+            let nearest = nearest(wrong, ACTIONS.map(str::to_owned));
+            return Err(usage(format!("lease {wrong}: no such command{nearest}; {ALL}")));
+        }
+        [action] => (&**action, None),
+        [action, name] => {
             let name = tickets::Name::parse(name).map_err(|why| refuse_name(name, &why))?;
             (&**action, Some(name))
         }
-        [action, _, more, ..] if ACTIONS.contains(&&**action) => {
+        [action, _, more, ..] => {
             return Err(unexpected(more, &format!("write {}", usual(action))));
         }
-        [wrong, ..] => return Err(usage(format!("lease {wrong}: {}", instead_of(wrong)))),
     };
     if name.is_none() && action != "list" {
         // An option that takes a value may have taken the name.
         line.settings.parse(Name::LeaseFor, seconds)?;
-        line.settings.parse(Name::ExpireWait, seconds)?;
+        line.settings.parse(Name::Wait, seconds)?;
         return Err(usage(format!("NAME is missing; write {}", usual(action))));
     }
-    let who = line.who(Name::LeaseAs)?;
+    let who = line.who()?;
     let drift_ppm = drift(&line.settings)?;
     let task = task(line, action, name, &who)?;
     Ok(Request { task, who, drift_ppm, level: line.level() })
@@ -59,19 +62,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
 fn usual(action: &str) -> String {
     let with_time = if matches!(action, "claim" | "extend") { " --for 60s" } else { "" };
     format!("putex lease {action}{with_time} NAME")
-}
-
-/// Says what is meant by a word that is none of [`ACTIONS`].
-fn instead_of(word: &str) -> String {
-    match word {
-        "keep" | "refresh" | "renew" => "write putex lease extend NAME --for TIME".to_owned(),
-        "put" | "set" => "write putex put --lease NAME KEY VALUE".to_owned(),
-        "give" | "release" | "revoke" | "unlock" => {
-            let why = "no lease is given back early";
-            format!("{why}; putex lease expire NAME removes one that has run out")
-        }
-        _ => format!("no such command{}; {ALL}", nearest(word, ACTIONS.map(str::to_owned))),
-    }
 }
 
 /// Returns what a line of `putex put` asks for.
@@ -90,7 +80,7 @@ pub(super) fn put(line: &Line<'_>) -> Result<Put, Refusal> {
         let why = "putex keeps locks, leases and notes below it; write another key";
         return Err(usage(format!("KEY: {key}: {why}")));
     }
-    let holder = line.who(Name::As)?;
+    let holder = line.who()?;
     let lease = line.settings.value(Name::Lease, usual, tickets::Name::parse)?;
     Ok(Put { lease, holder, key: key.clone(), value, level: line.level() })
 }
@@ -104,16 +94,11 @@ fn task(
     let settings = &line.settings;
     for (option, takers) in [
         (Name::LeaseFor, &["claim", "extend"][..]),
-        (Name::LeaseAs, &["claim", "extend", "check"]),
-        (Name::ExpireWait, &["expire"]),
+        (Name::As, &["claim", "extend", "check"]),
+        (Name::Wait, &["expire"]),
     ] {
         if line.has(option) && !takers.contains(&action) {
-            let why = match (option, action) {
-                (Name::ExpireWait, "claim" | "extend") => {
-                    "nobody waits for a lease; for a queue, see putex grab".to_owned()
-                }
-                _ => format!("not an option of putex lease {action}"),
-            };
+            let why = format!("not an option of putex lease {action}");
             return Err(settings.usage(option, &why));
         }
     }
@@ -124,10 +109,10 @@ fn task(
         "claim" => LeaseTask::Claim { holder, at_least: at_least()? },
         "extend" => LeaseTask::Extend { holder, at_least: at_least()? },
         "expire" => {
-            let wait = settings.parse(Name::ExpireWait, seconds)?.unwrap_or_default();
+            let wait = settings.parse(Name::Wait, seconds)?.unwrap_or_default();
             LeaseTask::Expire { wait }
         }
-        _ => LeaseTask::Check { holder: line.has(Name::LeaseAs).then_some(holder) },
+        _ => LeaseTask::Check { holder: line.has(Name::As).then_some(holder) },
     };
     Ok(Task::One(name, task))
 }

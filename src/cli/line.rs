@@ -99,8 +99,9 @@ impl Line<'_> {
     }
 
     /// Returns the name of the host or script that asks: that of the option, or the token.
-    pub(super) fn who(&self, option: Name) -> Result<String, Refusal> {
-        let name = if self.has(option) || !self.has(Name::Token) { option } else { Name::Token };
+    pub(super) fn who(&self) -> Result<String, Refusal> {
+        let name =
+            if self.has(Name::As) || !self.has(Name::Token) { Name::As } else { Name::Token };
         resolve::token(&self.settings, name, self.environment.host)
     }
 

@@ -53,8 +53,8 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
         "held" => Question::Held,
         "free" => Question::Free,
         "paused" => Question::Paused,
-        "mine" => Question::Holder(line.who(Name::As)?),
-        "active" => Question::Active(line.who(Name::As)?),
+        "mine" => Question::Holder(line.who()?),
+        "active" => Question::Active(line.who()?),
         text => match text.strip_prefix("holder=").filter(|token| !token.is_empty()) {
             Some(token) => Question::Holder(token.to_owned()),
             None => {

@@ -164,14 +164,16 @@ flags! {
             "as --soft, once nobody has held the lock for so long";
         HardAfter: "hard-after" { value: "time" }
             "let others go first for so long at most";
-        NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
-            "end at once if the lock is not free";
     }
     [Lock Grab] {
-        Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
-            "end if the lock was not acquired within so long; a number is seconds";
+        NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
+            "end at once if the lock is not free";
         BusyStatus: "conflict-exit-code" { short: Some('E'), value: "status", default: "75" }
             "exit status if the lock was not acquired";
+    }
+    [Lock Grab Lease] {
+        Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
+            "wait for so long at most; a number is seconds";
     }
     [Lock] {
         KillAfter: "kill-after" { short: Some('k'), value: "time", default: "2s" }
@@ -190,12 +192,10 @@ flags! {
             "after NAME: the command, as a line for $SHELL or /bin/sh";
     }
     [Grab] {
-        NoQueue: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
-            "keep no place in the queue if the lock is not free";
         For: "for" { value: "time", default: "60s" }
             "the lock, or the place in the queue, runs out after so long";
     }
-    [Grab Release Put Status] {
+    [Grab Release Lease Put Status] {
         As: "as" { value: "who", default: "the token of putex.conf, or the host name" }
             "name of the requester; the same name is the same requester";
     }
@@ -206,10 +206,6 @@ flags! {
     [Lease] {
         LeaseFor: "for" { value: "time" }
             "claim, extend: for so long at least";
-        LeaseAs: "as" { value: "who", default: "the token of putex.conf, or the host name" }
-            "claim, extend: the holder; check: whether this one has it";
-        ExpireWait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
-            "expire: wait for so long at most until the lease has run out";
     }
     [Status Doctor] {
         Json: "json" {} "print an object of JSON";

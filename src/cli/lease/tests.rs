@@ -54,8 +54,7 @@ fn wrong_lines_are_refused_with_what_to_write() {
     for (line, says) in [
         ("lease", "write putex lease claim, extend, check or expire NAME"),
         ("lease clam db", "lease clam: no such command; the nearest is claim"),
-        ("lease renew db", "lease renew: write putex lease extend NAME --for TIME"),
-        ("lease release db", "no lease is given back early; putex lease expire NAME"),
+        ("lease renew db", "lease renew: no such command; write putex lease claim, extend, check"),
         ("claim db --for 60", "claim: no such command; write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim --for 60s NAME"),
         ("lease claim --for leader", "--for: leader: is not a time"),
@@ -72,7 +71,7 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("lease check db --drift 21", "--drift: 21 % is more than the maximum of 20 %"),
         ("lease check db --for 60", "--for: not an option of putex lease check"),
         ("lease list db --as me", "--as: not an option of putex lease list"),
-        ("lease claim db --for 60 -w 5", "-w: nobody waits for a lease; for a queue, see"),
+        ("lease claim db --for 60 -w 5", "-w: not an option of putex lease claim"),
         ("lease list -w 5", "-w: not an option of putex lease list"),
         ("lease claim db --for 60 -n", "-n: not an option of putex lease"),
         ("put db on", "--lease: is missing; write putex put --lease NAME KEY VALUE"),
