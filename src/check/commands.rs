@@ -1,7 +1,6 @@
 //! The faults of the operator's commands that are known without running them.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
@@ -40,12 +39,13 @@ fn fault(text: &str) -> Option<String> {
     let (word, rest) = first_word(text)?;
     // The shell becomes the program behind it.
     let word = if word == "exec" { first_word(rest)?.0 } else { word };
-    // `command -v` of some shells takes every path that exists.
-    match word.contains('/') {
-        true => fault_of_path(&word),
-        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", &word])
-            .map(|_| no_program(&word)),
-    }
+    // `command -v` of some shells takes every path that exists. The mode of a file is not all:
+    // nothing is executed where noexec is mounted.
+    let can_run = match word.contains('/') {
+        true => Path::new(&word).is_file() && access(&*word, Access::EXEC_OK).is_ok(),
+        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", &word]).is_none(),
+    };
+    (!can_run).then(|| no_program(&word))
 }
 
 /// Returns the first word as the shell reads it, and the text behind it; `None` if there is none,
@@ -80,19 +80,6 @@ fn no_program(word: &str) -> String {
     format!("there is no program {word} that this user can run")
 }
 
-fn fault_of_path(path: &str) -> Option<String> {
-    let Ok(metadata) = fs::metadata(path) else { return Some(no_program(path)) };
-    if metadata.is_dir() {
-        return Some(format!("{path} is a directory"));
-    }
-    if metadata.permissions().mode() & 0o111 == 0 {
-        return Some(format!("{path} cannot be executed; chmod 755 it"));
-    }
-    // The mode of the file is not all: nothing is executed where noexec is mounted.
-    let error = access(path, Access::EXEC_OK).err()?;
-    Some(format!("{path} cannot be executed by this user: {error}"))
-}
-
 /// Runs the shell with these arguments. Returns the first line of its error when it fails.
 fn shell_error(words: &[&str]) -> Option<String> {
     let output = Command::new("/bin/sh").args(words).stdin(Stdio::null()).output().ok()?;
@@ -103,15 +90,19 @@ fn shell_error(words: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
     fn a_file_that_cannot_be_executed_is_told() {
-        let chmod = "/etc/passwd cannot be executed; chmod 755 it";
+        let passwd = "there is no program /etc/passwd that this user can run";
         let folder = std::env::temp_dir().join(format!("putex check {}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let spaced = format!("'{}'", folder.display());
-        let is_folder = format!("{} is a directory", folder.display());
+        let no_folder =
+            format!("there is no program {spaced}; write arguments outside of the quotes");
         let script = format!("\"{}\"/'a script' web", folder.display());
         fs::write(folder.join("a script"), "").expect("there is room");
         fs::set_permissions(folder.join("a script"), fs::Permissions::from_mode(0o700))
@@ -120,15 +111,15 @@ mod tests {
         for (command, says) in [
             ("/bin/sh -c true", None),
             ("true", None),
-            ("/etc/passwd", Some(chmod)),
-            ("  /etc/passwd web >/dev/null", Some(chmod)),
-            ("/etc", Some("/etc is a directory")),
+            ("/etc/passwd", Some(passwd)),
+            ("  /etc/passwd web >/dev/null", Some(passwd)),
+            ("/etc", Some("there is no program /etc that this user can run")),
             ("/no/such", Some("there is no program /no/such that this user can run")),
             ("no-such", Some("there is no program no-such that this user can run")),
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
             ("\"$HOME/a b\" c", None),
-            (&spaced, Some(&is_folder)),
+            (&spaced, Some(&no_folder)),
             (&script, None),
             ("'a b' 'c d'", Some(outside)),
             ("exec \"a b\" || true", Some(outside)),

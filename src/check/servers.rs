@@ -51,11 +51,10 @@ pub(crate) fn inspect(
 /// One of them has no fit bucket, or another one than the first, or none can be reached.
 pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Inspection> {
     let (mut merged, mut unreachable) = (None::<(Server, Inspection)>, Vec::new());
-    let (mut alone, mut why_alone) = (Vec::new(), "");
+    let mut alone = Vec::new();
     for Inspected { server, info, inspection, fault } in inspected {
         if let Some(fault) = fault {
-            alone.push(server.to_string());
-            why_alone = fault;
+            alone.push(format!("server {server}: {fault}"));
             continue;
         }
         match inspection {
@@ -75,13 +74,11 @@ pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Insp
             },
         }
     }
-    let alone = alone.join(", ");
-    let refused = (!alone.is_empty()).then(|| format!("server {alone}: {why_alone}"));
-    let kind = match refused {
-        Some(_) => StoreErrorKind::Unsafe,
-        None => StoreErrorKind::Unreachable,
+    let kind = match &alone[..] {
+        [] => StoreErrorKind::Unreachable,
+        _ => StoreErrorKind::Unsafe,
     };
-    let faults: Vec<_> = refused.into_iter().chain(unreachable).collect();
+    let faults = [alone, unreachable].concat();
     let Some((_, mut found)) = merged else { return Err(kind.error(faults.join("; "))) };
     found.warnings.extend(faults);
     Ok(found)

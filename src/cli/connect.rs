@@ -140,14 +140,11 @@ impl StoreSettings {
             Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
             Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
         };
-        let for_locks = match request {
-            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_) => true,
-            Request::Init | Request::Status(_) | Request::Switchover(_) | Request::Pause(_) => {
-                false
-            }
-        };
         let mut settings = StoreSettings::new(bucket, &name, renewal);
-        settings.bucket.for_locks = for_locks;
+        settings.bucket.for_locks = matches!(
+            request,
+            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
+        );
         settings
     }
 
@@ -209,13 +206,12 @@ fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
     let StoreSettings { mut bucket, name, renewal, service } = settings;
-    let refuse_alone = access.refuse_alone();
-    bucket.api = access.api.unwrap_or(bucket.api);
-    let login = access.login.unwrap_or_default();
-    let mut options = ConnectOptions::new(login, name, renewal);
-    options.refuse_alone = refuse_alone;
+    let mut options = ConnectOptions::new(Login::None, name, renewal);
+    options.refuse_alone = access.refuse_alone();
+    options.login = access.login.unwrap_or_default();
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
+    bucket.api = access.api.unwrap_or(bucket.api);
     let client = Client::new(access.servers, options);
     let store = NatsStore::new(client, bucket);
     match service {

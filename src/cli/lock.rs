@@ -49,10 +49,6 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if line.rest.is_empty() && is_number(text) {
         return Err(usage(format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}")));
     }
-    if line.rest.is_empty() && text.starts_with(['.', '/']) {
-        let missing = "NAME is missing; write putex lock NAME";
-        return Err(usage(format!("{missing} {text}")));
-    }
     let (name, command) = (name(text)?, command(line)?);
     let of_host = || {
         let host = line.environment.host;
@@ -101,9 +97,6 @@ fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
     }
     let is_string =
         Flag::find(&option, Subcommand::Lock).is_some_and(|flag| flag.name == Name::CommandString);
-    if option.strip_prefix("-c").is_some_and(|attached| !attached.is_empty()) {
-        return Err(usage(format!("{option}: write -c and the command as two words")));
-    }
     if !is_string {
         return Err(usage(format!(
             "{option}: options come before the name; write -- before a command that begins with -"
@@ -125,12 +118,8 @@ pub(super) fn mode_of(line: &Line<'_>) -> Mode {
 fn mode(line: &Line<'_>) -> Result<Mode, Refusal> {
     match line.settings.parse(Name::Slots, within(1..=SLOTS_MAX))? {
         None => Ok(mode_of(line)),
-        Some(_) if line.is_on(Name::Shared) => {
-            let why = "cannot be with -s; a lock with slots is held by so many at once";
-            Err(line.settings.usage(Name::Slots, why))
-        }
-        Some(_) if line.is_on(Name::Exclusive) => {
-            let why = "cannot be with -x; a lock with slots is held by so many at once";
+        Some(_) if line.has(Name::Shared) || line.has(Name::Exclusive) => {
+            let why = "cannot be with -s or -x; a lock with slots is held by so many at once";
             Err(line.settings.usage(Name::Slots, why))
         }
         Some(count) => Ok(Mode::Slots(count)),

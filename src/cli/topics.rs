@@ -127,21 +127,14 @@ pub(super) fn text_of(name: &str) -> Result<String, Refusal> {
 /// Returns the topic of this name, or of the page that man(1) finds by it: `conf`, `putex.conf`,
 /// `putex.conf.5` or `putex.conf(5)`.
 fn find(wanted: &str) -> Option<&'static Topic> {
-    let named = |name: &str| {
-        let command = Subcommand::ALL.into_iter().find(|known| known.name() == name);
-        command.and_then(Topic::of).or_else(|| TOPICS.iter().find(|topic| topic.name == name))
-    };
-    let short = without_putex(wanted).unwrap_or(wanted);
-    let file = wanted.strip_suffix(')').and_then(|page| page.rsplit_once('('));
-    let file = file.map_or(wanted.to_owned(), |(stem, section)| format!("{stem}.{section}"));
+    let file = wanted.replace('(', ".").replace(')', "");
+    let short = file.strip_prefix("putex-").unwrap_or(&file);
+    let command = Subcommand::ALL.into_iter().find(|known| known.name() == short);
     let is_page = |topic: &&Topic| {
         let stem = topic.page.rsplit_once('.').map_or("", |(stem, _)| stem);
-        let is_named = [topic.page, stem].contains(&&*file) || without_putex(stem) == Some(short);
-        topic.head.is_empty() && is_named
+        let is_named = |name: &str| name == file || name.strip_prefix("putex.") == Some(short);
+        topic.head.is_empty() && [topic.page, stem].into_iter().any(is_named)
     };
-    named(wanted).or_else(|| named(short)).or_else(|| TOPICS.iter().find(is_page))
-}
-
-fn without_putex(name: &str) -> Option<&str> {
-    name.strip_prefix("putex-").or_else(|| name.strip_prefix("putex."))
+    let topic = TOPICS.iter().find(|topic| topic.name == short);
+    command.and_then(Topic::of).or(topic).or_else(|| TOPICS.iter().find(is_page))
 }

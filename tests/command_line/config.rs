@@ -258,7 +258,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         ("--stop", "if", "the shell cannot read it: "),
         ("--stop", "systemctl stop 'web", "the shell cannot read it: "),
         ("--healthcheck", "no-such", "there is no program no-such that this user can run"),
-        ("--last-resort", &path, "cannot be executed; chmod 755 it"),
+        ("--last-resort", &path, " that this user can run"),
     ] {
         let run = Run::of(&["check", "--config", &path, option, command], &[]);
         assert_eq!(run.status, Some(78), "{run:?}");

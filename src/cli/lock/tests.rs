@@ -106,8 +106,8 @@ fn slots_are_a_number_of_holders_of_one_name() {
         ("-j 0 db true", "-j: 0: write 1 to 1000"),
         ("-j 1001 db true", "-j: 1001: write 1 to 1000"),
         ("-j x db true", "-j: x: write 1 to 1000"),
-        ("-j 4 -s db true", "-j: cannot be with -s; "),
-        ("-j 4 -x db true", "-j: cannot be with -x; "),
+        ("-j 4 -s db true", "-j: cannot be with -s or -x; "),
+        ("-j 4 -x db true", "-j: cannot be with -s or -x; "),
     ] {
         assert_usage(words, says);
     }
@@ -320,7 +320,7 @@ fn a_letter_means_what_the_command_says() {
         assert!(text.starts_with(&says), "{text}");
         assert_eq!(status, 64);
     }
-    assert_usage("./report", "NAME is missing; write putex lock NAME ./report");
+    assert_usage("./report", "NAME: ./report: ");
     assert_usage("--exclusiv db true", "--exclusiv: no such option; the nearest is --exclusive");
     assert_eq!(
         refused("-v lock db true").0,
