@@ -17,9 +17,6 @@ pub const DEFAULT: &str = "/etc/putex/putex.conf";
 /// Longest line, in bytes. A longer command belongs into a script.
 pub const LINE_BYTES_MAX: usize = 8192;
 
-/// Most characters of an unknown key that a message shows.
-const SHOWN_MAX: usize = 40;
-
 /// Some editors write it at the beginning of a file. It is invisible and means nothing in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -102,13 +99,8 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
     };
     let (key, value) = (key.trim_end(), value.trim_start());
     let Some(flag) = FLAGS.iter().find(|flag| flag.key() == Some(key)) else {
-        let shown: String = key.chars().take(SHOWN_MAX).collect();
-        let letter = FLAGS.iter().find(|it| it.is_written(&format!("-{key}")));
-        let nearest = match letter.and_then(Flag::key) {
-            Some(long) => format!("; write {long}"),
-            None => nearest(key, FLAGS.iter().filter_map(Flag::key).map(str::to_owned)),
-        };
-        return Err(format!("{shown}: no such key{nearest}; see putex.conf(5)"));
+        let nearest = nearest(key, FLAGS.iter().filter_map(Flag::key).map(str::to_owned));
+        return Err(format!("{key}: no such key{nearest}; see putex.conf(5)"));
     };
     if value.is_empty() {
         let value =
@@ -116,13 +108,10 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
         return Err(format!("{key}: has no value; write {key} = {value}"));
     }
     if flag.value.is_empty() {
-        match (value, flag.name.counts_up()) {
-            ("yes" | "no", _) | ("twice", true) => {}
-            (_, counts_up) => {
-                let words = if counts_up { "yes, no or twice" } else { "yes or no" };
-                let note = comment_note(value);
-                return Err(format!("{key}: {value}: write {words}{note}"));
-            }
+        let counts_up = flag.name.counts_up();
+        if !(["yes", "no"].contains(&value) || counts_up && value == "twice") {
+            let words = if counts_up { "yes, no or twice" } else { "yes or no" };
+            return Err(format!("{key}: {value}: write {words}{}", comment_note(value)));
         }
     }
     Ok(Some((flag, value.to_owned())))

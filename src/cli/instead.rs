@@ -1,8 +1,6 @@
 //! The words and options that users of like programs write, and the refusals that name what to
 //! write instead.
 
-use std::ffi::OsStr;
-
 use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
 use crate::exit::{Exit, Refusal};
@@ -35,26 +33,18 @@ const OF_SYSTEMD: [&str; 6] = ["disable", "enable", "reload", "restart", "start"
 
 /// What is written instead of options of like programs and of other commands, by each command that
 /// takes it, and those options.
-const OPTIONS: [(&str, &str); 20] = [
+const OPTIONS: [(&str, &str); 12] = [
     ("--as WHO", "--holder --token"),
     ("--config FILE", "--file -c"),
-    ("--failback never", "--nopreempt"),
     ("--for TIME", "--duration --hold --lease --ttl --until -t"),
-    ("--healthcheck COMMAND", "--check"),
     ("--hold TIME to hold the lock for so long, or -w SECONDS to wait for it", "--for"),
     ("--json", "--format --output -o"),
     ("--key KEY", "--name --service"),
-    ("--nats URL", "--http-addr --server --url -s"),
-    ("--nats URL,URL", "--endpoints --servers"),
-    ("--nats tls://HOST:PORT", "--tls"),
-    ("--syslog", "--log"),
+    ("--nats URL[,URL]", "--endpoints --server --servers --url -s"),
     ("--tlsca FILE", "--cacert"),
-    ("--tlscert FILE", "--cert"),
     ("--to WHO", "--host --target"),
     ("--token TOKEN", "--as --hostname --id"),
-    ("-j COUNT", "--max"),
     ("-r TIME and -f COUNT; the lock expires after COUNT times TIME", "--expire --ttl"),
-    ("-r TIME", "--interval"),
     ("-w SECONDS", "-t"),
 ];
 
@@ -87,14 +77,6 @@ pub(super) fn no_command(word: &str) -> Refusal {
     let instead = instead_of(word).unwrap_or_default();
     let word = clean(&shown(word));
     Refusal::new(Exit::Usage, format!("{word}: no such command{instead}; see putex help"))
-}
-
-/// Returns the refusal of a long option with one hyphen, as other programs take it: its letters
-/// would be options of their own, `-h` among them.
-pub(super) fn one_hyphen(word: &OsStr) -> Option<Refusal> {
-    let name = word.to_str()?.strip_prefix('-')?.split('=').next()?;
-    let is_long = FLAGS.iter().any(|flag| flag.long == name);
-    is_long.then(|| usage(format!("-{name}: a long option has two hyphens; write --{name}")))
 }
 
 /// Returns the refusal of an option that a command does not take; `None`: no command is named.

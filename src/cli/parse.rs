@@ -1,11 +1,11 @@
 //! Reads the words of a command line, gathers the settings of all origins, and returns
 //! the invocation or the first refusal.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use lexopt::{Arg, Parser};
 
-use super::instead::{instead_of, no_command, no_option, one_hyphen};
+use super::instead::{instead_of, no_command, no_option};
 use super::line::{Line, add_origins};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
@@ -29,8 +29,8 @@ pub fn parse(
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let (mut subcommand, mut rest) = (None, Vec::new());
-    let (mut is_first, mut are_words, mut begins_with_word) = (true, false, false);
-    while let Some(arg) = next(&mut parser, &mut are_words)? {
+    let (mut is_first, mut begins_with_word) = (true, false);
+    while let Some(arg) = parser.next()? {
         let was_first = std::mem::take(&mut is_first);
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
@@ -93,25 +93,15 @@ pub fn parse(
     invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
 }
 
-/// Returns the next option or word. `are_words`: behind `--`, no word is an option.
-fn next<'a>(parser: &'a mut Parser, are_words: &mut bool) -> Result<Option<Arg<'a>>, Refusal> {
-    let word = parser.try_raw_args().and_then(|words| words.peek().map(OsStr::to_owned));
-    *are_words |= word.as_deref() == Some(OsStr::new("--"));
-    let refusal = word.as_deref().filter(|_| !*are_words).and_then(one_hyphen);
-    refusal.map_or_else(|| Ok(parser.next()?), Err)
-}
-
 /// Refuses a value for a flag that has one: of two, one would be dropped, and the user meant both.
 fn refuse_twice(flag: &Flag, written: &str, settings: &Settings) -> Result<(), Refusal> {
-    let Some(first) = settings.get(flag.name).filter(|_| !flag.value.is_empty()) else {
-        return Ok(());
-    };
-    let first_as = match first.written == written {
-        true => String::new(),
-        false => format!(", first as {}", first.written),
-    };
-    let once = flag.with_value(written);
-    Err(usage(format!("{written}: is given twice{first_as}; write it once: {once}")))
+    match settings.get(flag.name) {
+        Some(_) if !flag.value.is_empty() => {
+            let once = flag.with_value(written);
+            Err(usage(format!("{written}: is given twice; write it once: {once}")))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.

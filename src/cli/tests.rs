@@ -301,10 +301,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
             "--token: is empty; write --token",
         ),
         ("--nats h --nats i", "--nats: is given twice; write it once: --nats URL[,URL]"),
-        (
-            "timing -r 1s --renewal 1s",
-            "--renewal: is given twice, first as -r; write it once: --renewal TIME",
-        ),
+        ("timing -r 1s --renewal 1s", "--renewal: is given twice; write it once: --renewal TIME"),
         ("lock --nats n1 -w 5 -w 3 db true", "-w: is given twice; write it once: -w SECONDS"),
         ("--nats h:x", "--nats: server 1: the port is not a number from 1 to 65535"),
         ("--nats ''", "--nats: is empty; write --nats URL[,URL]"),

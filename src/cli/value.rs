@@ -18,9 +18,7 @@ const TOO_LARGE: &str = "is too large; write 4294967295 at most";
 
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
 
-const NO_SECONDS: &str = "is not a time; write 3s or 1m, or a number of seconds";
-
-const NO_LONG_TIME: &str = "is not a time; write 30s, 5m or 1h, or a number of seconds";
+const NO_SECONDS: &str = "is not a time; write 30s, 5m or 1h, or a number of seconds";
 
 const NO_FAILBACK: &str = "is neither never nor a time; write never, 30s, 5m, 2h or 1d";
 
@@ -91,14 +89,10 @@ pub(super) fn renewal(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses how long is waited. A number alone is seconds, as in flock(1) and timeout(1).
+/// Parses how long something lasts, or is waited for. A number alone is seconds, as in flock(1) and
+/// timeout(1).
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     time(text, 1000, NO_SECONDS)
-}
-
-/// Parses how long something lasts. A number alone is seconds.
-pub(super) fn long_time(text: &str) -> Result<Duration, &'static str> {
-    time(text, 1000, NO_LONG_TIME)
 }
 
 /// Returns a parser of how long something lasts. `bounds` is the fault of a time outside a range.
@@ -106,7 +100,7 @@ pub(super) fn time_within(
     range: RangeInclusive<Duration>,
     bounds: &'static str,
 ) -> impl FnOnce(&str) -> Result<Duration, &'static str> {
-    move |text| Some(long_time(text)?).filter(|time| range.contains(time)).ok_or(bounds)
+    move |text| Some(seconds(text)?).filter(|time| range.contains(time)).ok_or(bounds)
 }
 
 /// Parses for how long agents are waited for. A number alone is seconds.

@@ -3,7 +3,7 @@
 use log::Level;
 
 use super::super::tests::{once, parse_with, refused_line};
-use super::super::value::long_time;
+use super::super::value::seconds;
 use super::*;
 use crate::cli;
 use crate::core::DRIFT_PPM_DEFAULT;
@@ -100,7 +100,7 @@ fn a_time_that_others_could_not_read_is_refused_with_the_bounds() {
         let Task::Grab { timing, .. } = request("grab", &format!("--for {time} x")).task else {
             panic!("{time}")
         };
-        let asked_for = long_time(time).expect("a time");
+        let asked_for = seconds(time).expect("a time");
         assert_eq!(timing.lifetime(), asked_for, "exactly {time}");
         assert_eq!(timing.validity_of(timing.lifetime()), asked_for * 99 / 100, "{time}");
     }

@@ -168,7 +168,7 @@ fn flock_waits_for_a_fraction_of_a_second() {
 #[test]
 fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
     for word in ["-1", "-0", "+1", "x", "s", ".", "1.2.3", "1e3", "0x10", "1w", "5 s"] {
-        let says = "is not a time; write 3s or 1m, or a number of seconds";
+        let says = "is not a time; write 30s, 5m or 1h, or a number of seconds";
         let word = word.replace(' ', "\u{a0}");
         let (text, status) = refused(&format!("lock --dir /d -w {word} db true"));
         assert!(text.starts_with("-w: ") && text.ends_with(says), "{word}: {text}");
