@@ -6,7 +6,6 @@ pub(crate) mod servers;
 mod show;
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::agent::metrics_file::MetricsFile;
 use crate::cli::connect::StoreSettings;
@@ -17,12 +16,10 @@ use crate::core::{Incarnation, REACH_MAX};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
+use crate::status::ANSWER_MAX;
 use crate::store::dir::DirStore;
 use crate::store::{Bucket as _, StoreError, open_existing};
 use crate::sys;
-
-/// Longest time for requests to all servers, or for the lock of a bucket in a directory.
-const STORE_MAX: Duration = Duration::from_secs(5);
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -104,7 +101,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
 fn inspect_dir(agent: &AgentArgs, base: &Path) -> Result<String, StoreError> {
     let bucket = &agent.bucket.name;
     let mut store = DirStore::new(base.to_owned(), bucket);
-    let deadline = sys::now().after(STORE_MAX);
+    let deadline = sys::now().after(ANSWER_MAX);
     if open_existing(&mut store, deadline)?.is_none() {
         return Ok(format!("bucket {bucket}: does not exist yet"));
     }

@@ -23,8 +23,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use displaydoc::Display;
-
 use self::agents::TimingKey;
 pub use self::finding::Report;
 use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
@@ -49,20 +47,11 @@ const SERVERS_WAIT: Duration = Duration::from_millis(300);
 /// The advice of a finding that could not be measured.
 const LATER: &str = "measure again when the findings above are ok";
 
-/// Why a bucket cannot be read.
-#[derive(Clone, Debug, Display, PartialEq, Eq)]
-enum Fault {
-    /// the bucket does not exist
-    Missing,
-    /// {0}
-    Unreadable(String),
-}
-
 /// A bucket that was opened, and what is known of it.
 struct Opened {
     store: Box<dyn Bucket>,
-    /// Why it cannot be read, if so.
-    fault: Option<Fault>,
+    /// Whether it exists, or why that is not known.
+    exists: Result<bool, String>,
     met: Vec<ClusterServer>,
     found: Inspection,
     findings: Vec<Finding>,
@@ -94,7 +83,7 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
     let place = |finding: &Finding| due.iter().position(|name| *name == finding.name);
     findings.sort_by_key(place);
-    findings.extend(of_agents(args, read, opened.fault == Some(Fault::Missing)));
+    findings.extend(read.map_or_else(|finding| vec![finding], |read| of_agents(args, read)));
     findings.extend(host::judge(timing, args.device.as_ref()));
     let drift_ppm = timing.drift_ppm();
     let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm, from };
@@ -134,18 +123,15 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
     let mut store = connect::nats_store(settings, access);
     let opened = open_existing(&mut store, sys::now().after(within));
-    let (found, fault) = match (merged, opened) {
-        (Ok(found), Ok(Some(_))) => (found, None),
-        (Ok(found), Ok(None)) => (found, Some(Fault::Missing)),
-        (Ok(found), Err(error)) => (found, Some(Fault::Unreadable(error.text))),
-        (Err(error), _) => (Inspection::default(), Some(Fault::Unreadable(error.text))),
-    };
+    let exists = merged.as_ref().map_err(|error| error.text.clone());
+    let exists = exists.and_then(|_| opened.map(|it| it.is_some()).map_err(|error| error.text));
+    let found = merged.unwrap_or_default();
     let answered = store.cluster_servers(SERVERS_WAIT);
     if answered.len() >= met.len() {
         met = answered;
     }
     findings.push(store::servers(&met, found.replicas.unwrap_or(1)));
-    Ok(Opened { store: Box::new(store), fault, met, found, findings })
+    Ok(Opened { store: Box::new(store), exists, met, found, findings })
 }
 
 /// Returns what a server says of itself at the beginning of a connection.
@@ -157,22 +143,21 @@ fn met_of(info: &ServerInfo) -> ClusterServer {
 /// Opens a bucket in a directory, if it exists.
 fn open_directory(args: &DoctorArgs, dir: &Path) -> Result<Opened, Refusal> {
     let mut store = DirStore::new(dir.to_owned(), &args.bucket.name);
-    let opened = open_existing(&mut store, sys::now().after(ANSWER_MAX))?;
-    let fault = opened.is_none().then_some(Fault::Missing);
+    let exists = open_existing(&mut store, sys::now().after(ANSWER_MAX))?.is_some();
     let text = format!("{}: for agents of this host only", dir.display());
-    let finding = match &fault {
-        None => Finding::ok("bucket", text),
-        Some(_) => store::no_bucket(&args.bucket.name),
+    let finding = match exists {
+        true => Finding::ok("bucket", text),
+        false => store::no_bucket(&args.bucket.name),
     };
     let (store, met, found) = (Box::new(store), Vec::new(), Inspection::default());
-    Ok(Opened { store, fault, met, found, findings: vec![finding] })
+    Ok(Opened { store, exists: Ok(exists), met, found, findings: vec![finding] })
 }
 
 /// Returns what stands under the keys of agents, or why that could not be read.
 fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding> {
     let not_read = |text: &str| format!("not asked: {text}");
-    if let Some(fault) = &opened.fault {
-        return Err(Finding::unknown("agents", not_read(&fault.to_string()), LATER));
+    if let Err(why) = &opened.exists {
+        return Err(Finding::unknown("agents", not_read(why), LATER));
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
     let is_enough = |key: &str, all: &[KeyStatus]| {
@@ -212,15 +197,8 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
     tokens.len() == agents.len() && agents.iter().all(|agent| agent.guard_up)
 }
 
-/// Returns the findings about the agents. `is_missing`: the bucket does not exist.
-fn of_agents(args: &DoctorArgs, read: Result<Status, Finding>, is_missing: bool) -> Vec<Finding> {
-    let Status { keys, not_asked, .. } = match (read, &args.key) {
-        (Err(finding), Some(key)) if is_missing => {
-            return vec![finding.of_key(key), agents::no_bucket().of_key(key)];
-        }
-        (Err(finding), _) => return vec![finding],
-        (Ok(read), _) => read,
-    };
+/// Returns the findings about the agents.
+fn of_agents(args: &DoctorArgs, Status { keys, not_asked, .. }: Status) -> Vec<Finding> {
     let findings = of_keys(args, &keys);
     match not_asked {
         None => findings,
@@ -263,14 +241,14 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 
 /// Measures the bucket, and returns all findings about it.
 fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Finding> {
-    let Opened { store, fault, met, found, findings } = opened;
+    let Opened { store, exists, met, found, findings } = opened;
     let mut findings = std::mem::take(findings);
     if let Some(replicas) = found.replicas {
         findings.extend(store::replicas(&args.bucket.name, found));
         findings.push(store::election(replicas, timing));
         findings.push(store::fsync(met, replicas, found.is_in_memory));
     }
-    if fault.is_some() {
+    if *exists != Ok(true) {
         return findings;
     }
     let (count, renewal) = (args.samples, timing.renewal());

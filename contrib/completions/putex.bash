@@ -24,11 +24,11 @@ _putex_command() {
             --)
                 ((at++))
                 break ;;
-            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --replicas | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --report | --renewal | --failures | --command | --drift)
+            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --replicas | --token | --slots | --quiet-for | --hard-after | --conflict-exit-code | --timeout | --wait | --kill-after | --hold | --report | --renewal | --failures | --command | --drift)
                 ((at++)) ;;
             *)
                 # The value of the last letter is the next word.
-                [[ ${words[at]} =~ ^-[^-jwEkrfc]*[jwEkrfc]$ ]] && ((at++)) ;;
+                [[ ${words[at]} =~ ^-[^-jEwkrfc]*[jEwkrfc]$ ]] && ((at++)) ;;
         esac
         ((at++))
     done
@@ -87,8 +87,8 @@ _putex() {
             --priority | --failback | --seats | --agents | \
             --check-failures | --start-grace | --renewal | -r | \
             --failures | -f | --confirmations | -c | --slots | -j | \
-            --quiet-for | --hard-after | --timeout | --wait | -w | \
-            --conflict-exit-code | -E | --kill-after | -k | --hold | \
+            --quiet-for | --hard-after | --conflict-exit-code | -E | \
+            --timeout | --wait | -w | --kill-after | -k | --hold | \
             --command | --for | --as | --holder | --is | -e | --print | \
             --from | --to | --reason | --ignore | --samples | --lease | \
             --drift | --notify-fd)
@@ -127,21 +127,25 @@ _putex() {
         esac
         case $verb in
             lock | grab)
-                options+=' --shared -s --exclusive -e -x --timeout --wait -w
-                    --conflict-exit-code -E' ;;
+                options+=' --shared -s --exclusive -e -x --nb --nonblock --nonblocking
+                    -n --conflict-exit-code -E' ;;
         esac
         case $verb in
             lock)
-                options+=' --slots -j --soft --quiet-for --hard-after --nb --nonblock
-                    --nonblocking -n --kill-after -k --hold --report --renewal
-                    -r --failures -f --close -o --command -c' ;;
+                options+=' --slots -j --soft --quiet-for --hard-after --kill-after -k
+                    --hold --report --renewal -r --failures -f --close -o
+                    --command -c' ;;
+        esac
+        case $verb in
+            lock | grab | lease)
+                options+=' --timeout --wait -w' ;;
         esac
         case $verb in
             grab)
-                options+=' --nb --nonblock --nonblocking -n --for' ;;
+                options+=' --for' ;;
         esac
         case $verb in
-            grab | release | put | status)
+            grab | release | lease | put | status)
                 options+=' --as' ;;
         esac
         case $verb in
@@ -150,7 +154,7 @@ _putex() {
         esac
         case $verb in
             lease)
-                options+=' --for --as --timeout --wait -w' ;;
+                options+=' --for' ;;
         esac
         case $verb in
             status | doctor)

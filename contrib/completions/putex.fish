@@ -23,8 +23,8 @@ function __putex_command -d 'The words of the command behind the name of a lock'
         set -e words[1]
         test "$word" = --; and break
         # The value may be the next word.
-        if contains -- $word --config --nats --context --user --password-file --auth-token-file --nkey --creds --tlsca --tlscert --tlskey --inbox-prefix --js-domain --js-api-prefix --dir --bucket --replicas --token --slots --quiet-for --hard-after --timeout --wait --conflict-exit-code --kill-after --hold --report --renewal --failures --command --drift
-            or string match -rq -- '^-[^-jwEkrfc]*[jwEkrfc]$' $word
+        if contains -- $word --config --nats --context --user --password-file --auth-token-file --nkey --creds --tlsca --tlscert --tlskey --inbox-prefix --js-domain --js-api-prefix --dir --bucket --replicas --token --slots --quiet-for --hard-after --conflict-exit-code --timeout --wait --kill-after --hold --report --renewal --failures --command --drift
+            or string match -rq -- '^-[^-jEwkrfc]*[jEwkrfc]$' $word
             set -e words[1]
         end
     end
@@ -132,13 +132,12 @@ complete -c putex -n '__putex_runs agent check finish timing doctor' -s f -l fai
 complete -c putex -n '__putex_runs agent check finish timing doctor' -s c -l confirmations -x -d 'C, renewals between a takeover and the start'
 complete -c putex -n '__putex_runs lock grab' -s s -l shared -d 'others with -s may hold the lock at the same time'
 complete -c putex -n '__putex_runs lock grab' -s x -l exclusive -s e -d 'nobody else may hold the lock at the same time (the default)'
-complete -c putex -n '__putex_runs lock grab' -s w -l timeout -l wait -x -d 'end if the lock was not acquired within so long; a number is seconds'
+complete -c putex -n '__putex_runs lock grab' -s n -l nonblock -l nb -l nonblocking -d 'end at once if the lock is not free'
 complete -c putex -n '__putex_runs lock grab' -s E -l conflict-exit-code -x -d 'exit status if the lock was not acquired'
 complete -c putex -n '__putex_runs lock' -s j -l slots -x -d 'how many may hold the lock at the same time, each with a slot of its own'
 complete -c putex -n '__putex_runs lock' -l soft -d 'let others go first: ask only while nobody holds the lock'
 complete -c putex -n '__putex_runs lock' -l quiet-for -x -d 'as --soft, once nobody has held the lock for so long'
 complete -c putex -n '__putex_runs lock' -l hard-after -x -d 'let others go first for so long at most'
-complete -c putex -n '__putex_runs lock' -s n -l nonblock -l nb -l nonblocking -d 'end at once if the lock is not free'
 complete -c putex -n '__putex_runs lock' -s k -l kill-after -x -d 'from SIGTERM to SIGKILL when the lock is lost'
 complete -c putex -n '__putex_runs lock' -l hold -x -d 'hold the lock for so long at least, also after the command'
 complete -c putex -n '__putex_runs lock' -l report -r -F -d 'append a line of JSON that says how the command ended'
@@ -146,14 +145,12 @@ complete -c putex -n '__putex_runs lock' -s r -l renewal -x -d 'R, from one rene
 complete -c putex -n '__putex_runs lock' -s f -l failures -x -d 'F, renewals that must be missed before others get the lock'
 complete -c putex -n '__putex_runs lock' -s o -l close -d 'the command does not inherit the lock of a directory, nor does what it starts'
 complete -c putex -n '__putex_runs lock' -s c -l command -x -d 'after NAME: the command, as a line for $SHELL or /bin/sh'
-complete -c putex -n '__putex_runs grab' -s n -l nonblock -l nb -l nonblocking -d 'keep no place in the queue if the lock is not free'
+complete -c putex -n '__putex_runs lock grab lease' -s w -l timeout -l wait -x -d 'wait for so long at most; a number is seconds'
 complete -c putex -n '__putex_runs grab' -l for -x -d 'the lock, or the place in the queue, runs out after so long'
-complete -c putex -n '__putex_runs grab release put status' -l as -x -d 'name of the requester; the same name is the same requester'
+complete -c putex -n '__putex_runs grab release lease put status' -l as -x -d 'name of the requester; the same name is the same requester'
 complete -c putex -n '__putex_runs release' -l force -d 'take the lock away from the holder that --holder names'
 complete -c putex -n '__putex_runs release' -l holder -x -d 'with --force: the holder that loses the lock'
 complete -c putex -n '__putex_runs lease' -l for -x -d 'claim, extend: for so long at least'
-complete -c putex -n '__putex_runs lease' -l as -x -d 'claim, extend: the holder; check: whether this one has it'
-complete -c putex -n '__putex_runs lease' -s w -l timeout -l wait -x -d 'expire: wait for so long at most until the lease has run out'
 complete -c putex -n '__putex_runs status doctor' -l json -d 'print an object of JSON'
 complete -c putex -n '__putex_runs status' -s e -l is -x -d 'exit with 0 for yes, 1 for no: held, free, mine, active, paused or holder=TOKEN'
 complete -c putex -n '__putex_runs status' -l print -x -d 'print one value only: holder, host or term'

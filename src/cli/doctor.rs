@@ -7,7 +7,7 @@ use super::value::{device, within};
 use super::{BucketArgs, Invocation, resolve, unexpected, usage};
 use crate::core::Timing;
 use crate::exit::Refusal;
-use crate::store::name::{valid_agents_key, valid_key};
+use crate::store::name::valid_agents_key;
 
 /// The arguments of `putex doctor`, each of them valid.
 #[derive(Debug)]
@@ -51,7 +51,6 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let settings = &line.settings;
     let key = line.words.first();
     if let Some(key) = key {
-        valid_key(key).map_err(|why| usage(format!("KEY: {why}; write none for all keys")))?;
         valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
     }
     let bucket = line.bucket()?;
@@ -59,9 +58,6 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let timing = resolve::timing(settings, &mut faults);
     let known = |name: &str| {
         let why = || {
-            if name.is_empty() {
-                return "write names with commas between them, without blanks".to_owned();
-            }
             let nearest = nearest(name, FINDINGS.map(str::to_owned));
             format!("{name}: no finding has this name{nearest}; see putex help doctor")
         };

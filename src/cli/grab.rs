@@ -6,7 +6,6 @@ use super::line::Line;
 use super::lock::{mode_of, name};
 use super::resolve::attribute;
 use super::table::{Name, Subcommand};
-use super::unexpected;
 use super::value::{drift_ppm, seconds, time_within, within};
 use crate::core::tickets::grab;
 use crate::exit::Refusal;
@@ -14,13 +13,6 @@ use crate::grab::{Request, Task};
 
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
-    if let [_, more, ..] = &line.words[..] {
-        let why = match line.of == Subcommand::Release {
-            true => "write putex release once for each name",
-            false => "a lock has one name; a command is run by putex lock NAME COMMAND",
-        };
-        return Err(unexpected(more, why));
-    }
     // First the options: one that takes a value may have taken the name.
     let task = if line.of == Subcommand::Release { release(line)? } else { grab(line)? };
     let who = line.who()?;

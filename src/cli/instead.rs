@@ -5,7 +5,7 @@ use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
 use crate::exit::{Exit, Refusal};
 
-/// What is written instead of first words that are no commands, and those words: the commands of
+/// Commands that are written instead of first words that are no commands, and those words: the commands of
 /// like programs, and the actions of `putex lease`.
 const COMMANDS: [(&str, &str); 18] = [
     ("nats kv get", "get"),
@@ -31,7 +31,7 @@ const COMMANDS: [(&str, &str); 18] = [
 /// Actions of systemd on the service of an agent.
 const OF_SYSTEMD: [&str; 6] = ["disable", "enable", "reload", "restart", "start", "stop"];
 
-/// What is written instead of options of like programs and of other commands, by each command that
+/// Options that are written instead of options of like programs and of other commands, by each command that
 /// takes it, and those options.
 const OPTIONS: [(&str, &str); 12] = [
     ("--as WHO", "--holder --token"),

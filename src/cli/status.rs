@@ -10,9 +10,6 @@ use crate::store::name::valid_key;
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     for word in &line.words {
-        if word.trim().is_empty() {
-            return Err(usage(format!("KEY: {word:?}: is empty; write none for all keys")));
-        }
         // Every name of a lock or lease is a valid key too.
         valid_key(word).map_err(|why| usage(format!("KEY: {why}")))?;
     }

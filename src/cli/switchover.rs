@@ -2,7 +2,6 @@
 
 use super::line::Line;
 use super::table::Name;
-use super::unexpected;
 use super::value::wait;
 use crate::exit::Refusal;
 use crate::store::name::valid_token;
@@ -11,11 +10,6 @@ use crate::switchover::Request;
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;
-    if let [one, other] = &line.words[..] {
-        let write =
-            format!("write --to {other} {one}, or --to {one} {other}: KEY is the last word");
-        return Err(unexpected(other, &write));
-    }
     // First the options: one that takes a value may have taken the key.
     let wait = settings.value(Name::SwitchoverWait, "", wait)?;
     let key = line.agents_key("putex switchover [--to WHO] KEY")?;

@@ -48,12 +48,6 @@ pub(super) fn unknown_key(key: &str) -> Vec<Finding> {
     [no_agent(), nobody_would()].into_iter().map(|finding| finding.of_key(key)).collect()
 }
 
-/// Returns the finding about a key in a bucket that does not exist.
-pub(super) fn no_bucket() -> Finding {
-    let text = "nobody has the lock: the bucket does not exist";
-    Finding::bad("standby", Level::Critical, text, "start the agents of this key, or see bucket")
-}
-
 /// Returns a finding about the agents of these keys as it is to be told when this user may not ask
 /// the agents, for this reason: what rests on their answers is not known.
 pub(super) fn without_answers(finding: Finding, keys: &[KeyStatus], why: &str) -> Finding {

@@ -225,7 +225,7 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
         let ticket = match &stored.ticket {
             Ok(ticket) => ticket,
             Err(why) => {
-                // It blocks all names with the first element of its own.
+                // Such a ticket blocks all names with the first element of its own.
                 let element = stored.key.split('.').nth(1).unwrap_or("?");
                 let holder = holder("?", HolderState::Unreadable, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));

@@ -113,7 +113,7 @@ fn is_of(agent: &AgentStatus, holder: &Holder) -> bool {
 const COLUMNS: [&str; 11] =
     ["SEAT", "PRIO", "PLACE", "MODE", "SLOT", "TOKEN", "STATE", "TERM", "SINCE", "WRITTEN", "WHY"];
 
-/// What stands for a value that there is not.
+/// The cell of a value that there is not.
 const NONE: &str = "-";
 
 /// The cells of a row.

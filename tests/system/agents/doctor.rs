@@ -289,7 +289,7 @@ fn agents_that_differ_or_have_one_token_or_no_standby_are_told() {
     let (_, status) = hosts[0].doctor(&["--strict"]);
     assert_eq!(status, Some(1));
     let (report, status) = hosts[0].doctor(&key);
-    report.assert("standby", "critical", "nobody has the lock: the bucket does not exist");
+    report.assert("standby", "critical", "nobody has the lock, and no agent would take it");
     assert_eq!(status, Some(2));
     let first = hosts[0].agent("h1", &FAST, &[]);
     first.wait_for_any(&["the service runs here"]);
