@@ -13,9 +13,6 @@ use crate::core::sanitize;
 /// one may be an assignment, a brace or an expansion.
 const PLAIN: &str = "/._-+";
 
-/// The characters between words.
-const BLANKS: [char; 3] = [' ', '\t', '\n'];
-
 /// The commands without which the service is not kept as it was asked for.
 pub(super) const OF_SERVICE: [Name; 4] =
     [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort];
@@ -36,48 +33,24 @@ fn fault(text: &str) -> Option<String> {
     if let Some(said) = shell_error(&["-n", "-c", text]) {
         return Some(format!("the shell cannot read it: {said}"));
     }
-    let (word, rest) = first_word(text)?;
-    // The shell becomes the program behind it.
-    let word = if word == "exec" { first_word(rest)?.0 } else { word };
+    let word = program(text)?;
     // `command -v` of some shells takes every path that exists. The mode of a file is not all:
     // nothing is executed where noexec is mounted.
     let can_run = match word.contains('/') {
-        true => Path::new(&word).is_file() && access(&*word, Access::EXEC_OK).is_ok(),
-        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", &word]).is_none(),
+        true => Path::new(word).is_file() && access(word, Access::EXEC_OK).is_ok(),
+        false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word]).is_none(),
     };
-    (!can_run).then(|| no_program(&word))
+    (!can_run).then(|| format!("there is no program {word} that this user can run"))
 }
 
-/// Returns the first word as the shell reads it, and the text behind it; `None` if there is none,
-/// or if the shell expands a part of it.
-fn first_word(text: &str) -> Option<(String, &str)> {
-    let mut word = String::new();
-    let mut rest = text.trim_start_matches(BLANKS).chars();
-    while let Some(next) = rest.next().filter(|next| !BLANKS.contains(next)) {
-        match next {
-            // The shell joins two lines.
-            '\\' => word.push(rest.next().filter(|next| *next != '\n')?),
-            '\'' | '"' => {
-                let (quoted, behind) = rest.as_str().split_once(next)?;
-                if next == '"' && quoted.contains(['$', '`', '\\']) {
-                    return None;
-                }
-                word.push_str(quoted);
-                rest = behind.chars();
-            }
-            _ if next.is_ascii_alphanumeric() || PLAIN.contains(next) => word.push(next),
-            _ => return None,
-        }
-    }
-    // An option of `exec` is no program.
-    (!word.is_empty() && !word.starts_with('-')).then_some((word, rest.as_str()))
-}
-
-fn no_program(word: &str) -> String {
-    if word.contains(char::is_whitespace) {
-        return format!("there is no program '{word}'; write arguments outside of the quotes");
-    }
-    format!("there is no program {word} that this user can run")
+/// Returns the program of a command; `None` if the first word is not that itself, but an assignment,
+/// an expansion, or quoted.
+fn program(text: &str) -> Option<&str> {
+    // The shell becomes the program behind `exec`; an option of `exec` is none.
+    let mut words = text.split_ascii_whitespace().skip_while(|word| *word == "exec");
+    let is_plain =
+        |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c));
+    words.next().filter(is_plain).filter(|word| !word.starts_with('-'))
 }
 
 /// Runs the shell with these arguments. Returns the first line of its error when it fails.
@@ -90,24 +63,11 @@ fn shell_error(words: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
     fn a_file_that_cannot_be_executed_is_told() {
         let passwd = "there is no program /etc/passwd that this user can run";
-        let folder = std::env::temp_dir().join(format!("putex check {}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let spaced = format!("'{}'", folder.display());
-        let no_folder =
-            format!("there is no program {spaced}; write arguments outside of the quotes");
-        let script = format!("\"{}\"/'a script' web", folder.display());
-        fs::write(folder.join("a script"), "").expect("there is room");
-        fs::set_permissions(folder.join("a script"), fs::Permissions::from_mode(0o700))
-            .expect("it is there");
-        let outside = "there is no program 'a b'; write arguments outside of the quotes";
         for (command, says) in [
             ("/bin/sh -c true", None),
             ("true", None),
@@ -119,12 +79,7 @@ mod tests {
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
             ("\"$HOME/a b\" c", None),
-            (&spaced, Some(&no_folder)),
-            (&script, None),
-            ("'a b' 'c d'", Some(outside)),
-            ("exec \"a b\" || true", Some(outside)),
-            ("a\\ b", Some(outside)),
-            ("exec \\\n /bin/true", None),
+            ("'a b' 'c d'", None),
             ("exec -a web true", None),
             ("$HOME/start", None),
             ("A=1 no-such", None),
@@ -132,6 +87,5 @@ mod tests {
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");
         }
-        fs::remove_dir_all(&folder).expect("it is there");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::line::Line;
 use super::settings::Faults;
-use super::table::{Name, nearest};
+use super::table::Name;
 use super::value::{device, within};
 use super::{BucketArgs, Invocation, resolve, unexpected, usage};
 use crate::core::Timing;
@@ -57,10 +57,7 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let mut faults = Faults::default();
     let timing = resolve::timing(settings, &mut faults);
     let known = |name: &str| {
-        let why = || {
-            let nearest = nearest(name, FINDINGS.map(str::to_owned));
-            format!("{name}: no finding has this name{nearest}; see putex help doctor")
-        };
+        let why = || format!("{name}: no finding has this name; see putex help doctor");
         FINDINGS.into_iter().find(|known| *known == name).ok_or_else(why)
     };
     let names = settings.nonblank(Name::Ignore)?.unwrap_or_default();

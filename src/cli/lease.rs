@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::line::Line;
 use super::lock::refuse_name;
 use super::settings::Settings;
-use super::table::{Name, nearest};
+use super::table::Name;
 use super::value::{drift_ppm, seconds, time_within};
 use super::{unexpected, usage};
 use crate::core::Percent;
@@ -34,8 +34,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let (action, name) = match &line.words[..] {
         [] => return Err(usage(ALL.to_owned())),
         [wrong, ..] if !ACTIONS.contains(&&**wrong) => {
-            let nearest = nearest(wrong, ACTIONS.map(str::to_owned));
-            return Err(usage(format!("lease {wrong}: no such command{nearest}; {ALL}")));
+            return Err(usage(format!("lease {wrong}: no such command; {ALL}")));
         }
         [action] => (&**action, None),
         [action, name] => {

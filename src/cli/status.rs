@@ -1,7 +1,7 @@
 //! The command line of `putex status`.
 
 use super::line::Line;
-use super::table::{Name, nearest};
+use super::table::Name;
 use super::usage;
 use crate::exit::Refusal;
 use crate::status::{FIELDS, Form, Question, Request};
@@ -39,9 +39,8 @@ fn form(line: &Line<'_>) -> Result<Form, Refusal> {
     };
     if form == Name::Print {
         let field = |text: &str| {
-            let names = FIELDS.map(|(name, _)| name.to_owned());
-            let why = || format!("write holder, host or term{}", nearest(text, names));
-            FIELDS.into_iter().find(|(name, _)| *name == text).ok_or_else(why)
+            let field = FIELDS.into_iter().find(|(name, _)| *name == text);
+            field.ok_or("write holder, host or term")
         };
         let field = settings.value(form, "", field)?;
         return one_key().map(|()| Form::Print(field));

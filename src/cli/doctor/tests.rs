@@ -45,7 +45,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--dir /d --samples 9", "--samples: 9: write 10 to 10000", Exit::Usage),
         (
             "--dir /d --ignore fsnc",
-            "fsnc: no finding has this name; the nearest is fsync",
+            "fsnc: no finding has this name; see putex help doctor",
             Exit::Usage,
         ),
         ("--dir /d -f 1", "F*R*(1 - drift) > R must hold", Exit::Unsafe),

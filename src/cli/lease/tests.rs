@@ -53,7 +53,7 @@ fn what_is_asked_for_is_what_the_page_says() {
 fn wrong_lines_are_refused_with_what_to_write() {
     for (line, says) in [
         ("lease", "write putex lease claim, extend, check or expire NAME"),
-        ("lease clam db", "lease clam: no such command; the nearest is claim"),
+        ("lease clam db", "lease clam: no such command; write putex lease claim"),
         ("lease renew db", "lease renew: no such command; write putex lease claim, extend, check"),
         ("claim db --for 60", "claim: no such command; write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim --for 60s NAME"),

@@ -50,7 +50,7 @@ fn a_mistake_is_told_with_what_to_write_instead() {
         ("--print host", "--print: write one KEY with it"),
         ("-e maybe web", "-e: maybe: write held, free, mine, active, paused or holder=TOKEN"),
         ("-e holder= web", "-e: holder=: write held, free, mine, active, paused or holder=TOKEN"),
-        ("--print hostt web", "--print: hostt: write holder, host or term; the nearest is host"),
+        ("--print hostt web", "--print: hostt: write holder, host or term"),
         ("-e held --json web", "-e: cannot be with --json; write one of them"),
         ("--print term --json web", "--print: cannot be with --json; write one of them"),
         ("--as me web", "--as: says who asks -e mine or -e active; write -e holder=TOKEN"),
