@@ -87,9 +87,8 @@ fn overview() -> String {
         }
     }
     text.push_str(EXAMPLES);
-    let is_command =
-        |topic: &&Topic| Subcommand::ALL.into_iter().any(|known| known.name() == topic.name);
-    let topics = TOPICS.iter().filter(|topic| !is_command(topic)).map(|topic| topic.name);
+    let topics = TOPICS.iter().map(|topic| topic.name);
+    let topics = topics.filter(|name| Subcommand::find(name).is_none());
     text + &topics.collect::<Vec<_>>().join(" ") + "\n"
 }
 

@@ -26,12 +26,21 @@ pub fn parse(
     words: impl IntoIterator<Item = OsString>,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
-    let mut parser = Parser::from_args(words);
-    let (mut settings, mut positionals) = (Settings::default(), Vec::new());
-    let (mut subcommand, mut rest) = (None, Vec::new());
-    let (mut is_first, mut begins_with_word) = (true, false);
+    let mut words = words.into_iter().peekable();
+    // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
+    let without_command = if words.peek().is_none() { Subcommand::Help } else { Subcommand::Agent };
+    let first = words.peek().and_then(|word| word.to_str()).map(str::to_owned);
+    let subcommand = first.as_deref().and_then(Subcommand::find);
+    let unknown = first.filter(|word| subcommand.is_none() && !word.starts_with('-'));
+    if let Some(word) = unknown.as_deref().filter(|word| instead_of(word).is_some()) {
+        return Err(no_command(word));
+    } else if subcommand == Some(Subcommand::Guard) {
+        // Its key, which a list of processes shows, may begin with a hyphen.
+        return Ok(Invocation::Guard);
+    }
+    let mut parser = Parser::from_args(words.skip(usize::from(subcommand.is_some())));
+    let (mut settings, mut positionals, mut rest) = (Settings::default(), Vec::new(), Vec::new());
     while let Some(arg) = parser.next()? {
-        let was_first = std::mem::take(&mut is_first);
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
             Arg::Short(short) => format!("-{short}"),
@@ -43,23 +52,12 @@ pub fn parse(
             }
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
-                let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
-                match known {
-                    // Its key, which a list of processes shows, may begin with a hyphen.
-                    Some(Subcommand::Guard) if was_first => return Ok(Invocation::Guard),
-                    Some(_) if was_first => subcommand = known,
-                    None if was_first && instead_of(&word).is_some() => {
-                        return Err(no_command(&word));
-                    }
-                    Some(_) if subcommand.is_none() && positionals.is_empty() => {
-                        let why = "a command comes before its options";
-                        return Err(usage(format!("{word}: {why}; write putex {word} first")));
-                    }
-                    Some(_) | None => {
-                        begins_with_word |= was_first;
-                        positionals.push(word);
-                    }
+                let is_command = Subcommand::find(&word).is_some();
+                if is_command && subcommand.is_none() && positionals.is_empty() {
+                    let why = "a command comes before its options";
+                    return Err(usage(format!("{word}: {why}; write putex {word} first")));
                 }
+                positionals.push(word);
                 continue;
             }
         };
@@ -67,7 +65,7 @@ pub fn parse(
         let Some(flag) = Flag::find(&written, of) else {
             return Err(match positionals.is_empty() || !is_of_agent(of) {
                 true => no_option(&written, subcommand),
-                false => no_argument(of, &positionals, &settings, begins_with_word),
+                false => no_argument(of, &positionals, &settings, unknown.is_some()),
             });
         };
         if flag.name == Name::Help {
@@ -81,27 +79,18 @@ pub fn parse(
             "" => "yes".to_owned(),
             _ => value(&mut parser, flag, &written, of)?,
         };
-        refuse_twice(flag, &written, &settings)?;
+        // Of two values one would be dropped, and the user meant both.
+        if settings.get(flag.name).is_some() && !flag.value.is_empty() {
+            let once = flag.with_value(&written);
+            return Err(usage(format!("{written}: is given twice; write it once: {once}")));
+        }
         settings.set(flag.name, typed(text, "option", written));
     }
-    // Settings in a file may make a whole agent. Nobody who writes the name alone asks for one.
-    let subcommand =
-        subcommand.unwrap_or(if is_first { Subcommand::Help } else { Subcommand::Agent });
-    if is_of_agent(subcommand) && !is_arguments(subcommand, &positionals, &settings) {
-        return Err(no_argument(subcommand, &positionals, &settings, begins_with_word));
+    let of = subcommand.unwrap_or(without_command);
+    if is_of_agent(of) && !is_arguments(of, &positionals, &settings) {
+        return Err(no_argument(of, &positionals, &settings, unknown.is_some()));
     }
-    invocation(Line { of: subcommand, settings, words: positionals, rest, environment })
-}
-
-/// Refuses a value for a flag that has one: of two, one would be dropped, and the user meant both.
-fn refuse_twice(flag: &Flag, written: &str, settings: &Settings) -> Result<(), Refusal> {
-    match settings.get(flag.name) {
-        Some(_) if !flag.value.is_empty() => {
-            let once = flag.with_value(written);
-            Err(usage(format!("{written}: is given twice; write it once: {once}")))
-        }
-        Some(_) | None => Ok(()),
-    }
+    invocation(Line { of, settings, words: positionals, rest, environment })
 }
 
 /// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.
@@ -125,8 +114,7 @@ fn value(
 
 /// Returns whether words are the arguments of an agent with these options.
 fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> bool {
-    let is_given = |name: Name| settings.get(name).is_some_and(|given| given.origin == "option");
-    let are_given = ARGUMENTS.into_iter().any(is_given);
+    let are_given = ARGUMENTS.into_iter().any(|name| settings.get(name).is_some());
     let takes_some = of != Subcommand::Timing && !are_given;
     positionals.is_empty() || positionals.len() == ARGUMENTS.len() && takes_some
 }

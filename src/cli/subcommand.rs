@@ -101,6 +101,11 @@ subcommands! {
 }
 
 impl Subcommand {
+    /// Returns the command of this name.
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         Self::ROWS[self as usize][0]

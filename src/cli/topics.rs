@@ -129,12 +129,11 @@ pub(super) fn text_of(name: &str) -> Result<String, Refusal> {
 fn find(wanted: &str) -> Option<&'static Topic> {
     let file = wanted.replace('(', ".").replace(')', "");
     let short = file.strip_prefix("putex-").unwrap_or(&file);
-    let command = Subcommand::ALL.into_iter().find(|known| known.name() == short);
     let is_page = |topic: &&Topic| {
         let stem = topic.page.rsplit_once('.').map_or("", |(stem, _)| stem);
         let is_named = |name: &str| name == file || name.strip_prefix("putex.") == Some(short);
         topic.head.is_empty() && [topic.page, stem].into_iter().any(is_named)
     };
     let topic = TOPICS.iter().find(|topic| topic.name == short);
-    command.and_then(Topic::of).or(topic).or_else(|| TOPICS.iter().find(is_page))
+    Subcommand::find(short).and_then(Topic::of).or(topic).or_else(|| TOPICS.iter().find(is_page))
 }

@@ -112,13 +112,13 @@ fn answers(status: &KeyStatus) -> Finding {
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
         no_agent()
-    } else if let Some(due) = status.agents_due() {
-        let tokens = joined(agents.iter().map(|agent| &*agent.token));
-        let text = format!("{count} of {due} agents answer: {tokens}");
-        Finding::bad("agents", warning, text, "look for the others; --agents says how many are due")
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
-        Finding::ok("agents", format!("{count} answer: {tokens}"))
+        let Some(due) = status.agents_due() else {
+            return Finding::ok("agents", format!("{count} answer: {tokens}"));
+        };
+        let text = format!("{count} of {due} agents answer: {tokens}");
+        Finding::bad("agents", warning, text, "look for the others; --agents says how many are due")
     }
 }
 

@@ -149,12 +149,18 @@ pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
 }
 
 fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Holder>) -> KeyStatus {
-    // Where somebody waits, nobody else gets it.
-    let is_free = holders.is_empty() && waiters.is_empty();
-    let state = if is_free { KeyState::Free } else { KeyState::Held };
+    let state = state_of(kind, &holders, &waiters);
     let (agents, switchover, paused) = (Vec::new(), None, None);
     let has_lost_pause = false;
     KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused, has_lost_pause }
+}
+
+/// Returns whether somebody holds a name: where somebody waits, nobody else gets it, and a lock or
+/// lease that has run out is free.
+fn state_of(kind: Kind, holders: &[Holder], waiters: &[Holder]) -> KeyState {
+    let is_over = |holder: &Holder| kind != Kind::Agent && holder.state == HolderState::Overdue;
+    let is_free = waiters.is_empty() && holders.iter().all(is_over);
+    if is_free { KeyState::Free } else { KeyState::Held }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.
@@ -263,9 +269,7 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
     for status in found.values_mut() {
         status.holders.sort_by_key(|holder| (holder.slot, holder.term));
         status.waiters.sort_by_key(|waiter| waiter.term);
-        let is_over = |holder: &Holder| holder.state == HolderState::Overdue;
-        let is_free = status.waiters.is_empty() && status.holders.iter().all(is_over);
-        status.state = if is_free { KeyState::Free } else { KeyState::Held };
+        status.state = state_of(status.kind, &status.holders, &status.waiters);
     }
     found.into_values().collect()
 }
@@ -313,21 +317,20 @@ fn lock_holder(
 pub(super) fn leases(entries: Vec<Aged<Entry>>, epoch: &str) -> Vec<KeyStatus> {
     let lease = |(entry, age): Aged<Entry>| {
         let (name, stored) = leases::of_entry(entry, epoch)?;
-        let (holder, is_over) = lease_holder(&stored, age)?;
-        let status = key_status(name.to_string(), Kind::Lease, vec![holder], Vec::new());
-        Some(if is_over { KeyStatus { state: KeyState::Free, ..status } } else { status })
+        let holder = lease_holder(&stored, age)?;
+        Some(key_status(name.to_string(), Kind::Lease, vec![holder], Vec::new()))
     };
     entries.into_iter().filter_map(lease).collect()
 }
 
-/// Returns the holder of a lease, and whether it has surely run out.
-fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<(Holder, bool)> {
+/// Returns the holder of a lease, if it has one.
+fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<Holder> {
     let StoredLease { revision, lease, .. } = stored;
     let lease = match lease.as_ref()? {
         Ok(lease) => lease,
         Err(why) => {
             let holder = holder("?", HolderState::Unreadable, age, None);
-            return Some((Holder { remark: Some(why.clone()), ..holder }, false));
+            return Some(Holder { remark: Some(why.clone()), ..holder });
         }
     };
     let time = LeaseTime::stored(lease.duration, DRIFT_PPM_DEFAULT);
@@ -341,12 +344,11 @@ fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<(Holder, 
     });
     let is_over = state == Some(LeaseState::RunOut);
     let state = if is_over { HolderState::Overdue } else { HolderState::Active };
-    let holder = Holder {
+    Some(Holder {
         term: Some(lease.term_at(*revision).0),
         expires_in_seconds: bounds,
         ..holder(&lease.holder, state, age, None)
-    };
-    Some((holder, is_over))
+    })
 }
 
 #[cfg(test)]
