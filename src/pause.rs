@@ -155,14 +155,9 @@ impl Process<'_> {
         })?;
         if lacking.is_empty() {
             let count = self.agents.all().count();
-            if count == 0 {
-                self.operation
-                    .tell(Level::Warn, "no agent answers; one that starts observes the pause");
-            } else if !is_run(&self.agents) {
-                self.operation.tell(
-                    Level::Warn,
-                    "no agent says that the service runs; no start begins before the pause ends",
-                );
+            if !self.agents.all().any(|agent| agent.service == ServiceStatus::Up) {
+                let text = "no agent says that the service runs; none starts it in the pause";
+                self.operation.tell(Level::Warn, text);
             }
             let until = humantime::format_rfc3339_seconds(until);
             return Ok((format!("until={until} agents={count}\n"), 0));
@@ -225,10 +220,7 @@ impl Process<'_> {
                     status.iter().for_each(|status| agents.note(status));
                     match lacking(status.as_ref(), agents) {
                         ControlFlow::Break(lacks) => return Ok(Some(lacks)),
-                        ControlFlow::Continue(lacks) => lacks
-                            .into_iter()
-                            .chain(agents.twins().into_iter().map(of_twins))
-                            .collect(),
+                        ControlFlow::Continue(lacks) => [lacks, of_twins(agents)].concat(),
                     }
                 }
                 // A server may be restarted meanwhile.
@@ -320,11 +312,6 @@ fn last_read(agents: &Agents) -> u64 {
     agents.all().map(|agent| agent.pause).max().unwrap_or_default()
 }
 
-/// Returns whether an agent says that it runs the service.
-fn is_run(agents: &Agents) -> bool {
-    agents.all().any(|agent| agent.service == ServiceStatus::Up)
-}
-
 /// Returns why the agents of this status cannot be paused.
 fn why_not(status: &KeyStatus) -> Vec<String> {
     let others = status.holders.iter().filter(|holder| holder.term.is_none());
@@ -379,10 +366,11 @@ fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<Stri
     silent.chain(holders_in_time(status).filter_map(of_holder)).collect()
 }
 
-/// Returns the line for the token of two agents. The acknowledgement of one of them says nothing of
+/// Returns a line for each token of two agents. The acknowledgement of one of them says nothing of
 /// the other, which may answer too late for one read.
-fn of_twins(token: &str) -> String {
-    format!("{token}: two agents have this token; give each its own --token")
+fn of_twins(agents: &Agents) -> Vec<String> {
+    let why = "two agents have this token; give each its own --token";
+    agents.twins().into_iter().map(|token| format!("{token}: {why}")).collect()
 }
 
 /// Returns the holders but those that are overdue, which count as dead.

@@ -54,17 +54,6 @@ impl Access {
 /// the nats command.
 const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
 
-/// The settings that name a file with a secret or a certificate; first those that come first.
-const FILES: [Name; 7] = [
-    Name::PasswordFile,
-    Name::Creds,
-    Name::Nkey,
-    Name::AuthTokenFile,
-    Name::TlsCa,
-    Name::TlsCert,
-    Name::TlsKey,
-];
-
 /// Refuses options for a server beside a lock in a directory: the user has forgotten the
 /// server, and must not get a lock that covers one host only. Options of a lower
 /// precedence than that of the directory are overridden instead, and the environment may
@@ -99,7 +88,8 @@ pub(super) fn for_servers(settings: &Settings, faults: &mut Faults) -> Option<Ac
     }
     let inbox = faults.parse(settings, Name::InboxPrefix, valid_subject);
     let api = faults.note(api(settings)).flatten();
-    let file = |name| Some((settings.written(name), settings.text(name)?.into()));
+    let files = FLAGS.iter().filter(|flag| flag.name.is_of_access() && flag.value == "file");
+    let file = |it: &Flag| Some((settings.written(it.name), settings.text(it.name)?.into()));
     let access = Access {
         servers: servers.unwrap_or_default(),
         login,
@@ -110,7 +100,7 @@ pub(super) fn for_servers(settings: &Settings, faults: &mut Faults) -> Option<Ac
         },
         inbox,
         api,
-        files: FILES.into_iter().filter_map(file).collect(),
+        files: files.filter_map(file).collect(),
     };
     (faults.0.len() == before).then_some(access)
 }
