@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::resolve::attribute;
-use super::table::{Flag, Name, Subcommand};
+use super::table::Name;
 use super::usage;
 use super::value::{count, drift_ppm, is_number, renewal, seconds, within};
 use crate::core::tickets::{self, LockTiming, Mode, SLOTS_MAX, Soft};
@@ -83,29 +83,24 @@ pub(super) fn refuse_name(text: &str, why: &str) -> Refusal {
 }
 
 fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
-    let mut words = line.rest.iter().cloned();
     let no_command = || usage(NO_COMMAND.to_owned());
-    let first = words.next().ok_or_else(no_command)?;
-    let Some(option) = first.to_str().filter(|word| word.starts_with('-')).map(str::to_owned)
-    else {
-        return Ok([first].into_iter().chain(words).collect());
-    };
-    if option == "--" {
-        let command: Vec<OsString> = words.collect();
-        return Some(command).filter(|words| !words.is_empty()).ok_or_else(no_command);
-    }
-    let is_string =
-        Flag::find(&option, Subcommand::Lock).is_some_and(|flag| flag.name == Name::CommandString);
-    if !is_string {
-        return Err(usage(format!(
+    let [first, others @ ..] = &line.rest[..] else { return Err(no_command()) };
+    let option = first.to_str().filter(|word| word.starts_with('-'));
+    match (option, others) {
+        (None, _) => Ok(line.rest.clone()),
+        (Some("--"), []) => Err(no_command()),
+        (Some("--"), command) => Ok(command.to_vec()),
+        (Some("-c" | "--command"), [string]) => {
+            let shell = (line.environment.var)("SHELL").filter(|shell| !shell.is_empty());
+            Ok(vec![shell.unwrap_or_else(|| SHELL.into()), "-c".into(), string.clone()])
+        }
+        (Some(option @ ("-c" | "--command")), _) => {
+            Err(usage(format!("{option}: write one word behind it, the whole command")))
+        }
+        (Some(option), _) => Err(usage(format!(
             "{option}: options come before the name; write -- before a command that begins with -"
-        )));
+        ))),
     }
-    let (Some(string), None) = (words.next(), words.next()) else {
-        return Err(usage(format!("{option}: write one word behind it, the whole command")));
-    };
-    let shell = (line.environment.var)("SHELL").filter(|shell| !shell.is_empty());
-    Ok(vec![shell.unwrap_or_else(|| SHELL.into()), "-c".into(), string])
 }
 
 /// Returns whether others may hold the lock at the same time.
