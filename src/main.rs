@@ -37,10 +37,7 @@ fn main() -> ExitCode {
     // Without the handler putex runs too, until a file of the log is full.
     let _ = sys::signals::outlive_full_files();
     let stderr = Destination::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
-    let words = env::args_os().skip(1);
-    let environment =
-        Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
-    let invocation = cli::parse(words, &environment);
+    let invocation = parse();
     let destination = match &invocation {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => {
             stderr.or_syslog(args.guard.syslog)
@@ -71,6 +68,12 @@ fn main() -> ExitCode {
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
 }
 
+fn parse() -> Result<Invocation, Refusal> {
+    let environment =
+        Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
+    cli::parse(env::args_os().skip(1), &environment)
+}
+
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
@@ -99,9 +102,7 @@ fn print(text: &str) -> Result<Exit, Refusal> {
 
 /// Returns the identity of this agent by its settings as they are now, if they can be used.
 fn identity_now() -> Option<Identity> {
-    let environment =
-        Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
-    match cli::parse(env::args_os().skip(1), &environment) {
+    match parse() {
         Ok(Invocation::Agent(args)) => Some(connect::identity(&args)),
         Ok(_) | Err(_) => None,
     }
