@@ -43,8 +43,8 @@ fn fault(text: &str) -> Option<String> {
     (!can_run).then(|| format!("there is no program {word} that this user can run"))
 }
 
-/// Returns the program of a command; `None` if the first word is not that itself, but an assignment,
-/// an expansion, or quoted.
+/// Returns the program of a command; `None` if the first word is quoted, an assignment or an
+/// expansion.
 fn program(text: &str) -> Option<&str> {
     // The shell becomes the program behind `exec`; an option of `exec` is none.
     let mut words = text.split_ascii_whitespace().skip_while(|word| *word == "exec");

@@ -5,8 +5,8 @@ use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
 use crate::exit::{Exit, Refusal};
 
-/// Commands that are written instead of first words that are no commands, and those words: the commands of
-/// like programs, and the actions of `putex lease`.
+/// Commands that are written instead of first words that are no commands, and those words: the
+/// commands of like programs, and the actions of `putex lease`.
 const COMMANDS: [(&str, &str); 18] = [
     ("nats kv get", "get"),
     ("putex --version", "version"),
@@ -31,8 +31,8 @@ const COMMANDS: [(&str, &str); 18] = [
 /// Actions of systemd on the service of an agent.
 const OF_SYSTEMD: [&str; 6] = ["disable", "enable", "reload", "restart", "start", "stop"];
 
-/// Options that are written instead of options of like programs and of other commands, by each command that
-/// takes it, and those options.
+/// Options that are written instead of options of like programs and of other commands, by each
+/// command that takes them, and those options.
 const OPTIONS: [(&str, &str); 12] = [
     ("--as WHO", "--holder --token"),
     ("--config FILE", "--file -c"),

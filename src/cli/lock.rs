@@ -19,8 +19,9 @@ const NO_COMMAND: &str = "COMMAND is missing; write putex lock NAME COMMAND [ARG
 
 const NO_NAME: &str = "NAME is missing; write putex lock NAME COMMAND [ARG ...]";
 
-pub(super) const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays beside it; for a lock without \
-     a command write putex grab NAME and putex release NAME";
+pub(super) const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and \
+                                           putex stays beside it; for a lock without a command \
+                                           write putex grab NAME and putex release NAME";
 
 const ONE_NAME: &str = "a lock has one name; take one lock inside another, or lock a name above, \
                         as in db for db/users and db/orders";
