@@ -197,7 +197,7 @@ fn run_doctor(
 ) -> Result<u8, Refusal> {
     let measured = args.and_then(|args| doctor::run(&args));
     let (text, status) = match measured {
-        Ok(report) if is_json => (report.json()?, report.status()),
+        Ok(report) if is_json => (status::json(&report)?, report.status()),
         Ok(report) => (report.text(), report.status()),
         Err(refusal) if is_json => {
             destination.refuse(&refusal);

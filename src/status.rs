@@ -114,7 +114,11 @@ pub fn run(
 }
 
 /// Returns a line of JSON.
-pub(crate) fn json(value: &impl Serialize) -> Result<String, Refusal> {
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn json(value: &impl Serialize) -> Result<String, Refusal> {
     let json = serde_json::to_string(value).map(|json| json + "\n");
     json.map_err(|error| Refusal::new(Exit::System, format!("cannot print: {error}")))
 }

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 
 use super::finding::{Finding, Level, Report};
 use crate::exit::Refusal;
-use crate::status;
 
 /// The columns of the level and the name in a text.
 const LEVEL_WIDTH: usize = 8;
@@ -70,15 +69,6 @@ impl Report {
         let mut text = first_line(self.judged(), &said.join("; "));
         self.findings.iter().for_each(|finding| text.push_str(&lines_of(finding)));
         text
-    }
-
-    /// Returns an object of JSON.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
-    pub fn json(&self) -> Result<String, Refusal> {
-        status::json(self)
     }
 }
 
