@@ -215,13 +215,7 @@ impl Process<'_> {
                 Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => {
                     Some(format!("withdrawn: {from} has not begun to give it, and keeps it"))
                 }
-                Ok(Seen::Released { .. }) if now >= last => {
-                    Some(format!("{from} has released it, and nobody has taken it yet"))
-                }
-                Ok(Seen::Gone) if now >= last => Some("the key was deleted".to_owned()),
-                Ok(Seen::Held(_) | Seen::Taken) if now >= last => {
-                    Some(format!("{from} does not renew it, and {to} does not have it"))
-                }
+                Ok(seen) if now >= last => Some(format!("given up: {}", waiting(seen, chosen))),
                 Err(error) if now >= last => return Err(error.clone().into()),
                 Ok(_) | Err(_) => None,
             };
@@ -363,7 +357,7 @@ fn waiting(seen: &Seen, Chosen { from, to, .. }: &Chosen) -> String {
         Seen::Released { .. } => format!("{from} has released it; waiting for {to} to take it"),
         Seen::Taken => format!("{to} has taken it; waiting for it to be active"),
         Seen::Done(_) | Seen::Elsewhere(_) | Seen::Gone => {
-            "waiting for an agent to take it".to_owned()
+            "it was deleted; waiting for an agent to take it".to_owned()
         }
     }
 }
