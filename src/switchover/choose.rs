@@ -68,24 +68,21 @@ pub(super) fn choose(
         return Err(refuse(format!("{to} has a seat already")));
     }
     let from = holder.token.clone();
+    let refuse = |why: &str| refuse(format!("{from}: {why}"));
     let why = match holder.state {
         HolderState::Taking => Some("has taken the lock a moment ago, and does not run yet"),
         HolderState::Overdue if status.paused.is_some() => {
             Some("does not renew its lock: others take it over when the pause is over")
         }
-        HolderState::Overdue if agents.is_empty() => {
-            Some("does not renew its lock, and no agent answers that takes it over: start one")
-        }
-        HolderState::Overdue => Some("does not renew its lock: others take it over by themselves"),
+        HolderState::Overdue => Some("does not renew its lock: agents that run take it over"),
         HolderState::Active | HolderState::Unreadable | HolderState::Waiting => None,
     };
     if let Some(why) = why {
-        return Err(refuse(format!("{from}: {why}")));
+        return Err(refuse(why));
     }
     let (Some(term), Some(timing)) = (holder.term, holder.timing.and_then(TimingStatus::timing))
     else {
-        let why = "is an agent of another version, which follows no such request";
-        return Err(refuse(format!("{from}: {why}")));
+        return Err(refuse("is an agent of another version, which follows no such request"));
     };
     let to = candidate(request, &from, agents)?.token.clone();
     Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term: Revision(term), from, to, timing })
@@ -102,10 +99,7 @@ fn held_by(holders: &[Holder]) -> String {
 
 /// Says why nobody holds a lock: what keeps each agent from it.
 fn why_nobody(agents: &[AgentStatus]) -> Vec<String> {
-    let of_agent = |agent: &AgentStatus| match &agent.not_candidate_why {
-        Some(why) => format!("{}: no candidate: {why}", agent.token),
-        None => format!("{}: {}, a candidate", agent.token, agent.state),
-    };
+    let of_agent = |agent: &AgentStatus| format!("{}: {}", agent.token, agent.remarks());
     let first = match agents {
         [] => "nobody holds it, and no agent of this key answers",
         _ => "nobody holds it",
