@@ -1,14 +1,9 @@
 //! Findings about this host: its clock, its watchdog device, its control groups.
 
-use std::path::Path;
-
 use super::finding::{Finding, Level};
 use crate::core::{Percent, Timing, wanted_timeout};
 use crate::guard::{cgroup, inspect_device};
 use crate::sys::raw::{ClockRate, clock_rate};
-
-/// The device that Linux gives the first watchdog.
-const FIRST_DEVICE: &str = "/dev/watchdog";
 
 const GET_DEVICE: &str = "load the driver of the watchdog, or softdog, and name its device";
 
@@ -21,13 +16,12 @@ pub(super) fn judge(timing: Timing, device: Option<&(String, bool)>) -> Vec<Find
             Finding::unknown("clock", text, "see what forbids adjtimex(2) here")
         }
     };
-    let has_device = Path::new(FIRST_DEVICE).exists();
     let fault = device.and_then(|(path, _)| {
         let of_device = inspect_device(path).err().map(|why| (why, GET_DEVICE));
         of_device.or_else(|| Some((wanted_timeout(timing).err()?, "take -r longer")))
     });
     let delegated = cgroup::delegated().map(|path| path.display().to_string());
-    vec![clock, watchdog(device, fault, has_device), cgroups(delegated)]
+    vec![clock, watchdog(device, fault), cgroups(delegated)]
 }
 
 /// Judges the rate of the clock: all agents assume that no clock is off by more than drift.
@@ -50,11 +44,7 @@ pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
 }
 
 /// Judges the watchdog device. `fault`: why the one of the settings cannot be used, and what to do.
-pub(super) fn watchdog(
-    device: Option<&(String, bool)>,
-    fault: Option<(String, &str)>,
-    has_device: bool,
-) -> Finding {
+pub(super) fn watchdog(device: Option<&(String, bool)>, fault: Option<(String, &str)>) -> Finding {
     match (device, fault) {
         (Some((path, _)), None) => Finding::ok("watchdog", format!("{path} is there")),
         (Some((_, is_required)), Some((fault, advice))) => {
@@ -62,10 +52,7 @@ pub(super) fn watchdog(
             Finding::bad("watchdog", level, fault, advice)
         }
         (None, _) => {
-            let advice = match has_device {
-                true => format!("write --watchdog {FIRST_DEVICE}: the device is there"),
-                false => "load a driver, or softdog, and write --watchdog /dev/watchdog".to_owned(),
-            };
+            let advice = "load its driver, or softdog, and write --watchdog /dev/watchdog";
             let text = "no device is set: nothing resets a host whose agent and guard hang";
             Finding::bad("watchdog", Level::Warning, text, advice)
         }

@@ -125,12 +125,9 @@ pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
     let finding = if !late.is_empty() {
         let text = format!("{} of {replicas} copies behind: {}", late.len(), late.join(" "));
         bad(text, "start those servers, or repair the links between servers")
-    } else if replicas == 1 {
-        let text = "one copy: while its server is down, nobody has the lock";
-        bad(text.to_owned(), &edit)
-    } else if replicas == 2 {
-        let text = "two copies: while one of their servers is down, nobody has the lock";
-        bad(text.to_owned(), &edit)
+    } else if replicas < 3 {
+        let text = "while a server that has one of them is down, nobody has the lock";
+        bad(format!("copies: {replicas}; {text}"), &edit)
     } else {
         Finding::ok("replicas", format!("{replicas} copies, all current"))
     };
@@ -163,17 +160,12 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
     let tells: Vec<_> = tells.collect();
     let late = tells.iter().filter_map(|(name, sync)| match sync {
         SyncMode::Always => None,
-        SyncMode::Every(every) => Some((name.as_str(), *every)),
+        SyncMode::Every(every) => Some(format!("{name} every {}", Ms(*every))),
     });
     let late: Vec<_> = late.collect();
-    let longest = late.iter().map(|(_, every)| *every).max().unwrap_or_default();
     if !late.is_empty() {
-        let names: Vec<_> = late.iter().map(|(name, _)| *name).collect();
-        let text = format!(
-            "{} write to disk every {} only: a power cut loses what was acknowledged",
-            names.join(" "),
-            Ms(longest)
-        );
+        let late = late.join(", ");
+        let text = format!("a power cut loses what was acknowledged: written to disk late: {late}");
         let advice = "set sync_interval: always in the jetstream block of each server";
         Finding::bad("fsync", Level::Warning, text, advice)
     } else if tells.is_empty() {

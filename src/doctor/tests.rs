@@ -274,7 +274,7 @@ fn a_clock_that_is_corrected_faster_than_drift_is_told() {
     }
     let of = |device: Option<&str>, required, fault: Option<&str>| {
         let device = device.map(|path| (path.to_owned(), required));
-        host::watchdog(device.as_ref(), fault.map(|why| (why.to_owned(), "get one")), true).level
+        host::watchdog(device.as_ref(), fault.map(|why| (why.to_owned(), "get one"))).level
     };
     assert_eq!(of(None, false, None), Level::Warning);
     assert_eq!(of(Some("/dev/watchdog"), false, None), Level::Ok);
