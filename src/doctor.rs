@@ -70,9 +70,10 @@ const OF_DIRECTORY: &[&str] = &["bucket", "read", "write"];
 ///
 /// Why nothing could be measured.
 pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
-    let (mut opened, due) = match connect::usable(&args.bucket.location, |_| true)? {
-        Location::Nats(access) => (open_servers(args, *access)?, OF_SERVERS),
-        Location::Dir(dir) => (open_directory(args, dir.as_path())?, OF_DIRECTORY),
+    connect::refuse_faults(&args.bucket.location, |_| true)?;
+    let (mut opened, due) = match &args.bucket.location {
+        Location::Nats(access) => (open_servers(args, access)?, OF_SERVERS),
+        Location::Dir(dir) => (open_directory(args, dir)?, OF_DIRECTORY),
     };
     let read = read_agents(args, &mut opened);
     let keys = read.as_ref().map_or(&[][..], |read| &read.keys);
@@ -91,11 +92,11 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
 }
 
 /// Connects to all servers, and inspects the bucket.
-fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
+fn open_servers(args: &DoctorArgs, access: &Access) -> Result<Opened, Refusal> {
     let bucket = &args.bucket.name;
     let settings = StoreSettings::new(&args.bucket, "doctor", args.timing.renewal());
     let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
-    let inspected = servers::inspect(&settings, &access, &keys, REACH_MAX);
+    let inspected = servers::inspect(&settings, access, &keys, REACH_MAX);
     let count = inspected.len();
     let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
     // A server that is connected to and does not answer for the bucket has been reached.
@@ -121,7 +122,7 @@ fn open_servers(args: &DoctorArgs, access: Access) -> Result<Opened, Refusal> {
         Err(error) => return Err(error.clone().into()),
     });
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
-    let mut store = connect::nats_store(settings, access);
+    let mut store = connect::nats_store(settings, access.clone());
     let opened = open_existing(&mut store, sys::now().after(within));
     let exists = merged.as_ref().map_err(|error| error.text.clone());
     let exists = exists.and_then(|_| opened.map(|it| it.is_some()).map_err(|error| error.text));

@@ -91,11 +91,13 @@ pub fn identity(args: &AgentArgs) -> Identity {
 /// The part of R that a read may take which the agent does not wait for, as a divisor.
 const READ_SHARE: u32 = 2;
 
-/// The settings of a store besides its location.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     /// The bucket.
-    pub bucket: NatsSettings,
+    pub bucket: BucketArgs,
+    /// Whether tickets and leases are kept in it.
+    pub for_locks: bool,
     /// The name of the connection, for people who look at the server.
     pub name: String,
     /// R: an answer that takes longer comes too late.
@@ -140,20 +142,17 @@ impl StoreSettings {
             Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
             Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
         };
-        let mut settings = StoreSettings::new(bucket, &name, renewal);
-        settings.bucket.for_locks = matches!(
+        let for_locks = matches!(
             request,
             Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
         );
-        settings
+        StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }
     }
 
     /// Returns those of a connection of this name.
     pub(crate) fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
-        let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket.clone();
-        let api = API.to_owned();
-        let bucket = NatsSettings { bucket, replicas, allow_memory, for_locks: false, api };
-        StoreSettings { bucket, name: format!("putex {name}"), renewal, service: None }
+        let (bucket, name) = (bucket.clone(), format!("putex {name}"));
+        StoreSettings { bucket, for_locks: false, name, renewal, service: None }
     }
 }
 
@@ -163,23 +162,22 @@ impl StoreSettings {
 ///
 /// The first fault of the location, also a file that is missing.
 pub fn store(bucket: &BucketArgs, request: &Request) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = usable(&bucket.location, |_| true)?;
-    Ok(open(location, StoreSettings::of_request(bucket, request)))
+    refuse_faults(&bucket.location, |_| true)?;
+    Ok(open(StoreSettings::of_request(bucket, request)))
 }
 
-/// Returns a location whose files can be used.
+/// Refuses a location whose files cannot be used, for the first fault of those that count.
 ///
 /// # Errors
 ///
-/// The first fault, of those of files that count.
-pub(crate) fn usable(
+/// That fault.
+pub(crate) fn refuse_faults(
     location: &Location,
     counts: impl Fn(&StoreError) -> bool,
-) -> Result<Location, Refusal> {
-    let fault = location.faults().into_iter().find(counts);
+) -> Result<(), Refusal> {
     // Only an agent waits for a file that is missing.
-    let refusal = fault.map(|fault| Refusal::new(Exit::Unsafe, fault.text));
-    refusal.map_or_else(|| Ok(location.clone()), Err)
+    let fault = location.faults().into_iter().find(counts);
+    fault.map_or(Ok(()), |fault| Err(Refusal::new(Exit::Unsafe, fault.text)))
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -190,28 +188,30 @@ pub(crate) fn usable(
 pub fn agent_store(args: &AgentArgs, incarnation: Incarnation) -> Result<LockKey, Refusal> {
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
-    let location = usable(&args.bucket.location, is_lasting)?;
-    let store = open(location, StoreSettings::of_agent(args, incarnation));
+    refuse_faults(&args.bucket.location, is_lasting)?;
+    let store = open(StoreSettings::of_agent(args, incarnation));
     let read_max = args.guard.timing.renewal() / READ_SHARE;
     Ok(LockKey::new(store, &args.guard.commands.key, args.config.seats, read_max))
 }
 
-fn open(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
-    match location {
+fn open(settings: StoreSettings) -> Box<dyn Bucket> {
+    match settings.bucket.location.clone() {
         Location::Nats(access) => Box::new(nats_store(settings, *access)),
-        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket.bucket)),
+        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket.name)),
     }
 }
 
 /// Returns a store in NATS, not yet opened.
 pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
-    let StoreSettings { mut bucket, name, renewal, service } = settings;
+    let StoreSettings { bucket, for_locks, name, renewal, service } = settings;
+    let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket;
     let mut options = ConnectOptions::new(Login::None, name, renewal);
     options.refuse_alone = access.refuse_alone();
     options.login = access.login.unwrap_or_default();
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
-    bucket.api = access.api.unwrap_or(bucket.api);
+    let api = access.api.unwrap_or_else(|| API.to_owned());
+    let bucket = NatsSettings { bucket, replicas, allow_memory, for_locks, api };
     let client = Client::new(access.servers, options);
     let store = NatsStore::new(client, bucket);
     match service {
