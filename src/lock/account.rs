@@ -224,10 +224,21 @@ impl Account {
 
 /// Returns the hint on a program that was not found, if the cause is known.
 fn hint(program: &OsStr, error: &io::Error) -> String {
+    let word = program.display().to_string();
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let path = Path::new(program);
+        return match (path.is_dir(), path.is_file()) {
+            (true, _) => "; it is a directory; name a program in it".to_owned(),
+            (_, true) => format!("; chmod +x {word}, or name what runs it, as in sh {word}"),
+            _ => String::new(),
+        };
+    }
     if error.kind() != io::ErrorKind::NotFound {
         return String::new();
     }
-    let word = program.display().to_string();
+    if word.is_empty() {
+        return "; COMMAND is blank".to_owned();
+    }
     if word.contains(' ') {
         return format!("; a line for the shell is written behind -c: -c '{word}'");
     }
