@@ -33,6 +33,11 @@ fn fault(text: &str) -> Option<String> {
     if let Some(said) = shell_error(&["-n", "-c", text]) {
         return Some(format!("the shell cannot read it: {said}"));
     }
+    if let Some(word) = quoted(text).filter(|word| !Path::new(word).exists()) {
+        return Some(format!(
+            "there is no program '{word}'; write arguments outside of the quotes"
+        ));
+    }
     let word = program(text)?;
     // `command -v` of some shells takes every path that exists. The mode of a file is not all:
     // nothing is executed where noexec is mounted.
@@ -40,7 +45,17 @@ fn fault(text: &str) -> Option<String> {
         true => Path::new(word).is_file() && access(word, Access::EXEC_OK).is_ok(),
         false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word]).is_none(),
     };
-    (!can_run).then(|| format!("there is no program {word} that this user can run"))
+    let hint = if Path::new(word).is_file() { "; chmod 755 it" } else { "" };
+    (!can_run).then(|| format!("there is no program {word} that this user can run{hint}"))
+}
+
+/// Returns the first word of a command if it is in quotes and has blanks in it, and the shell
+/// expands no part of it.
+fn quoted(text: &str) -> Option<&str> {
+    let mut quotes = ['"', '\''].into_iter();
+    let word = quotes.find_map(|quote| Some(text.strip_prefix(quote)?.split_once(quote)?.0))?;
+    let is_expanded = word.contains(['$', '`', '\\']);
+    (word.contains(char::is_whitespace) && !is_expanded).then_some(word)
 }
 
 /// Returns the program of a command; `None` if the first word is quoted, an assignment or an
@@ -67,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_executed_is_told() {
-        let passwd = "there is no program /etc/passwd that this user can run";
+        let passwd = "there is no program /etc/passwd that this user can run; chmod 755 it";
+        let outside = "there is no program 'a b'; write arguments outside of the quotes";
         for (command, says) in [
             ("/bin/sh -c true", None),
             ("true", None),
@@ -79,7 +95,8 @@ mod tests {
             ("exec no-such", Some("there is no program no-such that this user can run")),
             ("exec >/dev/null", None),
             ("\"$HOME/a b\" c", None),
-            ("'a b' 'c d'", None),
+            ("'a b' 'c d'", Some(outside)),
+            ("\"a b\" || true", Some(outside)),
             ("exec -a web true", None),
             ("$HOME/start", None),
             ("A=1 no-such", None),
