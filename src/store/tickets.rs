@@ -102,8 +102,7 @@ impl Tickets {
         Some(match step {
             Step::Open(by) => Input::Opened(self.open(*by).map(Box::new)),
             Step::WriteMark(mark, by) => Input::Written(mark::write(&mut *self.bucket, mark, *by)),
-            // A listing follows by itself.
-            Step::Write(at, number, ticket, by) | Step::WriteAndList(at, number, ticket, _, by) => {
+            Step::Write(at, number, ticket, by) => {
                 Input::Written(self.write(element, *at, *number, ticket, *by))
             }
             Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),

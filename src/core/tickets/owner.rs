@@ -374,11 +374,7 @@ impl TicketOwner {
         }
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
-        // The owner of a granted ticket need not know who waits.
-        match ticket.is_granted || self.lists_later(now) {
-            true => Step::Write(at, number, ticket, by),
-            false => Step::WriteAndList(at, number, ticket, self.earlier_keys(), by),
-        }
+        Step::Write(at, number, ticket, by)
     }
 
     fn earlier_keys(&self) -> EarlierKeys {
@@ -416,16 +412,6 @@ impl TicketOwner {
             Input::Opened(Ok(opened)) => self.opened(*opened, now),
             Input::Opened(Err(error)) => self.not_opened(error, now),
             Input::Written(written) => self.written(written, now),
-            Input::WrittenAndListed(written, listed) => {
-                self.written(written, now);
-                // The listing may have been made before writes that were stored before this one.
-                let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
-                if self.phase == Phase::Listing
-                    && listed.as_ref().is_ok_and(|listed| reaches(listed.last))
-                {
-                    self.handle(Input::Listed(listed), now);
-                }
-            }
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
             Input::Listed(Ok(listed)) => self.listed(listed, now),

@@ -152,7 +152,6 @@ impl Releaser {
                 }
             }
             Input::Own(_)
-            | Input::WrittenAndListed(..)
             | Input::Subscribed
             | Input::Renewed(_)
             | Input::Ended(_)

@@ -68,8 +68,6 @@ pub enum Step {
     /// Write the own ticket, of this number, in the place of this revision:
     /// [`Input::Written`]. The first write has no number.
     Write(Revision, Option<Revision>, Ticket, Instant),
-    /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`].
-    WriteAndList(Revision, Option<Revision>, Ticket, EarlierKeys, Instant),
     /// End the own ticket, which stands at this revision and has this lifetime:
     /// [`Input::Written`].
     End(Revision, Duration, Instant),
@@ -156,8 +154,6 @@ pub enum Input {
     Opened(Result<Box<TicketsOpened>, StoreError>),
     /// The end of a write.
     Written(Written),
-    /// The end of a write, as above, and the listing beside it.
-    WrittenAndListed(Written, Result<TicketsListed, String>),
     /// The own ticket was read: its revision, and the ticket if it has not ended.
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, or why not.

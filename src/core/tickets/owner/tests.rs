@@ -72,16 +72,12 @@ fn play(seed: u64) -> (usize, usize) {
 #[test]
 fn a_copy_that_was_stored_before_is_recognized() {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(at, None, first, ..) = owner.next(begin) else {
-        panic!("it is written")
-    };
+    let Step::Write(at, None, first, ..) = owner.next(begin) else { panic!("it is written") };
     let unknown = Written::Unknown("no answer".to_owned());
     owner.handle(Input::Written(unknown), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(again, None, copy, ..) = owner.next(later) else {
-        panic!("it is repeated")
-    };
+    let Step::Write(again, None, copy, ..) = owner.next(later) else { panic!("it is repeated") };
     assert_eq!((again, &copy), (at, &first), "it is repeated unchanged");
     owner.handle(Input::Written(Written::Moved(None)), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
@@ -97,9 +93,7 @@ fn a_copy_that_was_stored_before_is_recognized() {
 /// at which it was written.
 fn waiting() -> (TicketOwner, Instant) {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else {
-        panic!("it is written")
-    };
+    let Step::Write(_, None, ticket, ..) = owner.next(begin) else { panic!("it is written") };
     owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     let mut first = StoredTicket {
         key: "lock.a.first".to_owned(),
@@ -119,9 +113,7 @@ fn waiting() -> (TicketOwner, Instant) {
     assert_eq!(owner.next(begin), Step::Watch(["lock.a.first".to_owned()].into()));
     owner.handle(Input::Subscribed, begin);
     // An end that is stored before the renewal is in the listing behind it.
-    let Step::WriteAndList(at, number, ticket, ..) = owner.next(begin) else {
-        panic!("it is renewed")
-    };
+    let Step::Write(at, number, ticket, ..) = owner.next(begin) else { panic!("it is renewed") };
     assert_eq!((at, number), (Revision(7), Some(Revision(7))));
     owner.handle(Input::Written(Written::Stored(Revision(8))), begin);
     first.revision = Revision(6);
@@ -148,23 +140,21 @@ fn opened() -> (TicketOwner, Instant) {
     (owner, begin)
 }
 
-/// A single round trip grants a name that nobody else asks for.
+/// A server that is no leader any more may list what stood before.
 #[test]
-fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
+fn a_listing_after_the_first_write_grants_unless_it_lacks_earlier_writes() {
     for (last, is_granted) in [(5, false), (6, true), (7, true)] {
         let (mut owner, begin) = opened();
-        let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else {
-            panic!("not written")
-        };
+        let Step::Write(_, None, ticket, ..) = owner.next(begin) else { panic!("not written") };
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket));
         let own = StoredTicket { key, revision: number, number, stored_at: None, ticket };
         let standing = if last == 7 { vec![own] } else { Vec::new() };
         let listed = listing(standing, Revision(last));
-        owner.handle(Input::WrittenAndListed(Written::Stored(number), listed), begin);
+        owner.handle(Input::Written(Written::Stored(number)), begin);
+        owner.handle(Input::Listed(listed), begin);
         let granted = matches!(owner.take_messages()[..], [ToFront::Granted { term: 7, .. }]);
         assert_eq!(granted, is_granted, "a listing up to {last}");
-        assert_eq!(matches!(owner.next(begin), Step::List(..)), !is_granted, "at once");
     }
 }
 
@@ -174,9 +164,7 @@ fn a_ticket_that_waits_is_renewed_each_r() {
     let renew_at = begin.after(owner.timing.renewal());
     assert_eq!(owner.next(begin), Step::Rest(renew_at));
     owner.handle(Input::Rested, renew_at);
-    let Step::WriteAndList(at, Some(number), ..) = owner.next(renew_at) else {
-        panic!("not renewed")
-    };
+    let Step::Write(at, Some(number), ..) = owner.next(renew_at) else { panic!("not renewed") };
     assert_eq!((at, number), (Revision(8), Revision(7)));
 }
 
@@ -198,14 +186,14 @@ fn false_hints_cost_one_listing_and_no_renewal() {
     let Step::Rest(until) = owner.next(begin) else { panic!("asked again at once") };
     owner.handle(Input::Rested, until);
     owner.handle(Input::Listed(listing(Vec::new(), Revision(8))), until);
-    let Step::WriteAndList(at, None, ..) = owner.next(until) else {
+    let Step::Write(at, None, ..) = owner.next(until) else {
         panic!("the listing, without the own ticket, tells nothing")
     };
     assert_eq!(at, Revision(0));
     let (mut owner, begin) = waiting();
     let renew_at = begin.after(owner.timing.renewal());
     owner.handle(Input::Ended(Some(Revision(u64::MAX))), renew_at);
-    assert!(matches!(owner.next(renew_at), Step::WriteAndList(..)), "not renewed");
+    assert!(matches!(owner.next(renew_at), Step::Write(..)), "not renewed");
 }
 
 /// The hint was false, or of a bucket that has gone back. A later write is known.
@@ -220,7 +208,7 @@ fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     );
     let later = renew_at.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    assert!(matches!(owner.next(later), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(later), Step::Write(..)));
     owner.handle(Input::Written(Written::Stored(Revision(10))), later);
     assert!(matches!(owner.next(later), Step::List(..)));
     assert_eq!(owner.hinted, Revision(10));
@@ -260,9 +248,10 @@ fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
 #[test]
 fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
+    let Step::Write(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
     let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::WrittenAndListed(unknown, Err("no answer".to_owned())), begin);
+    owner.handle(Input::Written(unknown), begin);
+    owner.handle(Input::Listed(Err("no answer".to_owned())), begin);
     owner.handle(Input::Done, begin);
     assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
@@ -308,7 +297,7 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             } else if let Step::Rest(until) = step {
                 now = now.max(until);
                 Input::Rested
-            } else if let Step::WriteAndList(at, ..) | Step::End(at, ..) = step {
+            } else if let Step::Write(at, ..) | Step::End(at, ..) = step {
                 Input::Written(Written::Stored(Revision(at.0 + 1)))
             } else if let (Step::List(..), Some(number)) =
                 (&step, owner.own.as_ref().map(|own| own.number))
@@ -361,7 +350,7 @@ fn who_gives_up_waiting_for_a_new_bucket_writes_no_mark() {
 
 /// The ticket is written, and no other stands.
 fn write_first(owner: &mut TicketOwner, now: Instant) {
-    assert!(matches!(owner.next(now), Step::WriteAndList(_, None, ..)));
+    assert!(matches!(owner.next(now), Step::Write(_, None, ..)));
     owner.handle(Input::Written(Written::Stored(Revision(7))), now);
     list_own(owner, now);
 }

@@ -9,7 +9,7 @@ use super::*;
 fn a_key_whose_first_write_has_no_answer_for_too_long_is_not_written_again() {
     let (mut owner, begin) = opened();
     let keys_at = |owner: &mut TicketOwner, now| {
-        let Step::WriteAndList(at, None, ..) = owner.next(now) else { panic!("it is written") };
+        let Step::Write(at, None, ..) = owner.next(now) else { panic!("it is written") };
         assert_eq!(at, Revision(0));
         owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
         owner.handle(Input::Rested, now.after(Duration::from_millis(500)));
@@ -36,9 +36,7 @@ fn ends_and_begins_anew(owner: &mut TicketOwner, revision: u64, now: Instant) {
     owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
     let now = now.after(Duration::from_secs(1));
     owner.handle(Input::Listed(listing(Vec::new(), Revision(revision + 1))), now);
-    let Step::WriteAndList(Revision(0), None, ..) = owner.next(now) else {
-        panic!("{:?}", owner.phase)
-    };
+    let Step::Write(Revision(0), None, ..) = owner.next(now) else { panic!("{:?}", owner.phase) };
     assert_ne!(owner.key_element(), key);
 }
 
@@ -53,7 +51,7 @@ fn a_renewal_whose_answer_comes_after_v_of_the_one_before_does_not_count() {
         let (mut owner, begin) = waiting();
         let (sent, now) = (begin.after(sent), begin.after(answered));
         owner.handle(Input::Rested, sent);
-        assert!(matches!(owner.next(sent), Step::WriteAndList(..)));
+        assert!(matches!(owner.next(sent), Step::Write(..)));
         owner.handle(Input::Written(Written::Stored(Revision(9))), now);
         match is_late {
             true => ends_and_begins_anew(&mut owner, 9, now),
@@ -84,7 +82,7 @@ fn a_ticket_whose_number_is_below_a_known_revision_is_refused() {
     for (revision, is_refused) in [(8, true), (9, false)] {
         let (mut owner, begin) = opened();
         owner.last = Revision(8);
-        assert!(matches!(owner.next(begin), Step::WriteAndList(..)));
+        assert!(matches!(owner.next(begin), Step::Write(..)));
         owner.handle(Input::Written(Written::Stored(Revision(revision))), begin);
         let refused = matches!(owner.goal, Goal::End(End::Refused(..), _));
         assert_eq!(refused, is_refused, "{:?}", owner.goal);
@@ -97,19 +95,19 @@ fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
     let (mut owner, begin) = waiting();
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
+    let Step::Write(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
     moves(&mut owner, later);
     let others = Ticket { incarnation: Incarnation(9), ..sent };
     owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
     assert_eq!(owner.own, None);
-    assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
+    assert!(matches!(owner.next(later), Step::Write(Revision(0), None, ..)));
 }
 
 /// The write that is under way has no answer, and is refused when it is repeated.
 fn moves(owner: &mut TicketOwner, now: Instant) {
     owner.handle(Input::Written(Written::Unknown("no answer".to_owned())), now);
     owner.handle(Input::Rested, now.after(Duration::from_secs(1)));
-    assert!(matches!(owner.next(now), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(now), Step::Write(..)));
     owner.handle(Input::Written(Written::Moved(None)), now);
 }
 
@@ -119,7 +117,7 @@ fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
     let key = owner.key_element();
     owner.handle(Input::Ended(None), begin);
     owner.handle(Input::Listed(listing(Vec::new(), Revision(12))), begin);
-    let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
+    let Step::Write(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
     assert_eq!(at, Revision(0));
     assert_ne!(owner.key_element(), key, "the old key has a tombstone");
 }
@@ -130,7 +128,7 @@ fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
     let (mut owner, begin) = waiting();
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
+    let Step::Write(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
     moves(&mut owner, later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     let before = Ticket { attempt: sent.attempt - 1, ..sent };

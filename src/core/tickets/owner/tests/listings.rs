@@ -15,10 +15,11 @@ fn waiting_for(others: &[StoredTicket]) -> (TicketOwner, Instant) {
 
 /// The ticket is written with a listing, which has these others.
 fn renewed(owner: &mut TicketOwner, at: Revision, others: &[StoredTicket], now: Instant) {
-    let Step::WriteAndList(_, _, ticket, ..) = owner.next(now) else { panic!("not listed") };
+    let Step::Write(_, _, ticket, ..) = owner.next(now) else { panic!("not listed") };
     let own = StoredTicket { revision: at, ..stored(&owner.key_element(), 7, ticket) };
     let standing = others.iter().cloned().chain([own]).collect();
-    owner.handle(Input::WrittenAndListed(Written::Stored(at), listing(standing, at)), now);
+    owner.handle(Input::Written(Written::Stored(at)), now);
+    owner.handle(Input::Listed(listing(standing, at)), now);
 }
 
 fn stored(element: &str, number: u64, ticket: Ticket) -> StoredTicket {
@@ -70,7 +71,7 @@ fn a_ticket_whose_last_one_before_is_silent_or_does_not_wait_for_the_others_list
         }
         let renew_at = begin.after(owner.timing.renewal());
         owner.handle(Input::Rested, renew_at);
-        assert!(matches!(owner.next(renew_at), Step::WriteAndList(..)), "{others:?}");
+        assert!(matches!(owner.next(renew_at), Step::Write(..)), "{others:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::core::tickets::Mode;
 
 /// Performs the write that is next, which gets this number, beside a listing of these tickets.
 fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], now: Instant) {
-    let Step::WriteAndList(_, known, ticket, ..) = owner.next(now) else { panic!("no write") };
+    let Step::Write(_, known, ticket, ..) = owner.next(now) else { panic!("no write") };
     let key = format!("lock.a.{}", owner.key_element());
     let revision = Revision(number);
     let own = StoredTicket {
@@ -19,7 +19,8 @@ fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], n
         ticket: Ok(ticket),
     };
     let listed = listing([others, &[own]].concat(), revision);
-    owner.handle(Input::WrittenAndListed(Written::Stored(revision), listed), now);
+    owner.handle(Input::Written(Written::Stored(revision)), now);
+    owner.handle(Input::Listed(listed), now);
 }
 
 /// Returns another's ticket with this number: that of `owner`, after `change`.
@@ -38,7 +39,7 @@ fn a_slot_is_written_into_the_ticket_before_it_is_granted() {
     let holder = other(&owner, 5, |ticket| ticket.slot = Some(0));
     write_beside(&mut owner, 7, std::slice::from_ref(&holder), begin);
     assert_eq!(owner.take_messages(), []);
-    let Step::WriteAndList(_, _, ticket, ..) = owner.next(begin) else { panic!("not written") };
+    let Step::Write(_, _, ticket, ..) = owner.next(begin) else { panic!("not written") };
     assert_eq!(ticket.slot, Some(1));
     write_beside(&mut owner, 8, &[holder], begin);
     let granted = owner.take_messages();
@@ -63,7 +64,7 @@ fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
     });
     owner.phase = Phase::Listing;
     owner.handle(Input::Listed(listing(Vec::new(), Revision(9))), begin);
-    let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else { panic!("not anew") };
+    let Step::Write(_, None, ticket, ..) = owner.next(begin) else { panic!("not anew") };
     assert_eq!(ticket.slot, None);
 }
 
@@ -151,7 +152,7 @@ fn a_name_has_to_be_quiet_for_the_whole_time_before_a_ticket_is_written() {
     probe(&mut owner, &[], at(3_999));
     assert_eq!(owner.next(at(3_999)), Step::Rest(at(4_000)));
     probe(&mut owner, &[], at(4_000));
-    assert!(matches!(owner.next(at(4_000)), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(at(4_000)), Step::Write(..)));
 }
 
 #[test]
@@ -189,5 +190,5 @@ fn a_soft_ticket_removes_a_dead_holder_and_probes_again() {
     assert!(matches!(owner.next(later), Step::Remove(removed, _) if removed == dead));
     owner.handle(Input::Written(Written::Stored(Revision(6))), later);
     probe(&mut owner, &[], later);
-    assert!(matches!(owner.next(later), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(later), Step::Write(..)));
 }

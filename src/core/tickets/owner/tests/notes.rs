@@ -29,7 +29,7 @@ fn attempt(
     let at = Revision(number);
     let mark = Mark { revision: Revision(1), epoch: "1".to_owned(), lifetime: LIFETIME_DEFAULT };
     let mut owner = attempt_with(clock, notes, mark, now);
-    let Step::WriteAndList(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
+    let Step::Write(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
     let key = format!("lock.a.{}", owner.key_element());
     let own =
         StoredTicket { key, revision: at, number: at, stored_at: None, ticket: Ok(ticket.clone()) };
@@ -41,7 +41,8 @@ fn attempt(
         ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
     };
     let listed = listing(vec![holder.clone(), own], at);
-    owner.handle(Input::WrittenAndListed(Written::Stored(at), listed), now);
+    owner.handle(Input::Written(Written::Stored(at)), now);
+    owner.handle(Input::Listed(listed), now);
     (owner, holder)
 }
 
@@ -107,7 +108,7 @@ fn what_others_have_noted_stays_in_the_notes_while_it_stands() {
     let mark = Mark { revision: Revision(1), epoch: "1".to_owned(), lifetime: LIFETIME_DEFAULT };
     let mut owner = attempt_with("clock", (Revision(9), noted), mark, later);
     owner.ticket.mode = Mode::Shared;
-    let Step::WriteAndList(_, None, own, ..) = owner.next(later) else { panic!("not written") };
+    let Step::Write(_, None, own, ..) = owner.next(later) else { panic!("not written") };
     let stored = |key: String, number: u64, ticket: Ticket| {
         let number = Revision(number);
         StoredTicket { key, revision: number, number, stored_at: None, ticket: Ok(ticket) }
@@ -118,7 +119,8 @@ fn what_others_have_noted_stays_in_the_notes_while_it_stands() {
     let ahead = stored("lock.a.ahead".to_owned(), 5, other(9, Mode::Exclusive));
     let own = stored(format!("lock.a.{}", owner.key_element()), 7, own.clone());
     let listed = listing(vec![dead, ahead, own], Revision(7));
-    owner.handle(Input::WrittenAndListed(Written::Stored(Revision(7)), listed), later);
+    owner.handle(Input::Written(Written::Stored(Revision(7))), later);
+    owner.handle(Input::Listed(listed), later);
     let Step::WriteNotes(_, seen, _) = owner.next(later) else { panic!("{:?}", owner.next(later)) };
     let since = [3, 4, 5].map(|revision| seen.since(Revision(revision)));
     assert_eq!(since, [Some(begin), None, Some(later)], "4 stands no more");

@@ -30,7 +30,7 @@ fn a_request_has_r_for_its_answer_also_when_the_wait_is_over() {
     let (mut owner, begin) = opened();
     owner.goal = Goal::Get(Some(begin));
     let by = begin.after(owner.timing.renewal());
-    let Step::WriteAndList(.., until) = owner.next(begin) else { panic!("it is written") };
+    let Step::Write(.., until) = owner.next(begin) else { panic!("it is written") };
     assert_eq!(until, by);
     owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     let step = owner.next(begin);
@@ -42,7 +42,7 @@ fn a_request_has_r_for_its_answer_also_when_the_wait_is_over() {
 #[test]
 fn a_holder_whose_bucket_takes_no_tickets_any_more_pauses_and_says_so() {
     let (mut owner, begin) = opened();
-    assert!(matches!(owner.next(begin), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(begin), Step::Write(..)));
     owner.handle(Input::Written(Written::Stored(Revision(7))), begin);
     owner.granted();
     owner.handle(Input::Gone("lost".to_owned()), begin);
@@ -77,16 +77,13 @@ fn a_write_that_was_stored_before_the_store_was_lost_is_recognized() {
         if is_held {
             (owner.goal, owner.phase) = (Goal::Keep, Phase::Writing);
         }
-        let (Step::WriteAndList(_, _, sent, ..) | Step::Write(_, _, sent, _)) = owner.next(begin)
-        else {
-            panic!("it is written")
-        };
+        let Step::Write(_, _, sent, _) = owner.next(begin) else { panic!("it is written") };
         owner.handle(Input::Written(Written::Unknown("connection lost".to_owned())), begin);
         owner.handle(Input::Gone("lost".to_owned()), begin);
         assert!(matches!(owner.next(begin), Step::Open(_)));
         owner.handle(bucket_opened(&info(12)), begin);
         let again = owner.next(begin);
-        assert!(matches!(again, Step::WriteAndList(..) | Step::Write(..)), "{again:?}");
+        assert!(matches!(again, Step::Write(..)), "{again:?}");
         owner.handle(Input::Written(Written::Moved(None)), begin);
         owner.handle(Input::Own(Ok((Revision(12), Some(sent)))), begin);
         assert_eq!(owner.own.as_ref().map(|own| own.revision), Some(Revision(12)));

@@ -12,7 +12,7 @@ fn behind_dead(nonce: u128, count: u64) -> (TicketOwner, Instant) {
     let (number, mut revision) = (Revision(100), Revision(100));
     for now in [begin, begin.after(wait / 2), dead_at] {
         owner.phase = Phase::Writing;
-        assert!(matches!(owner.next(now), Step::WriteAndList(..)));
+        assert!(matches!(owner.next(now), Step::Write(..)));
         owner.handle(Input::Written(Written::Stored(revision)), now);
         owner.handle(listed(&owner, (number, revision), count), now);
         revision = Revision(revision.0 + 1);
@@ -71,7 +71,7 @@ fn the_own_ticket_is_renewed_in_time_however_many_are_to_be_removed() {
     assert!(matches!(owner.next(now), Step::Remove(..)));
     let due = now.after(owner.timing.renewal());
     owner.handle(Input::Written(Written::Moved(None)), due);
-    assert!(matches!(owner.next(due), Step::WriteAndList(..)));
+    assert!(matches!(owner.next(due), Step::Write(..)));
 }
 
 /// A server that was behind showed the same old entry again and again: the removal of a ticket that

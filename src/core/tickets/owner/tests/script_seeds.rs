@@ -12,7 +12,7 @@ fn play(seed: u64) -> (usize, usize) {
 #[test]
 fn no_two_have_the_lock_at_once_whatever_is_killed_lost_or_late() {
     let (grants, restored) = run_seeds(1, 1_500, play);
-    assert!(grants > 8_000, "only {grants} times the lock was had");
+    assert!(grants > 7_000, "only {grants} times the lock was had");
     assert!(restored > 1_000, "only {restored} kills of the server restored a ticket");
 }
 

@@ -13,7 +13,7 @@ mod rough;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::simulated_bucket::{Bucket, Chances, losses, no_result};
+use super::simulated_bucket::{Bucket, losses, no_result};
 use super::*;
 use crate::core::random::Random;
 use crate::core::tickets::grab::timing;
@@ -331,7 +331,7 @@ impl Simulation {
             }
             Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, _, by) => *by,
-            Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
+            Step::Remove(_, by) => *by,
             Step::WriteNotes(_, _, by) => *by,
         };
         if self.is_late(id, &step) {
@@ -378,10 +378,9 @@ impl Simulation {
             Event::Arrive(id, number, step, element) => {
                 let (answer, lost) = {
                     self.bucket.now = self.now;
-                    let chances = Chances { is_old: false, is_before: self.random.one_in(2) };
                     let is_cut = !self.is_calm() && self.random.one_in(24);
                     let lost = is_cut.then(|| no_result(&step));
-                    let (answer, changed) = self.serve((id, number), step, &element, chances);
+                    let (answer, changed) = self.serve((id, number), step, &element);
                     self.send_hints(changed);
                     (answer, lost)
                 };

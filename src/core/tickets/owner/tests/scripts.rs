@@ -97,10 +97,7 @@ fn list(grabber: &mut TicketOwner, standing: &[StoredTicket], last: u64, now: In
 
 /// Expects a write in the place of this revision, and has it stored; returns the ticket.
 fn write(grabber: &mut TicketOwner, replaces: u64, stored: u64, now: Instant) -> Ticket {
-    let (Step::Write(at, _, ticket, _) | Step::WriteAndList(at, _, ticket, ..)) = grabber.next(now)
-    else {
-        panic!("it is not written")
-    };
+    let Step::Write(at, _, ticket, _) = grabber.next(now) else { panic!("it is not written") };
     assert_eq!(at, Revision(replaces));
     grabber.handle(Input::Written(Written::Stored(Revision(stored))), now);
     ticket
@@ -135,9 +132,7 @@ fn a_ticket_that_is_found_keeps_its_number_and_is_granted_by_what_is_listed_behi
     let mut grabber = process(false, 10, at(1));
     let own = standing("ge", 9, 7, Ticket { attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
-    let Step::WriteAndList(_, number, ..) = grabber.next(at(2)) else {
-        panic!("it is not written")
-    };
+    let Step::Write(_, number, ..) = grabber.next(at(2)) else { panic!("it is not written") };
     assert_eq!(number, Some(Revision(7)));
     let written = write(&mut grabber, 9, 21, at(2));
     list(&mut grabber, &[standing("ge", 21, 7, written)], 21, at(3));
@@ -293,16 +288,12 @@ fn a_write_without_an_answer_is_repeated_unchanged_and_recognized_by_its_attempt
     for (attempt, is_own) in [(101, true), (777, false)] {
         let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
-        let Step::WriteAndList(_, _, first, ..) = grabber.next(at(1)) else {
-            panic!("not written")
-        };
+        let Step::Write(_, _, first, ..) = grabber.next(at(1)) else { panic!("not written") };
         let unknown = Written::Unknown("no answer".to_owned());
         grabber.handle(Input::Written(unknown), at(1));
         let Step::Rest(until) = grabber.next(at(1)) else { panic!("no pause") };
         grabber.handle(Input::Rested, until);
-        let Step::WriteAndList(_, _, copy, ..) = grabber.next(until) else {
-            panic!("not repeated")
-        };
+        let Step::Write(_, _, copy, ..) = grabber.next(until) else { panic!("not repeated") };
         // V may count from this copy.
         let runs_out = runs_out("boot", until.after(Duration::from_millis(10_100)));
         assert_eq!(copy, Ticket { runs_out, ..first.clone() });
@@ -354,7 +345,7 @@ fn a_ticket_that_was_found_is_looked_for_again_by_a_process_that_was_stopped_sin
         let own = aged(standing("ge", 9, 7, ticket()), 1);
         list(&mut grabber, std::slice::from_ref(&own), 20, at(1));
         let step = grabber.next(now);
-        assert_eq!(matches!(step, Step::WriteAndList(Revision(9), ..)), continues, "{step:?}");
+        assert_eq!(matches!(step, Step::Write(Revision(9), ..)), continues, "{step:?}");
         assert_eq!(matches!(step, Step::List(..)), !continues, "{step:?}");
     }
 }
@@ -365,7 +356,7 @@ fn a_ticket_that_was_found_is_looked_for_again_by_a_process_that_was_stopped_sin
 fn a_write_that_is_answered_after_v_of_the_one_before_is_looked_for_again() {
     let mut grabber = process(false, 10, at(1));
     list(&mut grabber, &[aged(standing("ge", 9, 7, ticket()), 1)], 20, at(1));
-    let Step::WriteAndList(..) = grabber.next(at(2)) else { panic!("it is not written") };
+    let Step::Write(..) = grabber.next(at(2)) else { panic!("it is not written") };
     grabber.handle(Input::Written(Written::Stored(Revision(21))), at(20));
     list(&mut grabber, &[], 22, at(20));
     write(&mut grabber, 0, 23, at(20));
@@ -433,17 +424,16 @@ fn a_ticket_that_has_gone_is_looked_for_again() {
 }
 
 #[test]
-fn a_listing_beside_the_write_decides_only_if_it_reaches_the_ticket() {
+fn a_listing_after_the_write_decides_only_if_it_reaches_the_ticket() {
     for (last, is_granted) in [(21, true), (20, false)] {
         let mut grabber = process(false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
-        let Step::WriteAndList(..) = grabber.next(at(1)) else { panic!("not written") };
+        let Step::Write(..) = grabber.next(at(1)) else { panic!("not written") };
         let (written, listed) =
             (Written::Stored(Revision(22)), listing(Vec::new(), Revision(last)));
-        grabber.handle(Input::WrittenAndListed(written, listed), at(1));
+        grabber.handle(Input::Written(written), at(1));
+        grabber.handle(Input::Listed(listed), at(1));
         let grants = matches!(grabber.next(at(1)), Step::Write(Revision(22), ..));
         assert_eq!(grants, is_granted, "{last}");
-        let lists = matches!(grabber.next(at(1)), Step::List(..));
-        assert_eq!(lists, !is_granted, "it is listed again at once");
     }
 }

@@ -66,15 +66,6 @@ pub(super) struct Bucket {
     pub(super) listed: TicketsListed,
 }
 
-/// How a request is answered.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chances {
-    /// A listing is the one that was kept.
-    pub(super) is_old: bool,
-    /// A listing is from before the write that it travels with.
-    pub(super) is_before: bool,
-}
-
 /// A key that was written, and the hint of that.
 type Changed = Option<(String, Input)>;
 
@@ -179,13 +170,8 @@ impl Bucket {
 
     /// Answers a request for the ticket of this element, or for the bucket or the notes of this
     /// clock.
-    pub(super) fn answer(
-        &mut self,
-        step: Step,
-        element: &str,
-        chances: Chances,
-    ) -> (Input, Changed) {
-        let before = if chances.is_old { self.listed.clone() } else { self.listing() };
+    pub(super) fn answer(&mut self, step: Step, element: &str, is_old: bool) -> (Input, Changed) {
+        let before = if is_old { self.listed.clone() } else { self.listing() };
         let (written, changed) = match step {
             Step::Open(_) => {
                 let notes = self.notes.get(element).cloned();
@@ -200,12 +186,6 @@ impl Bucket {
             }
             Step::List(earlier_keys, _) => {
                 return (Input::Listed(Ok(read(before, &earlier_keys))), None);
-            }
-            Step::WriteAndList(at, number, ticket, earlier_keys, _) => {
-                let (written, changed) = self.write(element, at, number, Some(ticket));
-                let listed = if chances.is_before { before } else { self.listing() };
-                let listed = read(listed, &earlier_keys);
-                return (Input::WrittenAndListed(written, Ok(listed)), changed);
             }
             Step::WriteNotes(at, seen, _) => {
                 let noted = self.notes.get(element).filter(|(current, _)| *current != at);
@@ -257,9 +237,6 @@ pub(super) fn no_result(step: &Step) -> Input {
         | Step::End(..)
         | Step::Remove(..)
         | Step::WriteNotes(..) => Input::Written(Written::Unknown(none)),
-        Step::WriteAndList(..) => {
-            Input::WrittenAndListed(Written::Unknown(none.clone()), Err(none))
-        }
         Step::ReadOwn(_) => Input::Own(Err(none)),
         Step::List(..) => Input::Listed(Err(none)),
         Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::super::*;
 use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, losses, no_result};
+use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, losses, no_result};
 use crate::core::tickets::{Mode, Name, Soft};
 
 /// Microseconds of true time.
@@ -252,7 +252,7 @@ impl Simulation {
             }
             Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::End(_, _, by) => *by,
-            Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
+            Step::Write(_, _, _, by) => *by,
             Step::Remove(_, by) | Step::WriteNotes(_, _, by) => *by,
         };
         let request = self.next_id();
@@ -312,9 +312,8 @@ impl Simulation {
             self.bucket.keep_listing();
         }
         self.bucket.now = self.now;
-        let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
-        let chances = Chances { is_old, is_before };
-        let (answer, changed) = self.bucket.answer(step, element, chances);
+        let is_old = self.random.one_in(6);
+        let (answer, changed) = self.bucket.answer(step, element, is_old);
         let Some((key, hint)) = changed else { return answer };
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
@@ -336,7 +335,7 @@ impl Simulation {
 
     /// A listing says of which bucket it is.
     fn refuse_listing(&mut self, client: usize, answer: &mut Input) {
-        if let Input::Listed(listed) | Input::WrittenAndListed(_, listed) = answer {
+        if let Input::Listed(listed) = answer {
             *listed = Err("another bucket".to_owned());
             let at = self.now + self.random.below(R / 10);
             self.at(at, Event::Gone(client));

@@ -351,7 +351,7 @@ impl Form<'_> {
                 self.add(2);
                 self.mark(mark);
             }
-            Step::Write(at, number, ticket, _) | Step::WriteAndList(at, number, ticket, ..) => {
+            Step::Write(at, number, ticket, _) => {
                 self.add(if matches!(step, Step::Write(..)) { 3 } else { 4 });
                 self.revision_of(key, *at);
                 self.option(*number, Self::number);
@@ -388,11 +388,6 @@ impl Form<'_> {
             Input::Written(written) => {
                 self.add(2);
                 self.written(written);
-            }
-            Input::WrittenAndListed(written, listed) => {
-                self.add(3);
-                self.written(written);
-                self.option(listed.as_ref().ok(), Self::listing);
             }
             Input::Own(own) => {
                 self.add(4);

@@ -13,8 +13,7 @@ pub(super) enum Choice {
     /// The command has ended, or is killed at V.
     CommandEnds(usize),
     Begin(usize),
-    /// A request is served, with a listing of before its own write or not.
-    Serve(usize, bool),
+    Serve(usize),
     ServeLate(usize),
     Result(usize),
     GivenUp(usize),
@@ -123,13 +122,10 @@ impl State {
             due.push(Choice::CommandEnds(at));
         }
         if let Waits::Arrival(request) = &client.waits {
-            due.push(Choice::Serve(at, false));
-            if let Step::WriteAndList(..) = request.step {
-                due.push(Choice::Serve(at, true));
-            }
+            due.push(Choice::Serve(at));
             faults.push(Choice::RequestLost(at));
             faults.extend(LATE.map(|late| Choice::RequestLate(at, late)));
-            if let Step::WriteAndList(..) | Step::List(..) = request.step {
+            if let Step::List(..) = request.step {
                 let old = 1..=self.past.len();
                 faults.extend(old.map(|writes| Choice::ListingOld(at, writes)));
             }
@@ -202,14 +198,14 @@ impl State {
                 }
             }
             Choice::Begin(at) => self.act(at, counts)?,
-            Choice::Serve(at, is_before) => self.serve_now(at, is_before, 0, counts),
+            Choice::Serve(at) => self.serve_now(at, 0, counts),
             Choice::ListingOld(at, writes) => {
-                self.serve_now(at, true, writes, counts);
+                self.serve_now(at, writes, counts);
                 self.spend();
             }
             Choice::ServeLate(index) => {
                 let Late { client, request, .. } = self.late.remove(index);
-                let input = self.serve(client, &request, false, 0, counts);
+                let input = self.serve(client, &request, 0, counts);
                 let now = self.now;
                 if let Waits::Result(waits) = &mut self.client(client).waits
                     && waits.number == request.number
@@ -263,9 +259,9 @@ impl State {
         std::rc::Rc::make_mut(&mut self.bucket).restore_superseded(self.now);
     }
 
-    fn serve_now(&mut self, at: usize, is_before: bool, writes_old: usize, counts: &mut Counts) {
+    fn serve_now(&mut self, at: usize, writes_old: usize, counts: &mut Counts) {
         let Waits::Arrival(mut request) = self.clients[at].waits.clone() else { return };
-        let input = self.serve(at, &request, is_before, writes_old, counts);
+        let input = self.serve(at, &request, writes_old, counts);
         (request.result, request.served_at) = (Some((input, self.now)), self.now);
         self.client(at).waits = Waits::Result(request);
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::core::record::{Incarnation, Revision};
-use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, Chances, no_result};
+use crate::core::tickets::owner::tests::simulated_bucket::{Bucket, no_result};
 use crate::core::tickets::{Mark, TicketsListed};
 
 /// How many earlier listings are kept, for those that are old.
@@ -189,7 +189,7 @@ impl State {
             let (revision, epoch) = (Revision(0), bucket.id.to_string());
             let mark = Mark { revision, epoch, lifetime: timing.lifetime() };
             let now = Instant::from_boot(Duration::ZERO);
-            bucket.answer(Step::WriteMark(mark, now), "", Chances::default());
+            bucket.answer(Step::WriteMark(mark, now), "", false);
         }
         State {
             now: BEGIN,
@@ -221,13 +221,11 @@ impl State {
         Ok(())
     }
 
-    /// Serves a request. A listing is from before the own write if it `is_before`, and so many
-    /// writes old.
+    /// Serves a request. A listing is so many writes old.
     pub(super) fn serve(
         &mut self,
         client: usize,
         request: &Request,
-        is_before: bool,
         writes_old: usize,
         counts: &mut Counts,
     ) -> Input {
@@ -237,8 +235,8 @@ impl State {
         if writes_old > 0 {
             bucket.listed = (*self.past[writes_old - 1]).clone();
         }
-        let chances = Chances { is_old: writes_old > 0, is_before };
-        let (mut input, changed) = bucket.answer(request.step.clone(), &request.element, chances);
+        let is_old = writes_old > 0;
+        let (mut input, changed) = bucket.answer(request.step.clone(), &request.element, is_old);
         bucket.listed =
             TicketsListed { standing: Vec::new(), ended: Vec::new(), last: Revision(0), at: None };
         if let Some((last, listing)) = before
@@ -248,7 +246,7 @@ impl State {
             self.past.truncate(LISTINGS);
         }
         if let Some((key, hint)) = changed {
-            if let Step::Write(..) | Step::WriteAndList(..) = request.step {
+            if let Step::Write(..) = request.step {
                 self.client(client).stored_sent = Some(request.sent);
             }
             counts.removals += u64::from(matches!(request.step, Step::Remove(..)));
@@ -260,7 +258,7 @@ impl State {
             }
         }
         if request.opened != self.bucket.id
-            && let Input::Listed(listed) | Input::WrittenAndListed(_, listed) = &mut input
+            && let Input::Listed(listed) = &mut input
         {
             // A listing says of which bucket it is.
             *listed = Err("another bucket".to_owned());
@@ -299,7 +297,7 @@ impl State {
                     it.owner.handle(Input::Subscribed, now);
                     continue;
                 }
-                Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
+                Step::Write(_, _, _, by) => *by,
                 Step::Open(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
                 Step::WriteMark(_, by) | Step::End(_, _, by) | Step::Remove(_, by) => *by,
                 Step::WriteNotes(_, _, by) => *by,

@@ -9,8 +9,7 @@ impl Simulation {
 
     /// Draws whether this renewal of a script is to come late.
     pub(super) fn is_late(&mut self, id: usize, step: &Step) -> bool {
-        let is_renewal =
-            matches!(step, Step::Write(_, Some(_), ..) | Step::WriteAndList(_, Some(_), ..));
+        let is_renewal = matches!(step, Step::Write(_, Some(_), ..));
         let is_alone = !self.clients[id].shares_name || self.rough.is_rough;
         let is_of_script = !self.clients[id].is_lock && is_alone;
         is_renewal && is_of_script && !self.is_calm() && self.random.one_in(12)

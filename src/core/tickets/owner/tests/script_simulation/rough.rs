@@ -85,20 +85,16 @@ impl Simulation {
         (id, number): (usize, u64),
         step: Step,
         element: &str,
-        chances: Chances,
     ) -> (Input, Option<(String, Input)>) {
         if self.rough.denies && !self.is_calm() && self.random.one_in(25) {
             let denied = Written::Denied(StoreErrorKind::Unreachable.error("denied"));
-            if let Step::WriteAndList(..) = step {
-                return (Input::WrittenAndListed(denied, Ok(self.bucket.listing())), None);
-            }
             let is_write = matches!(step, Step::Write(..) | Step::End(..) | Step::Remove(..));
             if is_write || matches!(step, Step::WriteNotes(..)) {
                 return (Input::Written(denied), None);
             }
         }
         let removed = if let Step::Remove(it, _) = &step { Some(it.number.0) } else { None };
-        let (answer, changed) = self.bucket.answer(step, element, chances);
+        let (answer, changed) = self.bucket.answer(step, element, false);
         if let (Input::Written(Written::Stored(_)), Some(term)) = (&answer, removed)
             && self.rough.releases.contains(&number)
         {

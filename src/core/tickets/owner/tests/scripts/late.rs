@@ -9,9 +9,7 @@ use super::*;
 fn a_renewal_that_comes_too_late_is_not_continued() {
     let mut first = process(false, 10, at(1));
     list(&mut first, &[aged(standing("ge", 9, 7, ticket()), 3)], 20, at(1));
-    let Step::WriteAndList(Revision(9), _, sent, ..) = first.next(at(1)) else {
-        panic!("no write")
-    };
+    let Step::Write(Revision(9), _, sent, ..) = first.next(at(1)) else { panic!("no write") };
     let by = LISTED_AT.after(10 * SECOND);
     assert_eq!(sent.counts_if_stored_by, Some(by));
     let ms = Duration::from_millis(1);
@@ -59,7 +57,7 @@ fn a_ticket_that_was_found_runs_out_as_counted_from_before_the_listing() {
         let found = listing(vec![standing("ge", 9, 7, ticket())], Revision(20));
         grabber.handle(Input::Listed(found), listed);
         let step = grabber.next(listed);
-        assert_eq!(matches!(step, Step::WriteAndList(Revision(9), ..)), continues, "{step:?}");
+        assert_eq!(matches!(step, Step::Write(Revision(9), ..)), continues, "{step:?}");
         assert_eq!(matches!(step, Step::List(..)), !continues, "{step:?}");
     }
 }

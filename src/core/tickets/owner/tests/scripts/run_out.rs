@@ -1,6 +1,6 @@
 //! Tickets of a requester that have run out, or seem so where the clocks of servers differ.
 
-use super::super::simulated_bucket::{Bucket, Chances};
+use super::super::simulated_bucket::Bucket;
 use super::*;
 
 /// Returns the step of a process that finds this ticket run out, behind its own new one.
@@ -100,7 +100,7 @@ fn perform(grabber: &mut TicketOwner, bucket: &mut Bucket, ahead: u64, now: Inst
             return;
         }
         let element = grabber.key_element();
-        let answer = bucket.answer(step, &element, Chances::default()).0;
+        let answer = bucket.answer(step, &element, false).0;
         grabber.handle(answer, now);
     }
     panic!("it does not end: {:?}", grabber.next(now));
@@ -112,7 +112,7 @@ fn perform(grabber: &mut TicketOwner, bucket: &mut Bucket, ahead: u64, now: Inst
 fn no_process_of_the_requester_takes_the_lock_away_from_another() {
     let mut bucket = Bucket::new(1);
     let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: 10 * SECOND };
-    bucket.answer(Step::WriteMark(mark, at(0)), "", Chances::default());
+    bucket.answer(Step::WriteMark(mark, at(0)), "", false);
     let begin = |nonce: u128, seconds: u32, requester: u128, clock: &str, now: Instant| {
         let timing = timing(seconds * SECOND, 10_000).expect("times");
         let (lifetime, incarnation) = (seconds * SECOND, Incarnation(requester));

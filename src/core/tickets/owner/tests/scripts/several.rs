@@ -1,6 +1,6 @@
 //! Several processes of one requester, beside others, on a bucket whose servers' clocks differ.
 
-use super::super::simulated_bucket::{Bucket, Chances};
+use super::super::simulated_bucket::Bucket;
 use super::*;
 
 pub(super) struct Environment {
@@ -21,7 +21,7 @@ impl Environment {
     pub(super) fn new(marked: u32) -> Environment {
         let mut bucket = Bucket::new(1);
         let mark = Mark { epoch: "1".to_owned(), revision: Revision(0), ..mark(marked) };
-        bucket.answer(Step::WriteMark(mark, at(0)), "", Chances::default());
+        bucket.answer(Step::WriteMark(mark, at(0)), "", false);
         Environment { bucket, processes: 0 }
     }
 
@@ -47,7 +47,7 @@ impl Environment {
         self.bucket.now = now.since_boot().as_micros() as u64;
         let is_of_host = matches!(step, Step::Open(_) | Step::WriteNotes(..));
         let element = if is_of_host { of.seen.clock().to_owned() } else { of.key_element() };
-        self.bucket.answer(step, &element, Chances::default()).0
+        self.bucket.answer(step, &element, false).0
     }
 
     /// Performs the steps of a process, until the next one is of this kind. Returns it.
@@ -72,7 +72,7 @@ impl Environment {
 }
 
 fn is_write(step: &Step) -> bool {
-    matches!(step, Step::Write(..) | Step::WriteAndList(..))
+    matches!(step, Step::Write(..))
 }
 
 pub(super) fn is_had(message: &ToFront) -> bool {
