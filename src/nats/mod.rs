@@ -56,6 +56,7 @@ pub mod tls;
 pub mod url;
 
 #[cfg(test)]
+#[path = "tests/fake.rs"]
 pub(crate) mod fake;
 
 use crate::core::{StoreError, StoreErrorKind};
