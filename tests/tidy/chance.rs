@@ -29,7 +29,7 @@ type Exception = (&'static str, &'static str, &'static str);
 
 const EXCEPTIONS: &[Exception] = &[
     ("tests/core/sim/campaign.rs", "RandomState", "tests/all draws a seed, and prints it"),
-    ("src/nats/fake.rs", "thread::sleep", "a server that sends slowly"),
+    ("src/nats/tests/fake.rs", "thread::sleep", "a server that sends slowly"),
 ];
 
 /// A place that could make a test red by chance.
