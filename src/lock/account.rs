@@ -208,8 +208,9 @@ impl Account {
     pub(super) fn tell_stay(&self, held_until: Instant) {
         let left = held_until.since(sys::now());
         if !left.is_zero() {
-            let left = Ms(left);
-            self.tell(&format!("the command has ended, the lock is held for {left} more"));
+            let (name, left) = (&self.name, Ms(left));
+            let text = format!("{name}: the command has ended, the lock is held for {left} more");
+            self.destination.tell_waiting(Level::Info, self.level, &text);
         }
     }
 
