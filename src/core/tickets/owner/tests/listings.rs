@@ -72,6 +72,8 @@ fn a_ticket_whose_last_one_before_is_silent_or_does_not_wait_for_the_others_list
         let renew_at = begin.after(owner.timing.renewal());
         owner.handle(Input::Rested, renew_at);
         assert!(matches!(owner.next(renew_at), Step::Write(..)), "{others:?}");
+        owner.handle(Input::Written(Written::Stored(Revision(9))), renew_at);
+        assert!(matches!(owner.next(renew_at), Step::List(..)), "{others:?}");
     }
 }
 
