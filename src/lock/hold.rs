@@ -301,9 +301,9 @@ impl<'a> Hold<'a> {
         let account = &mut self.front.account;
         account.command_status = self.job.ended.map(Ending::status);
         account.outcome = if is_lost { Outcome::Lost } else { Outcome::Ran };
-        let ended = match self.lease {
+        let ended = match &mut self.lease {
             Some(_) if is_lost => self.front.release(),
-            Some(_) => self.front.stay(),
+            Some(lease) => self.front.stay(&mut lease.validity, lease.valid_until),
             None => self.front.stay_local(),
         };
         ended.map_err(Refusal::system("cannot hold the lock on: "))?;

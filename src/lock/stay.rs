@@ -4,21 +4,27 @@
 use std::io;
 
 use super::front::{Front, NOT_RENEWED, RENEWER_ENDED};
-use super::protocol::{FromRenewer, ToFront, ToRenewer};
+use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
+use crate::core::Instant;
 use crate::sys::{self, raw};
 
 impl Front<'_> {
-    /// Waits until the renewer has released the lock. A signal makes it do that at once.
-    pub(super) fn stay(&mut self) -> io::Result<()> {
+    /// Waits until the renewer has released the lock, which was valid until V. A signal makes it do
+    /// that at once.
+    pub(super) fn stay(
+        &mut self,
+        validity: &mut Validity,
+        mut valid_until: Instant,
+    ) -> io::Result<()> {
         let Some(held_until) = self.account.stays(self.request) else {
             return self.release();
         };
         raw::close_inherited();
         self.send(&ToRenewer::Ended);
         self.account.tell_stay(held_until);
-        // A renewer that was stopped releases nothing.
-        let until = held_until.after(self.request.timing.renewal() * 2);
         loop {
+            // A renewal may be late: no command depends on it.
+            let until = valid_until.after(self.request.timing.renewal() * 2);
             self.poll(Some(until))?;
             while let Some(message) = self.next_message() {
                 match message {
@@ -37,7 +43,9 @@ impl Front<'_> {
             if self.signals.next_deadly().is_some() {
                 return self.release();
             }
-            if self.renewer.is_none() || sys::now() >= until {
+            if let Some(told) = validity.take_told() {
+                valid_until = told;
+            } else if self.renewer.is_none() || sys::now() >= until {
                 self.warn_of_loss(if self.renewer.is_some() { NOT_RENEWED } else { RENEWER_ENDED });
                 return Ok(());
             }
