@@ -16,7 +16,11 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     // First the options: one that takes a value may have taken the name.
     let task = if line.of == Subcommand::Release { release(line)? } else { grab(line)? };
     let who = line.who()?;
-    let name = name(line.only_word("NAME", &format!("putex {} NAME", line.of.name()))?)?;
+    let usual = match line.of == Subcommand::Release {
+        true => "putex release NAME",
+        false => "putex grab NAME, or putex lock NAME COMMAND",
+    };
+    let name = name(line.only_word("NAME", usual)?)?;
     Ok(Request { name, who, task, level: line.level() })
 }
 

@@ -128,7 +128,7 @@ fn lines_that_name_nothing_or_too_much_are_refused_with_what_to_write() {
     for (line, says) in [
         ("grab --dir /d", "NAME is missing; write putex grab NAME"),
         ("release --dir /d", "NAME is missing; write putex release NAME"),
-        ("grab --dir /d a b", "b: unexpected argument; write putex grab NAME"),
+        ("grab --dir /d a b", "b: unexpected argument; write putex grab NAME, or putex lock"),
         ("grab --dir /d a,b", "NAME: a,b: a lock has one name; "),
         ("grab --dir /d a.b", "NAME: a.b: write a-z"),
         ("grab --dir /d -k 5 a", "-k: not an option of putex grab"),
