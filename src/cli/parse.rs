@@ -132,10 +132,10 @@ fn no_argument(of: Subcommand, words: &[String], settings: &Settings, is_first: 
         [word] if word == "help" => &format!("write putex {} --help", of.name()),
         [word] if is_file(word) => &format!("write --config {word}"),
         [word] if is_key(word) => &format!("write --key {word}"),
-        _ => {
-            "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options, and a \
-             command of several words in quotes"
+        [word, ..] if settings.get(Name::Start).is_some() && !word.contains("://") => {
+            "quote a command of several words, as in --start 'systemctl start db'"
         }
+        _ => "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
     };
     unexpected(&words[0], write)
 }
