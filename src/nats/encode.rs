@@ -48,7 +48,11 @@ pub(crate) fn connect(
 
 /// `SUB <subject> <sid>\r\n`; elements of the subject but the first may be wildcards.
 pub(crate) fn sub(subject: &str, sid: u64) -> Result<String, EncodeError> {
-    check_subject(&subject.replace(".*", ".x").replace(".>", ".x"))?;
+    let whole = subject.strip_suffix(".>").unwrap_or(subject);
+    let (first, rest) = whole.split_once('.').unzip();
+    let plain = rest.into_iter().flat_map(|rest| rest.split('.')).filter(|it| *it != "*");
+    let plain: Vec<_> = [first.unwrap_or(whole)].into_iter().chain(plain).collect();
+    check_subject(&plain.join("."))?;
     line(format!("SUB {subject} {sid}"))
 }
 
@@ -183,9 +187,9 @@ mod tests {
             assert!(text(publish("a", Some(bad), &[], b"")).is_err(), "{bad:?}");
             assert!(sub(bad, 1).is_err(), "{bad:?}");
         }
-        for wild in ["*", ">", "*.b", ">.a", "a*b.c>", "a.>", "a.*", "a.*.b"] {
+        for wild in ["*", ">", "*.b", ">.a", "a*b.c>", "a.>.b", "a.*b", "a.*", "a.>", "a.*.b"] {
             assert!(text(publish(wild, None, &[], b"")).is_err(), "{wild:?}");
-            let is_sound = ["a.>", "a.*", "a.*.b"].contains(&wild);
+            let is_sound = ["a.*", "a.>", "a.*.b"].contains(&wild);
             assert_eq!(sub(wild, 1).is_ok(), is_sound, "{wild:?}");
         }
         let too_long = text(publish(&long, None, &[("A", "b")], b""));
