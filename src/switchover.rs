@@ -14,9 +14,7 @@ use std::time::Duration;
 use log::Level;
 
 use self::choose::{Chosen, Unchosen, choose};
-use self::judge::{
-    Release, Renewals, Seen, StartSeen, down_for, judge, judge_start, where_it_runs,
-};
+use self::judge::{Release, Renewals, Seen, StartSeen, judge, judge_start, where_it_runs};
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
@@ -290,8 +288,9 @@ impl Process<'_> {
             let (agents, now) = (heard.status?.map_or_else(Vec::new, |it| it.agents), sys::now());
             Ok(match judge_start(&agents, to, term) {
                 StartSeen::Succeeded(up_for) => {
-                    let down_for = down_for(&agents, from).unwrap_or_else(|| now.since(held_at));
-                    let down = seconds(down_for.saturating_sub(up_for));
+                    // The answer of the old holder may be older than that of the new one: on a busy
+                    // host the difference was 0 for a start that took a second.
+                    let down = seconds(now.since(held_at).saturating_sub(up_for));
                     Some(Ok(format!("from={from} to={to} term={term} down={down}\n")))
                 }
                 StartSeen::Failed(why) => Some(Err(why)),

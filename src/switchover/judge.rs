@@ -154,12 +154,6 @@ pub(super) fn where_it_runs(agents: &[AgentStatus]) -> String {
     "no agent says that the service runs".to_owned()
 }
 
-/// Returns for how long the service of an agent has been down, if it says so.
-pub(super) fn down_for(agents: &[AgentStatus], from: &str) -> Option<Duration> {
-    let agent = agents.iter().find(|agent| agent.token == from && agent.stands_by())?;
-    Some(Duration::from_secs_f64(agent.service_seconds))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
