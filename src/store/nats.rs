@@ -61,7 +61,7 @@ const ONLY_ANSWER_MAX: Duration = Duration::from_secs(9);
 const NOT_OPEN: &str = "the store is not open";
 
 /// The fault of a bucket whose servers have elected no leader.
-const NO_LEADER: &str = "has no leader: most of its servers must run; see putex doctor";
+const NO_LEADER: &str = "has no leader: most of its servers must run";
 
 /// The default prefix of JetStream's API.
 pub const API: &str = "$JS.API";
