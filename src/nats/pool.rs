@@ -197,6 +197,10 @@ impl Candidates {
             leaves: 0,
         };
         for server in servers {
+            // A name stands before its addresses, so it may stand there once only.
+            if candidates.list.iter().any(|known| known.server == server) {
+                continue;
+            }
             let address = server.host.parse().ok();
             let candidate = candidates.fresh(server, address, true);
             candidates.list.push(candidate);

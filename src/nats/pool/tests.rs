@@ -431,6 +431,18 @@ fn addresses_that_a_name_lost_are_dropped_and_others_keep_their_pauses() {
     assert_eq!(begin(&mut policy, at(7000)).address, Some(b), "the one with the shortest pause");
 }
 
+/// An agent panicked at the second lookup when `--nats` named a server twice.
+#[test]
+fn a_server_that_is_configured_twice_is_one_candidate() {
+    let mut policy = candidates("nats.example,nats.example,10.0.0.9,10.0.0.9");
+    assert_eq!(policy.list.len(), 2);
+    let address = "10.0.0.1".parse().expect("one");
+    for seconds in 0..3 {
+        policy.resolved(1, &[address], at(seconds * 6000));
+        assert_eq!(policy.list.len(), 3);
+    }
+}
+
 #[test]
 fn the_attempt_at_an_address_that_a_name_has_lost_goes_on() {
     let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|it| it.parse().expect("one"));
